@@ -1,0 +1,85 @@
+// Package fairlock is a mutual exclusion lock between processes that is fair: those who wait get it in
+// the order in which Redis saw them, and a release hands it straight to the next.
+//
+// A [Mutex] is a name, cheap to make and to copy around; a successful Lock returns a [lease.Lease],
+// which is the hold. The queue, the hand-off and the renewal are explained in package waitqueue.
+package fairlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A Mutex is the name of a lock, as one client sees it. It holds no state, and may be used by several
+// goroutines at once.
+type Mutex struct {
+	client *waitqueue.Client
+	queue  waitqueue.Queue
+}
+
+// New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
+// call of Lock or TryLock.
+func New(c *waitqueue.Client, name string, opts ...Option) *Mutex {
+	t := waitqueue.Terms{Lease: waitqueue.DefaultLease}
+	for _, o := range opts {
+		o(&t)
+	}
+	return &Mutex{client: c, queue: c.Queue(lua.Fairlock, name, t)}
+}
+
+// Name returns the name of the lock.
+func (m *Mutex) Name() string { return m.queue.Name() }
+
+// Lock waits its turn for m and returns the lease on it.
+//
+// Calls are served in the order in which Redis saw them, across all clients. If ctx ends first, Lock
+// gives up its place and returns an error that wraps the context's and its cause, and tells the place
+// in the queue and the time waited ([waitqueue.WaitError]). The lease is renewed until it is released
+// or lost; see [lease.Lease.Context].
+//
+// With a context that comes from a hold of the same lock, Lock fails at once with
+// [waitqueue.ErrDeadlock].
+func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.queue.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fairlock: lock %q: %w", m.queue.Label(), err)
+	}
+	return l, nil
+}
+
+// TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
+// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.queue.Try(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fairlock: try lock %q: %w", m.queue.Label(), err)
+	}
+	return l, nil
+}
+
+// Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined
+// with the loss if the lock was lost before f came back: then f may have run beside another holder.
+//
+// The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
+	l, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The caller's context may have ended, which is no reason to keep the others waiting.
+		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil {
+			err = errors.Join(err, fmt.Errorf("fairlock: unlock %q: %w", m.queue.Label(), rerr))
+		}
+	}()
+	held, cancel := context.WithCancelCause(l.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	return f(held)
+}

@@ -1,0 +1,165 @@
+// Package lease is one hold: the same handle from every primitive and every engine.
+//
+// A [Lease] is what a successful Lock or Acquire returns. It ends in one of two ways. Released, by its
+// owner: the context's cause is [ErrReleased]. Lost, because the time ran out without a renewal, because
+// somebody forced it, because the server forgot it, or because the client was closed: the cause is an
+// error for which errors.Is(err, ErrLost) holds and which says which of these it was.
+//
+// The package knows no engine and imports the standard library alone. What renews a hold and what takes
+// it back is the business of whoever made it, through the [Keeper] that [New] returns.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Terms is what an engine knows when it makes a hold.
+type Terms struct {
+	// Token is the fencing token: larger than that of every earlier hold of the same name.
+	Token uint64
+	// Deadline is the local time until which the hold is certain unless something extends it.
+	Deadline time.Time
+	// Slept is what [Slept] said at the moment from which Deadline was counted.
+	Slept time.Duration
+	// Waited is how long the caller waited for the hold.
+	Waited time.Duration
+	// Release gives the hold back. It is called once, by the first Release of the lease or not at all.
+	Release func(ctx context.Context) error
+	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
+	Key any
+}
+
+// A Lease is one hold. It is safe for use by several goroutines.
+type Lease struct {
+	inner  context.Context // ends with the hold
+	cancel context.CancelCauseFunc
+	terms  Terms
+
+	mu       sync.Mutex // guards deadline and slept; nothing is called while it is held
+	deadline time.Time
+	slept    time.Duration
+}
+
+// A Keeper is the engine's side of a hold: it extends it, or tells its owner that it is lost.
+type Keeper struct{ lease Lease }
+
+// New makes a hold with the given terms. Its context has the values of ctx, but not its end: ctx bounds
+// the wait for a lock, never the hold.
+//
+// The engine that calls New must call [Keeper.Lose] when the deadline passes without an extension.
+// Until that call, a context that is asked by Err notices the deadline by itself, so a process that was
+// stopped past its lease sees the loss at the first look.
+func New(ctx context.Context, t Terms) *Keeper {
+	k := &Keeper{}
+	l := &k.lease
+	l.terms, l.deadline, l.slept = t, t.Deadline, t.Slept
+	l.inner, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	return k
+}
+
+// Lease returns the handle for the owner of the hold.
+func (k *Keeper) Lease() *Lease { return &k.lease }
+
+// Extend moves the deadline. A hold that has ended, or whose deadline has passed, stays ended: Extend
+// then returns false.
+func (k *Keeper) Extend(deadline time.Time, slept time.Duration) bool {
+	l := &k.lease
+	if l.err() != nil {
+		return false
+	}
+	l.mu.Lock()
+	l.deadline, l.slept = deadline, slept
+	l.mu.Unlock()
+	return true
+}
+
+// Lose ends the hold with the given cause, unless it has ended already. The cause should be one for
+// which errors.Is(cause, ErrLost) holds.
+func (k *Keeper) Lose(cause error) { k.lease.cancel(cause) }
+
+// End ends the hold as released, unless it has ended already.
+func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
+
+// Context ends when the hold does: at its release or at its loss, whichever comes first.
+// context.Cause tells which: [ErrReleased], or an error for which errors.Is(err, ErrLost) holds.
+//
+// Its values are those of the context that Lock was called with. It has no deadline of its own, because
+// the hold's moves with each renewal. At a loss it ends before the server gives the lock to anybody
+// else, by the clock of this machine.
+func (l *Lease) Context() context.Context { return holdContext{l.inner, l} }
+
+// Token returns the fencing token of the hold, larger than that of every earlier hold of the same name.
+// Send it with each write to what the lock protects, and let that refuse a token lower than one it has
+// seen: no lease by itself can stop a holder that was paused from writing late.
+//
+// Source: Kleppmann, "How to do distributed locking", 2016.
+func (l *Lease) Token() uint64 { return l.terms.Token }
+
+// Deadline returns the local time until which the hold is certain if nothing renews it any more.
+func (l *Lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Waited returns how long the caller waited for the hold.
+func (l *Lease) Waited() time.Duration { return l.terms.Waited }
+
+// Release ends the lease's context and gives the hold back; the head of the queue holds next.
+//
+// It returns nil when the hold was given back in time, an error for which errors.Is(err, ErrLost) holds
+// when it was lost before, [ErrReleased] when it had been released before, and an error that wraps
+// [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
+// latest when its lease does. The context has ended in every case.
+func (l *Lease) Release(ctx context.Context) error {
+	l.err() // A deadline that has passed is a loss, however late anybody looks.
+	l.cancel(ErrReleased)
+	l.mu.Lock()
+	release := l.terms.Release
+	l.terms.Release = nil
+	l.mu.Unlock()
+	if release == nil {
+		if cause := context.Cause(l.inner); cause != ErrReleased {
+			return cause
+		}
+		return ErrReleased
+	}
+	return release(ctx)
+}
+
+// err is the context's error. It looks at the deadline too, because the timer that watches it may be
+// late: the process was stopped, or its machine.
+func (l *Lease) err() error {
+	if err := l.inner.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	left := time.Until(l.deadline) - (Slept() - l.slept)
+	l.mu.Unlock()
+	if left > 0 {
+		return nil
+	}
+	l.cancel(fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, -left))
+	return l.inner.Err()
+}
+
+// holdContext is the context of a hold. It embeds the context that is cancelled at the end of the hold,
+// so that the standard library attaches children to that one without a goroutine.
+type holdContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c holdContext) Err() error { return c.lease.err() }
+
+func (c holdContext) Value(key any) any {
+	if c.lease.terms.Key != nil && key == c.lease.terms.Key {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}
+
+func (c holdContext) String() string { return "lease.Context" }

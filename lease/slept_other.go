@@ -1,0 +1,16 @@
+//go:build !linux
+
+package lease
+
+import "time"
+
+// started has both clocks: where there is no clock that runs on in a suspended machine, the wall clock
+// stands in for it, and a step of the wall clock forward counts as sleep.
+var started = time.Now()
+
+// Slept returns for how long this machine has been suspended since the process started.
+func Slept() time.Duration {
+	now := time.Now()
+	slept := now.Round(0).Sub(started.Round(0)) - now.Sub(started)
+	return max(slept, 0)
+}

@@ -1,0 +1,94 @@
+// Package waitqueue turns "you must wait" into a blocking call. It is the machinery under every primitive:
+// identity, connections, tickets, waiting, renewal. A primitive binds scripts to a name and has no loop,
+// goroutine, clock or key of its own.
+//
+// # The protocol in one paragraph
+//
+// Redis keeps, for each name, a hash (who holds, until when, the last fencing token) and a sorted set (the
+// queue: tickets by arrival). A call of Lock makes a ticket and asks. If nothing is held and nobody
+// waits, the reply is the hold. Otherwise the ticket is queued, and the call waits for a message on the
+// one channel that its client has for that name. A release frees the lock, finds the first ticket in the
+// queue whose client is alive, writes it down as the owner and publishes the grant, all in one script:
+// the message that wakes the waiter is the lock.
+//
+// # The states of a ticket
+//
+//	         ask                 not granted, client is subscribed
+//	idle ───────────► asking ──────────────────────────────► waiting ◄─────────┐
+//	                   │  │  not granted, no subscription       │   ▲          │ not ours
+//	                   │  └──────────────► subscribing ─────────┘   │ check    │
+//	                   │ granted           (confirmed: check)       └──────────┤
+//	                   │                                 grant by message      │
+//	                   ▼                                        │  or check     │
+//	                 held ◄──────────── confirming ◄────────────┤ old grant     │
+//	                   ▲   renewed           └──────────────────┼───────────────┘
+//	                   └────────────────────────────────────────┘ fresh grant
+//	  any of them ──► ending ──► ended
+//	     caller gave up, release, loss, close     the end was acknowledged
+//
+// idle: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
+// client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:
+// granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
+// ending: the script that takes it out of the queue, or frees what it holds, is under way. ended:
+// forgotten.
+//
+// # Invariants
+//
+// The rules that a search through the states of an earlier protocol found missing. Code and scripts
+// cite them by number.
+//
+//	R1  Requests about one ticket take effect in the order of their sending, or the later ones are repeated
+//	    until they did: one connection carries the commands of a node, and the end of a ticket is sent
+//	    again after whatever was in flight for it has been answered or can no longer run.
+//	R2  A channel has one state machine. A subscription goes out only after the end of the one before,
+//	    and a ticket queues only when the present one is confirmed.
+//	R3  Whatever frees, removes, queues again or finds something over its time serves the queue
+//	    (queue.advance) before it decides anything else.
+//	R4  Whether a head can hear is asked (PUBSUB NUMSUB) before it is granted. What PUBLISH answers is no
+//	    proof of anything.
+//	R5  A head that belongs to the calling client needs no subscriber. It is granted in the reply.
+//	R6  A pass that finds two or more clients without a subscriber and none with one drops nobody: it is
+//	    the server's subscriptions that are gone, not the clients. The lock stays free behind a mark for
+//	    one grant lease, and the clients take it by their own checks.
+//	R7  Every ask and check carries a not-after in server time. Run later, it changes nothing.
+//	R8  A ticket is known locally from before its first ask until its end is acknowledged. A notice of a
+//	    grant is taken by a ticket that waits, dropped by one that holds by it, and given back for one
+//	    that is ending or unknown.
+//	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
+//	    if it was the owner, then the queue is served.
+//	R10 A client that missed a message, or that let a grant lapse, is deaf until a new connection has
+//	    carried an echo. Its tickets are not in the queue meanwhile: only its own checks may take a lock.
+//
+// What they are there to keep:
+//
+//	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
+//	I2  Tokens rise: over release, expiry, deleted keys, an empty restart.
+//	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
+//	    arrival and comes back with it.
+//	I4  A holder's context has ended, by its own clock, before the server ends its lease.
+//	I5  A state that waits has a timer that ends in a check.
+//	I6  Every key expires about a minute after the last thing that could need it.
+//	I7  A script does a bounded amount of work and says when there is more.
+//	I8  Every script may run twice for the same ticket with the result of running once.
+//
+// # What failure does
+//
+//	the holder dies               its lease runs out; the next is granted by the first look after that
+//	the head dies                 nobody subscribes to its channel: skipped in the script that would grant
+//	the head is stopped           it gets the grant, lets it lapse after the grant lease, and is a suspect:
+//	                              its other tickets are passed over without asking
+//	the message is lost           the check that is due at the latest at the end of the lease finds it
+//	the reply is lost             the same request again has the same answer (I8)
+//	the request arrives late      refused by its not-after (R7)
+//	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
+//	the server forgets            holders are told by their renewals, waiters queue again with their arrivals
+//	the clock of the server steps forward: leases end early and the holders are told by their renewals;
+//	                              back: a lease that ends later than it could is cut to its length
+//
+// # Who does the work
+//
+// A client has three goroutines at rest: the agenda, which is one heap of timers for leases, looks and
+// repeated ends; the listener, which owns the connection that subscribes; and, while there are ends that
+// nobody waits for, the one that sends them. Callbacks on the reader of a connection never block and
+// never send.
+package waitqueue
