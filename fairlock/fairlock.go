@@ -83,3 +83,22 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err erro
 	defer stop()
 	return f(held)
 }
+
+// Inspect tells who holds m and who waits for it. It takes no place in any order.
+func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	info, err := m.queue.Inspect(ctx)
+	if err != nil {
+		return info, fmt.Errorf("fairlock: inspect %q: %w", m.queue.Label(), err)
+	}
+	return info, nil
+}
+
+// ForceRelease frees m whoever holds it; the holder's context ends with the cause [lease.ErrForced]. See
+// [waitqueue.Queue.ForceRelease] for what the token does and for what the holder may still do.
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+	w, err := m.queue.ForceRelease(ctx, token)
+	if err != nil {
+		return w, fmt.Errorf("fairlock: force release %q: %w", m.queue.Label(), err)
+	}
+	return w, nil
+}

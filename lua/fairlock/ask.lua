@@ -1,0 +1,63 @@
+-- fairlock/ask: take the lock if it is free and nobody waits, else keep a place in the queue.
+--
+-- KEYS  lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
+--       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
+--       notafter  server µs after which the ask changes nothing
+--       arrival   what an earlier ask of this ticket answered, or 0
+--       head      head start of the priority in µs
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+--       phase     held, or final if the lease will not be renewed
+--       who       what operators are told of the client
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+-- RETRY safe: the same ticket gets the same grant, or keeps its place
+
+-- @include lib/base.lua
+local ticket, mode, now = ARGV[1], ARGV[2], base.now()
+if now > tonumber(ARGV[3]) then return { base.LATE, now } end
+
+local h = redis.call('HMGET', KEYS[1], 'owner', 'token')
+local size = redis.call('ZCARD', KEYS[2])
+
+-- Free, and nobody waits: the usual case, ahead of the includes because their making costs time.
+if not h[1] and size == 0 then
+  local token = math.max(tonumber(h[2] or 0), tonumber(ARGV[6]), now - 1) + 1
+  local lease_ms = string.match(ticket, ':(%d+):%d+$')
+  local ends, since = now + lease_ms * 1000, base.int(now)
+  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', base.int(ends), 'lease', lease_ms .. '000',
+    'token', token == now and since or base.int(token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
+  redis.call('PEXPIRE', KEYS[1], lease_ms + base.SPARE_MS)
+  return { base.GRANTED, now, token, ends }
+end
+
+-- @include lib/place.lua
+local s = hold.read(KEYS, now, ARGV[6], ARGV[7])
+if s.owner == ticket and s.ends > now then return hold.reply(s, base.GRANTED) end
+local client = hold.client(ticket)
+
+if not s.owner or s.ends <= now or s.ends - now > s.lease then
+  -- @include lib/queue.lua
+  hold.settle(s)
+  queue.advance(s, client)
+  size = redis.call('ZCARD', s.queue)
+  if s.owner ~= ticket and not s.owner and size == 0 then
+    hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8], ARGV[9])
+    hold.prolong(s, 0)
+  end
+  if s.owner == ticket then return hold.reply(s, base.GRANTED) end
+end
+
+if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
+local arrival = tonumber(ARGV[4])
+if arrival == 0 then arrival = place.arrive(s, tonumber(ARGV[5])) end
+if redis.call('ZSCORE', s.suspects, client) then
+  hold.flag(s, hold.SUSPECTED)
+elseif mode == 'wait' then
+  size = size + redis.call('ZADD', s.queue, 'NX', base.int(arrival), ticket)
+  place.recall(s, arrival)
+end
+hold.prolong(s, size)
+return hold.reply(s, base.WAITING, place.of(s, ticket), place.clients(s, size), arrival)

@@ -1,0 +1,50 @@
+-- fairlock/end: the end of a ticket: out of the queue, freed if it holds, and the next is served.
+--
+-- Release, leaving the queue and giving back a grant are this one operation (R9).
+--
+-- KEYS  lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  ticket    client:number:kind:permits:lease:grant
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason:
+--       expired, forced or forgotten
+-- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the
+--       calling client and is not confirmed
+
+-- @include lib/base.lua
+local ticket = ARGV[1]
+local owner = redis.call('HGET', KEYS[1], 'owner')
+local size = redis.call('ZCARD', KEYS[2])
+
+-- Ours, and nobody waits: the usual case. HDEL is accepted when memory is full.
+if owner == ticket and size == 0 then
+  redis.call('HDEL', KEYS[1], 'owner')
+  return { base.DONE }
+end
+
+-- @include lib/hold.lua
+local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[3])
+local client = hold.client(ticket)
+local status, states = base.DONE, nil
+if owner == ticket then
+  hold.free(s)
+else
+  -- @include lib/reason.lua
+  -- ZREM, as HDEL, is accepted when memory is full, and so is what a script writes after it.
+  status = base.REFUSED
+  size = size - redis.call('ZREM', s.queue, ticket)
+  states = { reason.of(s, ticket) }
+  if owner and s.phase == 'granted' and hold.client(owner) == client then
+    s.grants = { owner, s.token, s.ends }
+  end
+  hold.settle(s)
+end
+if size > 0 and not s.owner then
+  -- @include lib/queue.lua
+  queue.advance(s, client)
+  hold.prolong(s, size)
+end
+return hold.reply(s, status, -1, size, 0, states)

@@ -1,0 +1,26 @@
+-- fairlock/force: free the lock whoever holds it, tell the holder, and serve the queue.
+--
+-- KEYS  lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  token     only if the hold has this token; 0 for any
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is DONE, with the ticket of the former holder in states, or REFUSED
+-- RETRY unsafe without a token: a second call frees the lock from the next holder too
+
+-- @include lib/queue.lua
+local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[3])
+local size = redis.call('ZCARD', s.queue)
+local wanted = tonumber(ARGV[1])
+if not s.owner or s.ends <= s.now or (wanted ~= 0 and wanted ~= s.token) then
+  return hold.reply(s, base.REFUSED, -1, size, 0)
+end
+local ticket = s.owner
+hold.free(s)
+redis.call('HSET', s.lock, 'forced', ticket)
+redis.pcall('PUBLISH', hold.channel(s, hold.client(ticket)), 'F ' .. ticket)
+queue.advance(s, '')
+hold.prolong(s, size)
+return hold.reply(s, base.DONE, -1, size, 0, { ticket })

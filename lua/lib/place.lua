@@ -1,0 +1,42 @@
+-- lib/place: where a ticket stands in the queue of a lock.
+-- @include lib/hold.lua
+
+local place = {}
+
+-- clients is the number of clients that wait, as far as a sample of the queue tells.
+function place.clients(s, size)
+  if size <= 400 then return size end
+  local sample = redis.call('ZRANDMEMBER', s.queue, 32)
+  local seen, distinct = {}, 0
+  for _, ticket in ipairs(sample) do
+    local client = hold.client(ticket)
+    if not seen[client] then
+      seen[client] = true
+      distinct = distinct + 1
+    end
+  end
+  if distinct == #sample then return size end
+  return math.min(size, 8 * distinct)
+end
+
+-- arrive gives a new arrival: the server's time, strictly increasing, less a head start.
+function place.arrive(s, head_start)
+  s.high = math.max(s.now, s.high + 1)
+  redis.call('HSET', s.lock, 'high', base.int(s.high))
+  return s.high - head_start
+end
+
+-- place is how many are ahead of a ticket, the holder among them; -1 if it is not queued.
+function place.of(s, ticket)
+  local rank = redis.call('ZRANK', s.queue, ticket)
+  if not rank then return -1 end
+  return rank + (s.owner and 1 or 0)
+end
+
+-- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.
+function place.recall(s, arrival)
+  if s.scan and arrival <= tonumber(string.match(s.scan, ':(.*)$')) then
+    redis.call('HDEL', s.lock, 'scan')
+    s.scan = false
+  end
+end

@@ -1,0 +1,60 @@
+// Package lua is the protocol between clients and Redis: the scripts, what goes into them and comes out,
+// and every key and channel name.
+//
+// It is the project's own protocol, exported so that its packages can share it, and no promise to others:
+// names, arguments and replies may change with any version.
+//
+// The sources lie in a folder for each package that runs them; lib has what several of them share. A line
+// "-- @include lib/x.lua" is replaced by that file, at that place and once a script: an include in a
+// branch costs nothing to the calls that do not take it.
+package lua
+
+import (
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by SHA-1.
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+//go:embed lib/*.lua waitqueue/*.lua fairlock/*.lua
+var sources embed.FS
+
+// A Script is one Lua script as Redis gets it.
+type Script struct {
+	Name   string // its file without the ending: "fairlock/ask"
+	Source string
+	SHA    string // what EVALSHA calls it
+}
+
+const includeMark = "-- @include "
+
+// load reads a script and what it includes. It panics where a file is missing, which every test shows.
+func load(name string) *Script {
+	var b strings.Builder
+	include(&b, name+".lua", map[string]bool{})
+	sum := sha1.Sum([]byte(b.String()))
+	return &Script{Name: name, Source: b.String(), SHA: hex.EncodeToString(sum[:])}
+}
+
+func include(b *strings.Builder, file string, seen map[string]bool) {
+	if seen[file] {
+		return
+	}
+	seen[file] = true
+	text, err := sources.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("lua: %v", err))
+	}
+	for line := range strings.Lines(string(text)) {
+		trimmed := strings.TrimSpace(line)
+		if file, ok := strings.CutPrefix(trimmed, includeMark); ok {
+			include(b, file, seen)
+			continue
+		}
+		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
+			line = "\n" // Comments stay at home; the lines are still counted.
+		}
+		b.WriteString(line)
+	}
+}

@@ -1,0 +1,181 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Status of a reply.
+type Status int64
+
+// The numbers are those of lib/base.lua.
+const (
+	Granted Status = 1 // the ticket holds
+	Waiting Status = 2 // it does not, and waits if it asked to
+	Busy    Status = 3 // a try that failed
+	Late    Status = 4 // the request ran after its not-after, and changed nothing
+	Done    Status = 5
+	Refused Status = 6 // not the owner; States[0] says why
+)
+
+// Flags of a reply. The numbers are those of lib/hold.lua.
+const (
+	More      = 1  // the work was cut at its bound: look again at once
+	Suspected = 2  // the calling client let a lease run out
+	Stepped   = 4  // the server's clock stepped back, and a lease was cut to its length
+	Handed    = 8  // granted to another client by message
+	Unwoken   = 16 // PUBLISH was refused: the head must look by itself
+	Uncounted = 32 // PUBSUB NUMSUB was refused: nobody is skipped
+)
+
+// What States says of a ticket, or for which reason it was refused.
+const (
+	StateQueued    = "queued"
+	StateAgain     = "again" // it was unknown, and is queued again
+	StateGranted   = "granted"
+	StateMissed    = "missed" // granted before the check came
+	StateGone      = "gone"
+	StateExpired   = "expired"
+	StateForced    = "forced"
+	StateForgotten = "forgotten"
+)
+
+// A Grant says that a ticket holds, until a time of the server in µs.
+type Grant struct {
+	Ticket string
+	Token  uint64
+	At     int64 // server µs of the grant
+	Until  int64 // server µs
+}
+
+// A Reply is the answer of every script that serves a queue. A field that a script has nothing to say
+// about is zero.
+type Reply struct {
+	Status  Status
+	Now     int64  // server µs
+	Token   uint64 // the last that the lock has given
+	Until   int64  // server µs: the end of the present lease, or of the mark behind which the lock is free
+	Place   int    // how many are ahead, the holder among them; -1: not queued
+	Waiting int    // tickets, or an estimate of the clients, that wait
+	Arrival int64
+	Flags   int64
+	Skipped int
+	Expired int
+	Grants  []Grant // to tickets of the calling client
+	States  []string
+}
+
+// Has reports whether the reply carries the flag.
+func (r *Reply) Has(flag int64) bool { return r.Flags&flag != 0 }
+
+// Decode reads the reply of a script. An error of Redis comes back as it is; a reply of another shape is
+// an error that names the script.
+func (s *Script) Decode(res rueidis.RedisResult) (Reply, error) {
+	var r Reply
+	fields, err := res.ToArray()
+	if err != nil {
+		return r, err
+	}
+	var n [10]int64
+	for i := range min(len(fields), len(n)) {
+		if n[i], err = fields[i].ToInt64(); err != nil {
+			return r, fmt.Errorf("lua: %s: reply field %d: %w", s.Name, i+1, err)
+		}
+	}
+	r = Reply{
+		Status: Status(n[0]), Now: n[1], Token: uint64(n[2]), Until: n[3],
+		Place: int(n[4]), Waiting: int(n[5]), Arrival: n[6],
+		Flags: n[7], Skipped: int(n[8]), Expired: int(n[9]),
+	}
+	switch len(fields) {
+	case 1, 2, 4: // the short replies of the usual case
+		return r, nil
+	case 12:
+		return r, s.decodeLists(&r, fields[10], fields[11])
+	}
+	return r, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(fields))
+}
+
+func (s *Script) decodeLists(r *Reply, grants, states rueidis.RedisMessage) error {
+	list, err := grants.ToArray()
+	if err != nil || len(list)%3 != 0 {
+		return fmt.Errorf("lua: %s: grants of the reply: %d fields: %w", s.Name, len(list), orShape(err))
+	}
+	for i := 0; i+2 < len(list); i += 3 {
+		ticket, err1 := list[i].ToString()
+		token, err2 := list[i+1].ToInt64()
+		until, err3 := list[i+2].ToInt64()
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return fmt.Errorf("lua: %s: grant in the reply: %w", s.Name, err)
+		}
+		r.Grants = append(r.Grants, Grant{Ticket: ticket, Token: uint64(token), At: r.Now, Until: until})
+	}
+	if r.States, err = states.AsStrSlice(); err != nil {
+		return fmt.Errorf("lua: %s: states of the reply: %w", s.Name, err)
+	}
+	return nil
+}
+
+var errShape = errors.New("wrong shape")
+
+func orShape(err error) error {
+	if err == nil {
+		return errShape
+	}
+	return err
+}
+
+// MessageKind is the first letter of what is published on a wake channel.
+type MessageKind byte
+
+// The kinds of message.
+const (
+	MessageGrant   MessageKind = 'G' // a ticket holds
+	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
+	MessageForced  MessageKind = 'F' // a hold was released by force
+	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
+)
+
+// A Message is what a client hears on a wake channel.
+type Message struct {
+	Kind  MessageKind
+	Grant Grant  // for a grant; Ticket alone for MessageSuspect and MessageForced
+	Nonce string // for an echo
+}
+
+// ParseMessage reads a message, or says that it is none: anybody with the right may publish anything.
+func ParseMessage(text string) (Message, error) {
+	kind, rest, ok := strings.Cut(text, " ")
+	if !ok || len(kind) != 1 {
+		return Message{}, fmt.Errorf("lua: message %.80q", text)
+	}
+	m := Message{Kind: MessageKind(kind[0])}
+	switch m.Kind {
+	case MessageGrant:
+		f := strings.Fields(rest)
+		if len(f) != 4 {
+			return m, fmt.Errorf("lua: message %.80q", text)
+		}
+		token, err1 := strconv.ParseUint(f[1], 10, 53)
+		at, err2 := strconv.ParseInt(f[2], 10, 54)
+		until, err3 := strconv.ParseInt(f[3], 10, 54)
+		if err := errors.Join(err1, err2, err3); err != nil || token == 0 || at < 0 || until <= at {
+			return m, fmt.Errorf("lua: message %.80q: %w", text, orShape(err))
+		}
+		m.Grant = Grant{Ticket: f[0], Token: token, At: at, Until: until}
+	case MessageSuspect, MessageForced:
+		m.Grant.Ticket = rest
+	case MessageEcho:
+		m.Nonce = rest
+	default:
+		return m, fmt.Errorf("lua: message %.80q", text)
+	}
+	return m, nil
+}
+
+// EchoMessage is what a client publishes to itself.
+func EchoMessage(nonce string) string { return string(MessageEcho) + " " + nonce }

@@ -1,0 +1,37 @@
+package lua
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind letters of a ticket.
+const Exclusive = 'x'
+
+// A Ticket is what one waiting call is called in the queue. Its text carries what whoever hands on must
+// know to grant the right thing.
+type Ticket struct {
+	Client  string
+	Number  uint64
+	Kind    byte
+	Permits int64
+	Lease   time.Duration // whole milliseconds
+	Grant   time.Duration // whole milliseconds: how long a grant by message lasts
+}
+
+// String returns client:number:kind:permits:lease:grant, with times in ms.
+func (t Ticket) String() string {
+	b := make([]byte, 0, len(t.Client)+40)
+	b = append(append(b, t.Client...), ':')
+	b = append(strconv.AppendUint(b, t.Number, 10), ':', t.Kind, ':')
+	b = append(strconv.AppendInt(b, t.Permits, 10), ':')
+	b = append(strconv.AppendInt(b, t.Lease.Milliseconds(), 10), ':')
+	return string(strconv.AppendInt(b, t.Grant.Milliseconds(), 10))
+}
+
+// TicketClient returns the client of a ticket.
+func TicketClient(ticket string) string {
+	client, _, _ := strings.Cut(ticket, ":")
+	return client
+}

@@ -1,0 +1,249 @@
+package waitqueue
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Every state that waits has a timer that ends in a check (I5). One check names the oldest tickets of its
+// site, queues again what the server does not know, and serves the queue.
+
+const (
+	// checkBatch is how many tickets one check names.
+	checkBatch = 100
+	// checkEvery is how often a client with waiting tickets looks at the least; with many clients each looks
+	// so much more rarely that all together make about 200 looks a second.
+	checkEvery  = 2 * time.Second
+	checkClient = 5 * time.Millisecond
+	// frontRow is how many places from the head look at the moment the present lease ends.
+	frontRow = 8
+	// frontStep is how much later each of them looks than the one before.
+	frontStep = 5 * time.Millisecond
+	// lookSlack is how long after the end of a grant lease whoever handed on looks.
+	lookSlack = 20 * time.Millisecond
+	// deafEvery is how often a client looks that cannot hear.
+	deafEvery = 100 * time.Millisecond
+	// soonEnough is how long a message may be slower than the check that found its grant.
+	soonEnough = 250 * time.Millisecond
+	// freeAgain is when to look at a lock that is free with a queue, and without a mark that says when.
+	freeAgain = 20 * time.Millisecond
+)
+
+// lookAt puts a check on the agenda, unless there is an earlier one. The lock is held.
+func (s *site) lookAt(at time.Time) {
+	if s.check.IsZero() || at.Before(s.check) {
+		s.check = at
+	}
+	s.client.agenda.before(&s.tick, s.check)
+}
+
+// await sees that a site whose ticket was told to wait hears, and looks in time. r is what it was told.
+func (s *site) await(r *lua.Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookAt(s.nextCheck(r, time.Now()))
+	if r.Place >= 0 {
+		return
+	}
+	switch {
+	case !s.wanted:
+		s.wanted = true
+		s.client.listener.want(s)
+	case s.hears():
+		s.startCheck() // The confirmation came between the question and its answer.
+	}
+}
+
+// nextCheck says when to look again after a reply: about when the present lease ends for those in front,
+// and in any case after a time that grows with the number of clients that wait. The lock is held.
+func (s *site) nextCheck(r *lua.Reply, now time.Time) time.Time {
+	every := max(checkEvery, time.Duration(r.Waiting)*checkClient)
+	d := jitter(every*3/4, every*5/4)
+	if !s.hears() {
+		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
+	}
+	place := r.Place
+	if place < 0 {
+		place = r.Waiting
+	}
+	if place <= frontRow {
+		left := freeAgain
+		if r.Until > 0 {
+			left = max(time.Duration(r.Until-r.Now)*time.Microsecond, 0)
+		}
+		d = min(d, left+time.Millisecond+jitter(0, frontStep*time.Duration(place+1)))
+	}
+	return now.Add(d)
+}
+
+// startCheck runs a check in the background, or after the one that is under way. The lock is held.
+func (s *site) startCheck() {
+	if s.checking {
+		s.again = true
+		return
+	}
+	s.checking = s.client.spawn(s.runChecks)
+}
+
+// runChecks looks until there is nothing more to be seen at once.
+func (s *site) runChecks() {
+	tries := 0
+	for {
+		s.mu.Lock()
+		round := s.newRound()
+		s.again, s.all = false, false
+		s.mu.Unlock()
+		var reply lua.Reply
+		var err error
+		more := false
+		for ok := true; ok; ok = round.next() {
+			if reply, err = s.checkOnce(round); err != nil {
+				break
+			}
+			more = more || reply.Has(lua.More) || reply.Status == lua.Late
+		}
+		s.mu.Lock()
+		switch {
+		case err != nil:
+			tries++
+			s.refuse(round.tickets, err)
+			s.lookAt(time.Now().Add(pause(tries - 1)))
+		case s.again || more:
+			s.mu.Unlock()
+			continue
+		case s.anyWaits():
+			s.check = s.nextCheck(&reply, time.Now())
+			s.client.agenda.before(&s.tick, s.check)
+		}
+		s.checking = false
+		s.mu.Unlock()
+		return
+	}
+}
+
+// refuse ends the waits of tickets for which Redis has an error that no retry mends. The lock is held.
+func (s *site) refuse(tickets []*ticket, err error) {
+	if !answered(err) || transient(err) {
+		return
+	}
+	for _, t := range tickets {
+		if t.waits() {
+			t.refused = advise(err)
+			t.poke()
+		}
+	}
+}
+
+func (s *site) anyWaits() bool {
+	for _, t := range s.tickets {
+		if t.waits() {
+			return true
+		}
+	}
+	return false
+}
+
+// A round is one look at the tickets of a site, in one or several checks.
+type round struct {
+	mode    string
+	tickets []*ticket // of this check
+	rest    []*ticket // of those after it
+}
+
+// newRound chooses the tickets of a look, the oldest first. The lock is held.
+func (s *site) newRound() *round {
+	r := &round{mode: lua.Hears}
+	switch {
+	case !s.hears():
+		r.mode = lua.Deaf
+	case s.proven:
+		r.mode = lua.Proven
+	}
+	for _, t := range s.tickets {
+		if t.waits() {
+			r.rest = append(r.rest, t)
+		}
+	}
+	slices.SortFunc(r.rest, func(a, b *ticket) int { return int(a.arrival - b.arrival) })
+	if !s.all && len(r.rest) > checkBatch {
+		r.rest = r.rest[:checkBatch]
+	}
+	r.next()
+	return r
+}
+
+// next goes on to the next check of the round, and reports whether there is one.
+func (r *round) next() bool {
+	n := min(len(r.rest), checkBatch)
+	r.tickets, r.rest = r.rest[:n], r.rest[n:]
+	return n > 0
+}
+
+// checkOnce sends one check and takes in the reply.
+func (s *site) checkOnce(round *round) (lua.Reply, error) {
+	c := s.client
+	a := c.attempt(attemptTime)
+	args := []string{c.id, round.mode, a.notAfter, c.highest(), c.counted()}
+	s.mu.Lock()
+	named := round.tickets[:0:0]
+	texts := make([]string, 0, len(round.tickets))
+	for _, t := range round.tickets {
+		if t.waits() {
+			t.inflight++
+			named = append(named, t)
+			texts = append(texts, t.text)
+			args = append(args, t.text, strconv.FormatInt(t.arrival, 10))
+		}
+	}
+	s.mu.Unlock()
+
+	c.stats.checks.Add(1)
+	r, err := c.run(s.proto.Check, s.keys, args...)
+	if err == nil {
+		s.absorb(a, &r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, t := range named {
+		s.landed(t, a, err)
+		if err == nil && i < len(r.States) && t.text == texts[i] {
+			s.checked(t, r.States[i], &r, round.mode)
+		}
+	}
+	if err == nil && r.Status == lua.Done {
+		if len(named) > 0 {
+			named[0].place = r.Place
+		}
+		if round.mode == lua.Proven {
+			s.proven = false
+		}
+	}
+	return r, err
+}
+
+// checked takes in what a check says of one ticket. The lock is held.
+func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
+	switch state {
+	case lua.StateMissed:
+		// It was granted before this check. The message may still be on its way; if it does not come, this
+		// client does not hear (R10).
+		if mode != lua.Deaf && s.heard && r.Token > s.told {
+			s.missing, s.missBy = r.Token, time.Now().Add(soonEnough)
+			s.client.agenda.before(&s.tick, s.missBy)
+		}
+	case lua.StateAgain, lua.StateQueued:
+		if state == lua.StateAgain && t.state == waiting {
+			s.client.stats.rejoined.Add(1)
+		}
+		if t.waits() {
+			t.state = waiting
+		}
+	case lua.StateGone:
+		if t.waits() {
+			t.state = subscribing
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package waitqueue
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Client is one instance of the library: an identity, its connections, and what it holds and waits for.
+// It is safe for use by several goroutines; a process usually has one for each Redis.
+type Client struct {
+	opts Options
+	id   string // random, 128 bits: no two clients ever re-enter each other's locks
+	who  string
+
+	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
+	side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
+	owned    bool           // the connections are this client's, to be closed with it
+
+	clock    serverClock
+	numbers  atomic.Uint64 // of tickets
+	floor    atomic.Uint64 // the highest token seen
+	stats    counters
+	agenda   *agenda
+	listener *listener
+	renewals renewals
+	ends     ends
+
+	life context.Context // ends when everything in the background is to stop
+	kill context.CancelFunc
+
+	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
+	// of the agenda, the ends, the renewals, the listener, and of the work.
+	mu      sync.Mutex // guards the fields below
+	sites   map[string]*site
+	closing bool // no new calls
+
+	workMu sync.Mutex     // guards closed
+	closed bool           // no new work in the background
+	work   sync.WaitGroup // what runs in the background
+}
+
+// Dial connects to Redis and returns a client that owns its connections: one for commands, one for
+// renewals, and one that subscribes once it is needed. It checks that the server allows what the protocol
+// does, and says what is missing and which setting gives it.
+func Dial(o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	commands, err := rueidis.NewClient(commandOption(o.Redis))
+	if err != nil {
+		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
+	}
+	side, err := rueidis.NewClient(sideOption(o.Redis))
+	if err != nil {
+		commands.Close()
+		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
+	}
+	c := newClient(commands, side, true, o)
+	if err := c.probe(); err != nil {
+		c.shut()
+		return nil, err
+	}
+	return c, nil
+}
+
+// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path.
+func DialURL(url string) (*Client, error) {
+	o, err := rueidis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("waitqueue: %w", withoutPassword(err))
+	}
+	return Dial(Options{Redis: o})
+}
+
+// New makes a client on the caller's connections, which Close leaves open. The options that rc was made
+// with should have DisableCache set; one connection (PipelineMultiplex -1) saves repeating requests that
+// may overtake each other. o.Redis is not used.
+func New(rc rueidis.Client, o Options) (*Client, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := newClient(rc, rc, false, o)
+	if err := c.probe(); err != nil {
+		c.shut()
+		return nil, err
+	}
+	return c, nil
+}
+
+func newClient(commands, side rueidis.Client, owned bool, o Options) *Client {
+	id := uuid.New()
+	c := &Client{
+		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: who(o.Name),
+		commands: commands, side: side, owned: owned,
+		sites: make(map[string]*site),
+	}
+	c.life, c.kill = context.WithCancel(context.Background())
+	c.renewals.client, c.ends.client = c, c
+	c.listener = newListener(c)
+	c.agenda = newAgenda(c.renewals.flush)
+	return c
+}
+
+const (
+	// answerTime is how long a command may take before its connection counts as broken. Together with
+	// keepAlive it bounds how long a call depends on a server that does not answer.
+	answerTime = 2 * time.Second
+	// keepAlive is how often an idle connection is asked whether it lives.
+	keepAlive = time.Second
+	// buffers of a connection: scripts and messages are short.
+	bufferBytes = 32 << 10
+)
+
+// commandOption sets what the protocol needs of the connection for commands.
+func commandOption(o rueidis.ClientOption) rueidis.ClientOption {
+	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
+	o.DisableCache = true
+	o.DisableRetry = true // Repeats are this package's own: it knows which request may run twice.
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = answerTime
+	}
+	if o.Dialer.KeepAlive == 0 {
+		o.Dialer.KeepAlive = keepAlive
+	}
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = answerTime
+	}
+	if o.ReadBufferEachConn == 0 {
+		o.ReadBufferEachConn = bufferBytes
+	}
+	if o.WriteBufferEachConn == 0 {
+		o.WriteBufferEachConn = bufferBytes
+	}
+	return o
+}
+
+// sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
+func sideOption(o rueidis.ClientOption) rueidis.ClientOption {
+	o = commandOption(o)
+	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
+	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)
+	return o
+}
+
+// ID returns the identity of the client, which its tickets begin with.
+func (c *Client) ID() string { return c.id }
+
+// spawn runs f in the background, and reports whether it does: not after the client was closed.
+func (c *Client) spawn(f func()) bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// raise keeps the highest token seen, for scripts to rise above (I2).
+func (c *Client) raise(token uint64) {
+	for {
+		old := c.floor.Load()
+		if token <= old || c.floor.CompareAndSwap(old, token) {
+			return
+		}
+	}
+}
+
+// Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
+// what is not confirmed then ends with its lease, and Close returns the context's error. A second call
+// does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closing = true
+	sites := make([]*site, 0, len(c.sites))
+	for _, s := range c.sites {
+		sites = append(sites, s)
+	}
+	c.mu.Unlock()
+	for _, s := range sites {
+		s.close()
+	}
+	err := c.ends.wait(ctx)
+	c.shut()
+	if err != nil {
+		return fmt.Errorf("waitqueue: close: not all holds were given back: %w", err)
+	}
+	return nil
+}
+
+// shut stops what runs in the background and waits for it.
+func (c *Client) shut() {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.workMu.Lock()
+	c.closed = true
+	c.workMu.Unlock()
+	c.kill()
+	c.agenda.stop()
+	c.listener.stop()
+	if c.owned {
+		// Closing ends calls that still wait for an answer.
+		c.commands.Close()
+		c.side.Close()
+	}
+	c.work.Wait()
+}
+
+// enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
+func (c *Client) enter(q *Queue, t *ticket) (*site, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, ErrClosed
+	}
+	s := c.site(q)
+	s.mu.Lock()
+	t.site = s
+	s.tickets[t.text] = t
+	s.used = time.Now()
+	s.mu.Unlock()
+	return s, nil
+}
+
+// site returns the site of a queue, which it makes if there is none. c.mu is held.
+func (c *Client) site(q *Queue) *site {
+	s := c.sites[q.keys[0]]
+	if s == nil {
+		s = newSite(c, q.proto, q.keys)
+		c.sites[q.keys[0]] = s
+	}
+	return s
+}
+
+// newTicket makes the ticket of one call.
+func (c *Client) newTicket(t Terms) *ticket {
+	lasts, phase := t.first()
+	spec := lua.Ticket{
+		Client: c.id, Number: c.numbers.Add(1), Kind: lua.Exclusive, Permits: 1,
+		Lease: lasts, Grant: min(c.opts.GrantLease.Truncate(time.Millisecond), lasts),
+	}
+	return &ticket{spec: spec, text: spec.String(), phase: phase, terms: t, place: -1, wake: make(chan struct{}, 1)}
+}

@@ -1,0 +1,78 @@
+package waitqueue
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// A serverClock knows what time it is at the server, within bounds, from the replies that came.
+//
+// A script reads the server's time between the moment its request was sent and that at which the reply
+// came. So the server's clock shows at least that time when the reply is here, and what happened at a
+// later time of the server happened at least so much later than the sending.
+type serverClock struct{ newest atomic.Pointer[reading] }
+
+// A reading is the server's time in one reply.
+type reading struct {
+	sent, received time.Time
+	server         int64 // µs
+}
+
+const (
+	// readingAge is how old a reading may get before the next reply replaces it. An older one costs
+	// precision: clocks run apart by up to drift.
+	readingAge = 50 * time.Millisecond
+	// drift is how far two clocks may run apart: 0.1 %, ten times what a quartz does.
+	drift = 1000
+)
+
+// observe keeps the reading of a reply, if the present one is old or force is set.
+func (c *serverClock) observe(sent time.Time, server int64, force bool) {
+	if server == 0 {
+		return
+	}
+	old := c.newest.Load()
+	if old != nil && !force && sent.Sub(old.sent) < readingAge && sent.After(old.sent) {
+		return
+	}
+	c.newest.Store(&reading{sent: sent, received: time.Now(), server: server})
+}
+
+// atLeast returns a time that the server's clock shows at the latest when the local clock shows t:
+// whatever runs after t runs at a later time of the server. It is 0 when there was no reply yet.
+func (c *serverClock) atLeast(t time.Time) int64 {
+	r := c.newest.Load()
+	if r == nil {
+		return 0
+	}
+	age := t.Sub(r.received)
+	return r.server + (age - age.Abs()/drift).Microseconds()
+}
+
+// since returns a local time that is not after the server's time at, nor after the moment at which the
+// news of it was received.
+func (c *serverClock) since(at int64, received time.Time) time.Time {
+	r := c.newest.Load()
+	if r == nil {
+		return received
+	}
+	age := time.Duration(at-r.server) * time.Microsecond
+	bound := r.sent.Add(age - age.Abs()/drift)
+	if bound.After(received) {
+		return received
+	}
+	return bound
+}
+
+// margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it
+// takes to notice: a hundredth, at least 2 ms where the lease has them to spare.
+func margin(d time.Duration) time.Duration {
+	return max(d/100, min(2*time.Millisecond, d/4))
+}
+
+// until returns the end of a hold that the server counts from at least the given local time on.
+func until(from time.Time, lasts time.Duration, slept time.Duration, cause error) lease.Until {
+	return lease.Until{Deadline: from.Add(lasts - margin(lasts)), Slept: slept, Cause: cause}
+}

@@ -1,0 +1,256 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// The end of a ticket (R9) is sent at once, by the call that releases, or in the background for a ticket
+// that nobody waits for any more. It is repeated until it is answered, and again when everything that was
+// in flight for the ticket is answered or can no longer run (R1, R7). Then the ticket is forgotten.
+
+// endsTime is how long an end that is not answered is repeated. By then the leases are over, and a ticket
+// that stays queued gives back what it is granted.
+const endsTime = time.Minute
+
+// ends sends the ends that nobody waits for, several in one round trip.
+type ends struct {
+	client *Client
+
+	mu      sync.Mutex // guards the fields below; nothing is called under it but spawn and the agenda
+	ready   []*departure
+	running bool
+	open    int // departures not yet over, those on the agenda included
+	settled chan struct{}
+}
+
+// A departure is one ticket on its way out.
+type departure struct {
+	site   *site
+	text   string
+	ticket *ticket // nil if the ticket is unknown: a grant that is given back
+	tries  int
+	until  time.Time // when repeating is given up
+	entry  entry
+}
+
+// finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten.
+func (s *site) finish(t *ticket, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.inflight == 0 && t.ghost.IsZero() && (busy || t.state == idling) {
+		s.forget(t)
+		return
+	}
+	s.end(t)
+}
+
+// end begins the end of a ticket in the background. The lock is held.
+func (s *site) end(t *ticket) {
+	if t.state == ending || t.state == ended {
+		return
+	}
+	t.state = ending
+	s.client.ends.add(t)
+}
+
+// forget drops a ticket whose end is acknowledged, or was never needed. The lock is held.
+func (s *site) forget(t *ticket) {
+	t.state = ended
+	delete(s.tickets, t.text)
+	if t.over != nil {
+		close(t.over)
+	}
+}
+
+// verdict returns a channel that is closed when the ticket's end is over, and what Redis refused it for.
+func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.over == nil {
+		t.over = make(chan struct{})
+		if t.state == ended {
+			close(t.over)
+		}
+	}
+	return t.over, t.refused
+}
+
+// sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
+func (s *site) sendEnd(t *ticket) (lua.Reply, error) {
+	sent := attempt{sent: time.Now()}
+	s.client.stats.ends.Add(1)
+	r, err := s.client.run(s.proto.End, s.keys, t.text, s.client.highest(), s.client.counted())
+	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
+	return r, err
+}
+
+// departed takes in the answer to an end, or its lack.
+func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
+	c := s.client
+	if err == nil {
+		s.absorb(a, r)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := d.ticket
+	switch {
+	case err != nil && transient(err) && !errors.Is(err, context.Canceled):
+		c.ends.retry(d)
+		return
+	case t == nil:
+		return
+	case err != nil:
+		t.refused = advise(err)
+		s.forget(t)
+	case t.inflight > 0:
+		t.endAgain = true
+	case time.Now().Before(t.ghost):
+		c.ends.repeat(t)
+	default:
+		s.forget(t)
+	}
+}
+
+// add sends the end of a ticket. The site's lock is held.
+func (e *ends) add(t *ticket) {
+	if t.inflight > 0 {
+		t.endAgain = true
+	}
+	e.push(&departure{site: t.site, text: t.text, ticket: t})
+}
+
+// giveBack ends a ticket that is not known here. The site's lock is held.
+func (e *ends) giveBack(s *site, text string) {
+	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 {
+		e.client.stats.forged.Add(1)
+		return
+	}
+	e.push(&departure{site: s, text: text})
+}
+
+// repeat sends the end of a ticket once more when what was in flight for it cannot run any more. The
+// site's lock is held.
+func (e *ends) repeat(t *ticket) {
+	t.endAgain = false
+	at := t.ghost
+	t.ghost = time.Time{}
+	e.later(&departure{site: t.site, text: t.text, ticket: t}, at)
+}
+
+// retry sends an end again that was not answered, for as long as that can help. The site's lock is held.
+func (e *ends) retry(d *departure) {
+	d.tries++
+	if d.until.IsZero() {
+		d.until = time.Now().Add(endsTime)
+	}
+	if time.Now().After(d.until) {
+		if d.ticket != nil {
+			d.site.forget(d.ticket)
+		}
+		return
+	}
+	e.later(d, time.Now().Add(pause(d.tries-1)))
+}
+
+func (e *ends) later(d *departure, at time.Time) {
+	e.mu.Lock()
+	e.open++
+	e.mu.Unlock()
+	d.entry.call = func(time.Time) {
+		e.push(d)
+		e.done(1)
+	}
+	e.client.agenda.before(&d.entry, at)
+}
+
+// push makes an end ready, and sees that it is sent.
+func (e *ends) push(d *departure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ready = append(e.ready, d)
+	e.open++
+	if !e.running {
+		e.running = e.client.spawn(e.send)
+	}
+}
+
+// done notes that n departures are over or counted elsewhere.
+func (e *ends) done(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open -= n
+	if e.open == 0 && e.settled != nil {
+		close(e.settled)
+		e.settled = nil
+	}
+}
+
+// endsBatch is how many ends go in one round trip.
+const endsBatch = 128
+
+// send runs in the background while there is something to send.
+func (e *ends) send() {
+	for {
+		e.mu.Lock()
+		n := min(len(e.ready), endsBatch)
+		if n == 0 {
+			e.running = false
+			e.mu.Unlock()
+			return
+		}
+		batch := e.ready[:n:n]
+		e.ready = e.ready[n:]
+		e.mu.Unlock()
+		e.sendBatch(batch)
+		e.done(n)
+	}
+}
+
+func (e *ends) sendBatch(batch []*departure) {
+	c := e.client
+	jobs := make([]job, len(batch))
+	for i, d := range batch {
+		jobs[i] = job{d.site.proto.End, d.site.keys, []string{d.text, c.highest(), c.counted()}}
+	}
+	a := attempt{sent: time.Now()}
+	c.stats.ends.Add(uint64(len(batch)))
+	for i, res := range c.runAll(c.commands, jobs) {
+		r, err := jobs[i].script.Decode(res)
+		batch[i].site.departed(batch[i], a, &r, err)
+	}
+}
+
+// wait returns when every departure is over, or ctx ends.
+func (e *ends) wait(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		if e.open == 0 {
+			e.mu.Unlock()
+			return nil
+		}
+		if e.settled == nil {
+			e.settled = make(chan struct{})
+		}
+		settled := e.settled
+		e.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return whyEnded(ctx)
+		}
+	}
+}
+
+// answered reports whether an error is an answer of the server, after which the request is over.
+func answered(err error) bool {
+	_, ok := rueidis.IsRedisErr(err)
+	return ok
+}

@@ -1,0 +1,104 @@
+package waitqueue
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// What a site does about its subscription. The listener has the connection; a site only knows whether its
+// channel is confirmed, and whether what it hears can be relied on (R10).
+
+const (
+	// echoTime is how long an echo may take before the connection counts as deaf.
+	echoTime = time.Second
+	// spread is how long the checks after a reconnect are spread over, at most and for each site.
+	spread     = 100 * time.Millisecond
+	spreadSite = 200 * time.Microsecond
+)
+
+// confirmed is called by the listener when the channel's subscription is confirmed. Something may have
+// been missed before: look. n is the number of channels of the connection.
+func (s *site) confirmed(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.wanted {
+		return
+	}
+	s.heard = true
+	if s.deaf {
+		s.sendEcho()
+		return
+	}
+	s.all = true
+	if !s.first {
+		s.first = true
+		s.startCheck()
+		return
+	}
+	s.lookAt(time.Now().Add(jitter(0, min(spread, time.Duration(n)*spreadSite))))
+}
+
+// unheard is called by the listener when the subscription is gone.
+func (s *site) unheard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = false
+	s.echo, s.echoBy = "", time.Time{}
+	if s.anyWaits() {
+		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+	}
+}
+
+// doubt treats the subscription as broken: a new connection, and an echo on it, before tickets queue
+// again. The lock is held.
+func (s *site) doubt() {
+	if s.deaf {
+		return
+	}
+	s.deaf, s.proven = true, false
+	if s.wanted {
+		s.client.listener.reconnect()
+	}
+	if s.anyWaits() {
+		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+	}
+}
+
+// suspected takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.
+// The lock is held.
+func (s *site) suspected(text string) {
+	s.client.stats.suspected.Add(1)
+	if t := s.tickets[text]; t != nil {
+		switch {
+		case t.hold != nil:
+			t.hold.hurry()
+		case t.waits():
+			t.lapsed()
+		}
+	}
+	s.doubt()
+	s.lookAt(time.Now())
+}
+
+// sendEcho publishes to the own channel. The lock is held.
+func (s *site) sendEcho() {
+	c := s.client
+	s.echo = strconv.FormatUint(c.numbers.Add(1), 10)
+	s.echoBy = time.Now().Add(echoTime << min(s.doubts, 4))
+	c.agenda.before(&s.tick, s.echoBy)
+	nonce := s.echo
+	c.spawn(func() {
+		// An error shows as an echo that does not come.
+		_ = c.commands.Do(c.life, c.commands.B().Publish().Channel(s.channel).Message(lua.EchoMessage(nonce)).Build()).Error()
+	})
+}
+
+// echoed ends the doubt. The lock is held.
+func (s *site) echoed() {
+	s.echo, s.echoBy = "", time.Time{}
+	s.doubts, s.deaf, s.proven = 0, false, true
+	s.all = true
+	s.startCheck()
+}

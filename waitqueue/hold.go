@@ -1,0 +1,196 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A hold is what a ticket has while it is held: the machinery's side of the lease. The lock of the site
+// guards it.
+type hold struct {
+	ticket *ticket
+	keeper *lease.Keeper
+	token  uint64
+
+	entry    entry
+	due      time.Time // of the next renewal; zero if there is none to come
+	deadline time.Time // local end of what is confirmed
+	limit    time.Time // the maximum hold; zero if there is none
+	renewing bool
+	failures int
+}
+
+// grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
+// without a word from the server; the ticket is then to be confirmed.
+func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Duration) *lease.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.state != held {
+		return nil
+	}
+	g := t.grant
+	if g.stale() || lease.Slept()-g.slept > wokeUp {
+		t.state = confirming
+		return nil
+	}
+	h := &hold{ticket: t, token: g.token}
+	if t.terms.MaxHold > 0 {
+		h.limit = g.from.Add(t.terms.MaxHold)
+	}
+	u := h.until(g.from, g.lasts, g.slept)
+	h.deadline = u.Deadline
+	h.keeper = lease.New(ctx, lease.Terms{Token: g.token, Until: u, Waited: waited, Release: h.release, Key: key})
+	// A third: two renewals may fail before the lease is in doubt. It also is what lifts a grant by message
+	// to a full lease.
+	h.due = g.from.Add(g.lasts / 3)
+	h.entry.call = h.fired
+	t.hold = h
+	s.client.stats.granted.Add(1)
+	s.client.agenda.before(&h.entry, earlier(h.due, h.deadline))
+	return h.keeper.Lease()
+}
+
+// until is the local end of a lease that counts from a local time, or of the maximum hold if that comes
+// first.
+func (h *hold) until(from time.Time, lasts, slept time.Duration) lease.Until {
+	u := until(from, lasts, slept, nil)
+	if !h.limit.IsZero() && !from.Add(lasts).Before(h.limit) {
+		u.Deadline = earlier(u.Deadline, h.limit)
+		u.Cause = lease.ErrMaxHold
+	}
+	return u
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// fired is the hold's appointment on the agenda: time for a renewal, or the end.
+func (h *hold) fired(now time.Time) {
+	t := h.ticket
+	s := t.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.state != held {
+		return
+	}
+	if h.keeper.Overdue() {
+		h.lose(lease.ErrExpired)
+		return
+	}
+	next := h.deadline
+	if !h.due.IsZero() && !h.renewing {
+		if now.Before(h.due) {
+			next = earlier(next, h.due)
+		} else {
+			h.renewing = true
+			s.client.renewals.add(h)
+		}
+	}
+	s.client.agenda.before(&h.entry, next)
+}
+
+// hurry asks for a renewal now, because something was heard about the hold. The site's lock is held.
+func (h *hold) hurry() {
+	h.due = time.Now()
+	h.ticket.site.client.agenda.before(&h.entry, h.due)
+}
+
+// lose ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.
+// The site's lock is held.
+func (h *hold) lose(cause error) {
+	t := h.ticket
+	if t.state != held {
+		return
+	}
+	h.keeper.Lose(cause)
+	c := t.site.client
+	c.stats.lost.Add(1)
+	c.agenda.remove(&h.entry)
+	t.site.end(t)
+}
+
+// lossOf is the cause for which the server refused a ticket.
+func lossOf(r *lua.Reply) error {
+	if len(r.States) > 0 {
+		switch r.States[0] {
+		case lua.StateForced:
+			return lease.ErrForced
+		case lua.StateExpired:
+			return lease.ErrExpired
+		}
+	}
+	return lease.ErrForgotten
+}
+
+// release is what Release of the lease does, once. The lease's context has ended.
+func (h *hold) release(ctx context.Context) error {
+	t := h.ticket
+	s := t.site
+	s.mu.Lock()
+	if t.state != held {
+		s.mu.Unlock()
+		if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
+			return cause
+		}
+		return lease.ErrReleased
+	}
+	s.client.agenda.remove(&h.entry)
+	t.state = ending
+	if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
+		// The deadline had passed, and nobody had noticed.
+		s.client.stats.lost.Add(1)
+		s.client.ends.add(t)
+		s.mu.Unlock()
+		return cause
+	}
+	s.mu.Unlock()
+
+	r, err := inBackground(ctx, s.client, func() (lua.Reply, error) { return s.sendEnd(t) })
+	if err == nil {
+		return outcome(&r)
+	}
+	if _, refused := s.verdict(t); refused != nil {
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
+	}
+	return h.outlast(ctx)
+}
+
+// outcome is what the answer to a first release means to its caller.
+func outcome(r *lua.Reply) error {
+	switch {
+	case r.Status != lua.Done:
+		return lossOf(r)
+	case r.Has(lua.Unwoken):
+		return ErrUnwoken
+	}
+	return nil
+}
+
+// outlast waits for the end of a release that was not answered at once. An answer to a repetition is
+// success, whatever it says: if the ticket is not the owner any more, it was the lost request that did it.
+func (h *hold) outlast(ctx context.Context) error {
+	t := h.ticket
+	over, _ := t.site.verdict(t)
+	timer := time.NewTimer(time.Until(h.deadline) + answerTime)
+	defer timer.Stop()
+	select {
+	case <-over:
+		if _, refused := t.site.verdict(t); refused != nil {
+			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, whyEnded(ctx))
+	case <-timer.C:
+		return fmt.Errorf("%w: no answer from Redis until the lease was over", lease.ErrUnconfirmed)
+	}
+}

@@ -1,0 +1,309 @@
+package waitqueue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A listener owns the one connection of a client that subscribes, with a channel for each site that
+// waits. Its goroutine runs while there are channels; what comes in is handed to the sites on the reader
+// of the connection.
+//
+// The connection is for subscriptions alone: on one that also carries commands, rueidis leaves its short
+// path, and a subscriber that is killed takes commands with it.
+type listener struct {
+	client *Client
+
+	mu       sync.Mutex // guards the fields below; nothing is called under it but spawn
+	channels map[string]*subscription
+	dirty    []string // channels whose state is not what is wanted
+	conn     rueidis.DedicatedClient
+	epoch    int // of the connection: what an earlier one confirms does not count
+	running  bool
+	broken   bool // the connection is to be replaced
+	kick     chan struct{}
+	stopped  chan struct{} // closed by stop
+	done     sync.WaitGroup
+}
+
+// A subscription is the state of one channel (R2).
+type subscription struct {
+	site  *site
+	want  bool
+	state subState
+}
+
+type subState int
+
+const (
+	subNone      subState = iota // nothing is sent, or its end is confirmed
+	subSent                      // SUBSCRIBE is under way
+	subConfirmed                 // it hears
+	subLeaving                   // UNSUBSCRIBE is under way
+)
+
+func newListener(c *Client) *listener {
+	return &listener{
+		client: c, channels: make(map[string]*subscription),
+		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+}
+
+// want subscribes for a site, which learns of it by confirmed. It may be called with the site's lock held.
+func (l *listener) want(s *site) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sub := l.channels[s.channel]
+	if sub == nil {
+		sub = &subscription{}
+		l.channels[s.channel] = sub
+	}
+	sub.site, sub.want = s, true
+	if sub.state == subConfirmed {
+		n := len(l.channels)
+		l.client.spawn(func() { s.confirmed(n) })
+		return
+	}
+	l.touch(s.channel)
+	if !l.running {
+		l.running = l.client.spawn(l.run)
+	}
+}
+
+// drop ends the subscription of a site, unless another site has taken the channel over.
+func (l *listener) drop(s *site) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sub := l.channels[s.channel]; sub != nil && sub.site == s {
+		sub.want = false
+		l.touch(s.channel)
+	}
+}
+
+// reconnect replaces the connection. It may be called with a site's lock held.
+func (l *listener) reconnect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = true
+	l.wake()
+}
+
+// touch notes that a channel's state is not what is wanted. The lock is held.
+func (l *listener) touch(channel string) {
+	l.dirty = append(l.dirty, channel)
+	l.wake()
+}
+
+func (l *listener) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the goroutine and waits for it.
+func (l *listener) stop() {
+	close(l.stopped)
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != nil {
+		conn.Close() // A subscription that is not answered must not hold up the end.
+	}
+	l.done.Wait()
+}
+
+// run keeps a connection while there are channels.
+func (l *listener) run() {
+	l.done.Add(1)
+	defer l.done.Done()
+	for tries := 0; ; tries++ {
+		began := time.Now()
+		if !l.connection() {
+			return
+		}
+		if time.Since(began) > longPause {
+			tries = 0
+		}
+		if tries == 0 {
+			continue // The first reconnect is at once: waiters are waiting.
+		}
+		timer := time.NewTimer(pause(tries - 1))
+		select {
+		case <-timer.C:
+		case <-l.stopped:
+		}
+		timer.Stop()
+	}
+}
+
+// connection makes a connection and serves it until it breaks. It returns false when there is nothing to
+// listen to any more.
+func (l *listener) connection() bool {
+	if l.over() {
+		return false
+	}
+	conn, release := l.client.side.Dedicate()
+	l.mu.Lock()
+	l.epoch++
+	epoch := l.epoch
+	l.conn, l.broken = conn, false
+	l.dirty = l.dirty[:0]
+	for channel := range l.channels {
+		l.dirty = append(l.dirty, channel)
+	}
+	l.mu.Unlock()
+	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{
+		OnMessage:      l.onMessage,
+		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
+	})
+	healthy := l.serve(conn, lost)
+	l.silence()
+	if healthy {
+		release()
+	} else {
+		conn.Close()
+	}
+	return true
+}
+
+// over reports whether the listener may end, and marks it so.
+func (l *listener) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.stopped:
+	default:
+		if len(l.channels) > 0 {
+			return false
+		}
+	}
+	l.running, l.conn = false, nil
+	return true
+}
+
+// serve sends what subscriptions need until the connection breaks or nothing is left to hear. It returns
+// whether the connection is still good.
+func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) bool {
+	for {
+		subscribe, unsubscribe, more := l.next()
+		if !more {
+			return true
+		}
+		for part := range slices.Chunk(subscribe, subscribeBatch) {
+			l.client.stats.subscribes.Add(uint64(len(part)))
+			if conn.Do(context.Background(), conn.B().Subscribe().Channel(part...).Build()).Error() != nil {
+				return false
+			}
+		}
+		for part := range slices.Chunk(unsubscribe, subscribeBatch) {
+			if conn.Do(context.Background(), conn.B().Unsubscribe().Channel(part...).Build()).Error() != nil {
+				return false
+			}
+		}
+		select {
+		case <-l.kick:
+		case <-lost:
+			return false
+		case <-l.stopped:
+			return false
+		}
+		l.mu.Lock()
+		broken := l.broken
+		l.mu.Unlock()
+		if broken {
+			return false
+		}
+	}
+}
+
+// subscribeBatch is how many channels go in one command.
+const subscribeBatch = 256
+
+// next returns what must be sent to bring the channels to what is wanted of them, and whether there is
+// anything left to hear.
+func (l *listener) next() (subscribe, unsubscribe []string, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, channel := range l.dirty {
+		sub := l.channels[channel]
+		switch {
+		case sub == nil:
+		case sub.want && sub.state == subNone:
+			sub.state = subSent
+			subscribe = append(subscribe, channel)
+		case !sub.want && sub.state == subConfirmed:
+			sub.state = subLeaving
+			unsubscribe = append(unsubscribe, channel)
+		case !sub.want && sub.state == subNone:
+			delete(l.channels, channel)
+		}
+	}
+	l.dirty = l.dirty[:0]
+	return subscribe, unsubscribe, len(l.channels) > 0
+}
+
+// silence notes that the connection is gone, and tells the sites.
+func (l *listener) silence() {
+	l.mu.Lock()
+	l.epoch++
+	var deaf []*site
+	for channel, sub := range l.channels {
+		sub.state = subNone
+		if !sub.want {
+			delete(l.channels, channel)
+			continue
+		}
+		deaf = append(deaf, sub.site)
+	}
+	l.mu.Unlock()
+	for _, s := range deaf {
+		s.unheard()
+	}
+}
+
+// onMessage hands a message to its site. It runs on the reader of the connection.
+func (l *listener) onMessage(m rueidis.PubSubMessage) {
+	received := time.Now()
+	l.mu.Lock()
+	var s *site
+	if sub := l.channels[m.Channel]; sub != nil {
+		s = sub.site
+	}
+	l.mu.Unlock()
+	if s != nil {
+		s.message(m.Message, received)
+	}
+}
+
+// onSubscription notes a confirmation. It runs on the reader of the connection.
+func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
+	l.mu.Lock()
+	sub := l.channels[s.Channel]
+	if sub == nil || epoch != l.epoch {
+		l.mu.Unlock()
+		return
+	}
+	var confirmed *site
+	switch {
+	case s.Kind == "subscribe" && sub.state == subSent:
+		sub.state = subConfirmed
+		if sub.want {
+			confirmed = sub.site
+		} else {
+			l.touch(s.Channel)
+		}
+	case s.Kind == "unsubscribe" && sub.state == subLeaving:
+		sub.state = subNone
+		l.touch(s.Channel)
+	}
+	n := len(l.channels)
+	l.mu.Unlock()
+	if confirmed != nil {
+		confirmed.confirmed(n)
+	}
+}

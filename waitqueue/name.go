@@ -1,0 +1,130 @@
+package waitqueue
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Terms are how a primitive asks for a name and holds it.
+type Terms struct {
+	Lease    time.Duration // how long a hold lasts unless renewed
+	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
+	Priority int           // head start in steps of PriorityStep
+}
+
+// PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
+// at most so long before it.
+const PriorityStep = time.Second
+
+// maxPriority keeps the head start far below what an arrival can count: 11 days.
+const maxPriority = 1_000_000
+
+// A Queue is one name as one client sees it: what a primitive is made of. It is immutable.
+type Queue struct {
+	client *Client
+	proto  *lua.Protocol
+	name   string
+	keys   []string
+	terms  Terms
+	held   any   // what a lease's context is asked for, to see that it holds this
+	err    error // why it cannot be used
+}
+
+// heldKey finds the lease on a lock in a context.
+type heldKey struct {
+	client *Client
+	lock   string
+}
+
+// Queue binds a protocol to a name. What is wrong with the name or the terms is reported by the first call
+// that uses it.
+func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
+	q := Queue{client: c, proto: p, name: name, terms: t}
+	if q.err = checkName(name); q.err == nil {
+		q.err = t.check()
+	}
+	if q.err == nil {
+		keys := p.Keys(c.opts.Prefix, name)
+		q.keys, q.held = keys.All(), heldKey{c, keys.Lock}
+	}
+	return q
+}
+
+// Name returns the name.
+func (q Queue) Name() string { return q.name }
+
+// Label returns the name, cut to what an error should show.
+func (q Queue) Label() string {
+	const most = 64
+	if len(q.name) <= most {
+		return q.name
+	}
+	return strings.ToValidUTF8(q.name[:most], "") + "…"
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: it is empty", ErrName)
+	case len(name) > MaxName:
+		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it", ErrTooLarge, len(name), MaxName)
+	case strings.HasPrefix(name, "}"):
+		return fmt.Errorf("%w: it begins with a closing brace, so its keys would not share a slot: put something before it", ErrName)
+	case !printable(name):
+		return fmt.Errorf("%w: it has bytes that cannot be printed: encode them, in hexadecimal for example", ErrName)
+	}
+	return nil
+}
+
+// printable reports whether s is UTF-8 without control characters: names appear in logs, metrics and on
+// terminals.
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+}
+
+func (t Terms) check() error {
+	if t.Lease < MinLease || t.Lease > MaxLease {
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", ErrTime, t.Lease, MinLease, MaxLease)
+	}
+	if t.MaxHold != 0 && (t.MaxHold < MinLease || t.MaxHold > MaxLease) {
+		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", ErrTime, t.MaxHold, MinLease, MaxLease)
+	}
+	if t.Priority > maxPriority || t.Priority < -maxPriority {
+		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	return nil
+}
+
+// first returns the lease of a first grant, and whether it ends at the maximum hold.
+func (t Terms) first() (lasts time.Duration, phase string) {
+	if t.MaxHold > 0 && t.MaxHold <= t.Lease {
+		return t.MaxHold.Truncate(time.Millisecond), lua.PhaseFinal
+	}
+	return t.Lease.Truncate(time.Millisecond), lua.PhaseHeld
+}
+
+func programName() string { return filepath.Base(os.Args[0]) }
+
+// who is what operators see of a client: its name, host and process id.
+func who(name string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	clean := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) || r == '@' || r == '#' {
+				return '_'
+			}
+			return r
+		}, strings.ToValidUTF8(s, "_"))
+	}
+	return fmt.Sprintf("%.64s@%.64s#%d", clean(name), clean(host), os.Getpid())
+}

@@ -1,0 +1,77 @@
+package waitqueue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Options is what a client needs to know. Only Redis.InitAddress must be set.
+type Options struct {
+	// Redis says where the server is and how to log on. The fields that the protocol depends on are set by
+	// [Dial]: one connection for commands, no client-side cache, no retries below the library's own.
+	Redis rueidis.ClientOption
+	// Prefix begins every key and channel: Prefix:<kind>:{name}. The default is "headwaiter". Clients with
+	// different prefixes do not meet.
+	Prefix string
+	// Name is what operators see of this client, beside its host and process id. The default is the name
+	// of the program.
+	Name string
+	// GrantLease is how long a grant that was sent as a message lasts before its client confirms it by a
+	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.
+	GrantLease time.Duration
+	// Linger is how long a subscription is kept after its last use, so that a hot lock does not subscribe
+	// for every wait. The default is 5 s.
+	Linger time.Duration
+	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
+	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing.
+	WithoutSkip bool
+}
+
+// Defaults and limits, each with its reason.
+const (
+	// DefaultLease is how long a hold lasts without renewal where a primitive is not told otherwise. It is
+	// what a dead holder costs; a third of it is what a renewal may be late.
+	DefaultLease = 10 * time.Second
+
+	defaultPrefix     = "headwaiter"
+	defaultGrantLease = 2 * time.Second
+	defaultLinger     = 5 * time.Second
+
+	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
+	MinLease = time.Millisecond
+	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count.
+	MaxLease = 365 * 24 * time.Hour
+	// MaxName keeps keys, channels and log lines readable; a longer name belongs into a hash.
+	MaxName = 512
+	// maxPrefix, for the same reason.
+	maxPrefix = 128
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !printable(o.Prefix) {
+		return o, fmt.Errorf("waitqueue: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
+	}
+	if o.Name == "" {
+		o.Name = programName()
+	}
+	if o.GrantLease == 0 {
+		o.GrantLease = defaultGrantLease
+	}
+	if o.GrantLease < MinLease || o.GrantLease > MaxLease {
+		return o, fmt.Errorf("waitqueue: grant lease %v: must be from %v to %v", o.GrantLease, MinLease, MaxLease)
+	}
+	if o.Linger == 0 {
+		o.Linger = defaultLinger
+	}
+	if o.Linger < 0 {
+		return o, errors.New("waitqueue: linger must not be negative")
+	}
+	return o, nil
+}

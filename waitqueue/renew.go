@@ -1,0 +1,176 @@
+package waitqueue
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// renewals collects the holds that are due at one moment and renews them in one round trip. They have a
+// connection of their own, so that they never queue behind asks.
+type renewals struct {
+	client *Client
+
+	mu  sync.Mutex // guards due; nothing is called under it
+	due []*hold
+}
+
+// renewBatch is how many renewals go in one round trip.
+const renewBatch = 512
+
+// add puts a hold into the next batch. Its site's lock is held.
+func (r *renewals) add(h *hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = append(r.due, h)
+}
+
+// flush sends what is due, in the background: a server that does not answer holds up nobody's clock.
+func (r *renewals) flush() {
+	r.mu.Lock()
+	due := r.due
+	r.due = nil
+	r.mu.Unlock()
+	for len(due) > 0 {
+		n := min(len(due), renewBatch)
+		batch := due[:n]
+		due = due[n:]
+		r.client.spawn(func() { r.client.renew(batch) })
+	}
+}
+
+// A renewal is one request to let a hold last.
+type renewal struct {
+	hold  *hold
+	lasts time.Duration
+	final bool // to the maximum hold: there is none after it
+}
+
+func (c *Client) renew(batch []*hold) {
+	a := c.attempt(attemptTime)
+	slept := lease.Slept()
+	asked := make([]renewal, len(batch))
+	jobs := make([]job, len(batch))
+	for i, h := range batch {
+		asked[i] = h.next(a.sent)
+		jobs[i] = h.ticket.site.renewJob(h.ticket.text, h.token, asked[i], a)
+	}
+	c.stats.renewals.Add(uint64(len(batch)))
+	for i, res := range c.runAll(c.side, jobs) {
+		r, err := jobs[i].script.Decode(res)
+		if err == nil {
+			c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+			c.count(&r)
+		}
+		asked[i].answered(a, slept, &r, err)
+	}
+}
+
+// next is what the hold is to be renewed to at the given time.
+func (h *hold) next(now time.Time) renewal {
+	return renew(h.ticket, h, now)
+}
+
+// renew says for how long a ticket's hold, made or about to be made, is to last from now on.
+func renew(t *ticket, h *hold, now time.Time) renewal {
+	lasts := t.terms.Lease.Truncate(time.Millisecond)
+	r := renewal{hold: h, lasts: lasts}
+	limit := t.grant.from.Add(t.terms.MaxHold)
+	if t.terms.MaxHold > 0 && limit.Sub(now) <= lasts {
+		r.final = true
+		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), MinLease)
+	}
+	return r
+}
+
+func (s *site) renewJob(text string, token uint64, r renewal, a attempt) job {
+	phase := lua.PhaseHeld
+	if r.final {
+		phase = lua.PhaseFinal
+	}
+	return job{s.proto.Renew, s.keys[:1], []string{
+		text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
+		phase, s.client.who, a.notAfter,
+	}}
+}
+
+// answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
+// server's word, is the hold lost.
+func (r renewal) answered(a attempt, slept time.Duration, reply *lua.Reply, err error) {
+	h := r.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.renewing = false
+	if h.ticket.state != held {
+		return
+	}
+	switch {
+	case err != nil:
+		h.failures++
+		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.terms.Lease/10))
+	case reply.Status == lua.Late:
+		h.due = time.Now()
+	case reply.Status != lua.Granted:
+		h.lose(lossOf(reply))
+		return
+	default:
+		h.failures = 0
+		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, slept)
+		if !h.keeper.Extend(u) {
+			h.lose(lease.ErrExpired)
+			return
+		}
+		h.deadline, h.due = u.Deadline, a.sent.Add(r.lasts/3)
+		if r.final {
+			h.due = time.Time{}
+		}
+	}
+	next := h.deadline
+	if !h.due.IsZero() {
+		next = earlier(next, h.due)
+	}
+	s.client.agenda.remove(&h.entry)
+	s.client.agenda.before(&h.entry, next)
+}
+
+// confirm asks by a renewal whether a grant that is old, or came over a gap, still holds.
+func (s *site) confirm(t *ticket) (lua.Reply, error) {
+	c := s.client
+	s.mu.Lock()
+	if t.state != confirming {
+		s.mu.Unlock()
+		return lua.Reply{}, nil
+	}
+	a := c.attempt(attemptTime)
+	slept := lease.Slept()
+	wanted := renew(t, nil, a.sent)
+	j := s.renewJob(t.text, t.grant.token, wanted, a)
+	s.mu.Unlock()
+
+	c.stats.renewals.Add(1)
+	r, err := j.script.Decode(c.runAll(c.side, []job{j})[0])
+	if err != nil {
+		return r, err
+	}
+	c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+	c.count(&r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.state != confirming {
+		return r, nil
+	}
+	switch r.Status {
+	case lua.Granted:
+		t.grant.from, t.grant.slept = a.sent, slept
+		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
+		t.state = held
+	case lua.Refused:
+		t.lapsed()
+		s.lookAt(time.Now())
+	}
+	return r, nil
+}

@@ -1,0 +1,113 @@
+package waitqueue
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// attemptTime is how long one attempt of an ask, check or renewal may take to reach the server; its
+// not-after (R7). It is longer than a connection may take to answer, so a refusal as late is rare.
+const (
+	attemptTime    = 5 * time.Second
+	longestAttempt = time.Minute
+)
+
+// An attempt is one request under way: when it was sent, and until when it can still run.
+type attempt struct {
+	sent     time.Time
+	expires  time.Time // local time after which the server refuses it
+	notAfter string    // the same as the server's clock will show it at the latest
+}
+
+func (c *Client) attempt(budget time.Duration) attempt {
+	now := time.Now()
+	expires := now.Add(budget)
+	return attempt{sent: now, expires: expires, notAfter: strconv.FormatInt(c.clock.atLeast(expires), 10)}
+}
+
+// run runs a script on the commands' connection. It has no context, because a call with a context that
+// can end takes rueidis off its short path, and because every answer is wanted, even by nobody: it tells
+// whether something is still under way. The connection's own time limits bound it.
+func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
+	res := c.commands.Do(context.Background(), c.evalsha(c.commands, s, keys, args))
+	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
+		res = c.commands.Do(context.Background(), c.eval(c.commands, s, keys, args))
+	}
+	return s.Decode(res)
+}
+
+func (c *Client) evalsha(rc rueidis.Client, s *lua.Script, keys, args []string) rueidis.Completed {
+	return rc.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func (c *Client) eval(rc rueidis.Client, s *lua.Script, keys, args []string) rueidis.Completed {
+	return rc.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// job is one script of a batch.
+type job struct {
+	script *lua.Script
+	keys   []string
+	args   []string
+}
+
+// runAll runs scripts in one round trip, and again in full those that the server did not know.
+func (c *Client) runAll(rc rueidis.Client, jobs []job) []rueidis.RedisResult {
+	cmds := make([]rueidis.Completed, len(jobs))
+	for i, j := range jobs {
+		cmds[i] = c.evalsha(rc, j.script, j.keys, j.args)
+	}
+	results := rc.DoMulti(context.Background(), cmds...)
+	for i, j := range jobs {
+		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
+			results[i] = rc.Do(context.Background(), c.eval(rc, j.script, j.keys, j.args))
+		}
+	}
+	return results
+}
+
+// counted tells scripts whether subscribers can be counted.
+func (c *Client) counted() string {
+	if c.opts.WithoutSkip {
+		return "0"
+	}
+	return "1"
+}
+
+// highest is the highest token seen, for scripts.
+func (c *Client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
+
+const (
+	firstPause = 10 * time.Millisecond
+	longPause  = time.Second
+)
+
+// pause is how long to wait before the nth repeat, from 0: doubling, with half of it left to chance so
+// that those who failed together do not come back together.
+func pause(n int) time.Duration {
+	d := min(firstPause<<min(n, 10), longPause)
+	return jitter(d/2, d)
+}
+
+// jitter returns a time between two others.
+func jitter(from, to time.Duration) time.Duration {
+	if to <= from {
+		return from
+	}
+	return from + rand.N(to-from)
+}
+
+// withoutPassword takes the URL out of a parse error: it may have a password in it.
+func withoutPassword(err error) error {
+	if u, ok := err.(*url.Error); ok { //nolint:errorlint // rueidis returns it unwrapped.
+		return u.Err
+	}
+	return err
+}

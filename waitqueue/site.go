@@ -1,0 +1,245 @@
+package waitqueue
+
+import (
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A site is all that a client knows of one name: the tickets that wait or hold, whether it hears, and when
+// to look. It is made by the first call and dropped when nothing has used it for a while.
+type site struct {
+	client  *Client
+	proto   *lua.Protocol
+	keys    []string
+	channel string
+
+	mu      sync.Mutex // guards the fields below, the tickets and their holds
+	tickets map[string]*ticket
+	used    time.Time // last use, as far as calls and ticks told it
+
+	// The subscription, as the listener told it.
+	wanted bool   // asked for
+	heard  bool   // confirmed, and not ended since
+	first  bool   // it has been confirmed before: a confirmation is news of a gap
+	deaf   bool   // a message was missed or a lease ran out: it must carry an echo first (R10)
+	echo   string // the nonce that is waited for
+	doubts int    // echoes that did not come, in a row
+	proven bool   // an echo came, and no check has told the server so yet
+
+	// When to look. All lie on one entry of the agenda.
+	tick     entry
+	check    time.Time // at the queue, for the tickets that wait
+	look     time.Time // whether the grant handed on was claimed
+	handed   uint64    // its token
+	missing  uint64    // the token of a grant that a check found and no message brought yet
+	missBy   time.Time // when that is a miss
+	told     uint64    // the highest token that a message brought
+	echoBy   time.Time // when the echo is late
+	checking bool      // a check is under way
+	again    bool      // and another is wanted after it
+	all      bool      // the next check names all tickets, not just the oldest
+}
+
+func newSite(c *Client, p *lua.Protocol, keys []string) *site {
+	k := lua.Keys{Lock: keys[0]}
+	s := &site{
+		client: c, proto: p, keys: keys, channel: k.Channel(c.id),
+		tickets: make(map[string]*ticket), used: time.Now(),
+	}
+	s.tick.call = s.ticked
+	c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
+	return s
+}
+
+// hears reports whether tickets may queue (R2). The lock is held.
+func (s *site) hears() bool { return s.heard && !s.deaf }
+
+// offer brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's
+// grant. The lock is held.
+func (s *site) offer(g lua.Grant, from time.Time) {
+	t := s.tickets[g.Ticket]
+	if t == nil {
+		s.client.stats.givenBack.Add(1)
+		s.client.ends.giveBack(s, g.Ticket)
+		return
+	}
+	lasts := time.Duration(g.Until-g.At) * time.Microsecond
+	// Nobody can make a hold longer than it was asked for, not even a forged message.
+	lasts = min(lasts, t.spec.Lease)
+	if !t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: lease.Slept()}) && t.state != ending {
+		s.client.stats.givenBack.Add(1)
+		s.client.ends.giveBack(s, g.Ticket)
+	}
+}
+
+// landed notes that an ask or check that named t is over. The lock is held.
+func (s *site) landed(t *ticket, a attempt, err error) {
+	t.inflight--
+	if err != nil && !answered(err) && t.ghost.Before(a.expires) {
+		t.ghost = a.expires
+	}
+	if t.state == ending && t.inflight == 0 && t.endAgain {
+		s.client.ends.repeat(t)
+	}
+}
+
+// absorb takes in what a reply says beside the fate of its ticket.
+func (s *site) absorb(a attempt, r *lua.Reply) {
+	c := s.client
+	c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+	c.count(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range r.Grants {
+		s.offer(g, a.sent)
+	}
+	switch {
+	case r.Has(lua.Handed):
+		// Whoever hands on looks once whether the grant was claimed.
+		s.handed = r.Token
+		s.look = time.Now().Add(time.Duration(r.Until-r.Now)*time.Microsecond + lookSlack)
+		c.agenda.before(&s.tick, s.look)
+	case r.Token > s.handed:
+		s.look, s.handed = time.Time{}, 0
+	}
+	if r.Has(lua.Suspected) {
+		c.stats.suspected.Add(1)
+		s.doubt()
+	}
+	if r.Has(lua.More) {
+		s.lookAt(time.Now())
+	}
+}
+
+// count keeps the statistics of a reply, and the highest token.
+func (c *Client) count(r *lua.Reply) {
+	if r.Status == lua.Late {
+		c.stats.late.Add(1)
+	}
+	if r.Token > 0 {
+		c.raise(r.Token)
+	}
+	if r.Flags == 0 && r.Skipped == 0 && r.Expired == 0 {
+		return
+	}
+	c.stats.skipped.Add(uint64(r.Skipped))
+	c.stats.expired.Add(uint64(r.Expired))
+	if r.Has(lua.Handed) {
+		c.stats.handOffs.Add(1)
+	}
+	if r.Has(lua.Stepped) {
+		c.stats.stepped.Add(1)
+	}
+}
+
+// message takes in what was heard on the wake channel. It runs on the reader of the connection.
+func (s *site) message(text string, received time.Time) {
+	c := s.client
+	c.stats.messages.Add(1)
+	m, err := lua.ParseMessage(text)
+	if err != nil {
+		c.stats.forged.Add(1)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch m.Kind {
+	case lua.MessageGrant:
+		s.told = max(s.told, m.Grant.Token)
+		if s.missing <= s.told {
+			s.missing = 0
+		}
+		s.offer(m.Grant, c.clock.since(m.Grant.At, received))
+	case lua.MessageSuspect:
+		s.suspected(m.Grant.Ticket)
+	case lua.MessageForced:
+		if t := s.tickets[m.Grant.Ticket]; t != nil && t.hold != nil {
+			t.hold.hurry()
+		}
+	case lua.MessageEcho:
+		if m.Nonce == s.echo && s.echo != "" {
+			s.echoed()
+		}
+	}
+}
+
+// ticked is the site's appointment on the agenda. It does what is due and puts the rest back.
+func (s *site) ticked(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+	if due(s.missBy) {
+		missed := s.missing != 0
+		s.missBy, s.missing = time.Time{}, 0
+		if missed {
+			s.client.stats.missed.Add(1)
+			s.doubt()
+		}
+	}
+	if due(s.echoBy) {
+		s.echoBy, s.echo = time.Time{}, ""
+		s.doubts++
+		s.client.listener.reconnect()
+	}
+	if due(s.look) {
+		s.look = time.Time{}
+		s.startCheck()
+	}
+	if due(s.check) {
+		s.check = time.Time{}
+		s.startCheck()
+	}
+	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() {
+		s.used = now
+	} else if !now.Before(s.used.Add(s.client.opts.Linger)) {
+		s.client.retire(s)
+		return
+	}
+	next := s.used.Add(s.client.opts.Linger)
+	for _, at := range []time.Time{s.missBy, s.echoBy, s.look, s.check} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	s.client.agenda.before(&s.tick, next)
+}
+
+// retire ends the subscription of a site that nothing uses, and drops the site. The site's lock is held,
+// the client's is not: a call that comes in between finds the site again and keeps it.
+func (c *Client) retire(s *site) {
+	c.spawn(func() {
+		c.mu.Lock()
+		s.mu.Lock()
+		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
+		leave := !used && s.wanted
+		if !used {
+			delete(c.sites, s.keys[0])
+			s.wanted, s.heard = false, false
+		} else {
+			s.used = time.Now()
+			c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
+		}
+		s.mu.Unlock()
+		c.mu.Unlock()
+		if leave {
+			c.listener.drop(s)
+		}
+	})
+}
+
+// close ends the waits and the holds of the site, for a client that closes.
+func (s *site) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.hold != nil {
+			t.hold.lose(lease.ErrClientClosed)
+			continue
+		}
+		t.err = ErrClosed
+		t.poke()
+	}
+}

@@ -1,0 +1,106 @@
+package waitqueue
+
+import (
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// state is where a ticket is in its life; see the package documentation.
+type state int
+
+const (
+	idling state = iota
+	asking
+	subscribing
+	waiting
+	confirming
+	held
+	ending
+	ended
+)
+
+// A ticket is one waiting call. The lock of its site guards what changes.
+type ticket struct {
+	site  *site
+	spec  lua.Ticket
+	terms Terms
+	phase string // of the first lease: held, or final if it is the maximum hold
+
+	text    string // spec as the queue has it
+	state   state
+	arrival int64 // 0 until an ask has been answered
+	place   int   // at the last look; -1: unknown
+	grant   grant // while confirming or held
+	hold    *hold // once the lease is made
+	err     error // why the wait is over, from outside: the client was closed
+	refused error // what Redis refused, from a check made for the ticket
+
+	inflight int           // asks and checks that name the ticket and are not answered
+	ghost    time.Time     // until when one that will not be answered can still run
+	endAgain bool          // something was in flight when the end was sent (R1)
+	endSent  bool          // an end was sent whose answer did not come
+	over     chan struct{} // closed when the end was acknowledged or given up
+
+	wake chan struct{} // something above has changed
+}
+
+// A grant as a client sees it: from when it counts here, and for how long.
+type grant struct {
+	token uint64
+	from  time.Time // local, not after the server's grant
+	lasts time.Duration
+	slept time.Duration // what lease.Slept said when it was received
+}
+
+// poke wakes the call that owns the ticket, which looks at the state.
+func (t *ticket) poke() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// waits reports whether the ticket is one that a check names.
+func (t *ticket) waits() bool {
+	return (t.state == waiting || t.state == subscribing) && t.arrival != 0
+}
+
+// offer brings the notice of a grant, from a reply or a message. The site's lock is held. It reports
+// whether the notice was meant for the ticket as it is now; if not it must be given back (R8).
+func (t *ticket) offer(g grant) bool {
+	switch t.state {
+	case held, confirming:
+		return t.grant.token == g.token // A second notice of the same grant is dropped.
+	case asking, subscribing, waiting:
+		t.grant = g
+		t.state = held
+		if g.stale() {
+			t.state = confirming
+		}
+		t.site.client.raise(g.token)
+		t.poke()
+		return true
+	default:
+		return false
+	}
+}
+
+// stale reports whether a grant is so old, or arrived over such a gap, that the server must be asked
+// whether it still holds.
+func (g grant) stale() bool {
+	return time.Since(g.from) > g.lasts/3
+}
+
+// lapsed gives the ticket another number, because a grant to it ran out: what still comes for the old one
+// is given back. The next grant may last twice as long (R10). The site's lock is held.
+func (t *ticket) lapsed() {
+	s := t.site
+	delete(s.tickets, t.text)
+	t.spec.Number = s.client.numbers.Add(1)
+	t.spec.Grant = min(2*t.spec.Grant, t.spec.Lease)
+	t.text = t.spec.String()
+	s.tickets[t.text] = t
+	t.state = waiting
+	t.grant = grant{}
+}
