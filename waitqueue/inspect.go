@@ -97,4 +97,3 @@ func (q Queue) ForceRelease(ctx context.Context, token uint64) (Waiter, error) {
 
 // ErrNotHeld: there was no hold to release by force.
 var ErrNotHeld = errors.New("not held")
-

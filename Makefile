@@ -1,0 +1,36 @@
+# `make` alone prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help demo test servers lint bench fuzz
+
+# Every package of the core and of the modules that go.work joins to it.
+ALL := github.com/headwaiter/headwaiter/...
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL" takes a real one
+	go run ./cmd/headwaiter demo $(ARGS)
+
+test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a part of it
+	go vet $(ALL)
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $(ALL)
+
+servers: ## fetch what the suite needs beside Go, if it is missing: redis-server, a C compiler
+	@scripts/need redis-server gcc
+
+lint: ## formatting and go vet
+	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
+	go vet $(ALL)
+
+bench: servers ## measure against the floors of this machine; ARGS="--help" tells the choices
+	go run ./bench/cmd/bench $(ARGS)
+
+FUZZTIME ?= 30s
+
+fuzz: ## run every fuzz test for FUZZTIME (30s)
+	@set -e; for package in $$(go list $(ALL)); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done

@@ -1,0 +1,183 @@
+// Package faults puts broken networks between a Redis client and its server: bytes that vanish, come late
+// or not at all, connections that are cut, replies that are lost after the command has run.
+//
+// [Proxy] does it on loopback for any server, [Dialer] in memory, also inside the bubble of
+// testing/synctest. Both read whole RESP messages and pass them on one by one, and both go on reading
+// for a client that does not, so that it stalls nobody but itself.
+package faults
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// Direction is one of the two ways of a connection.
+type Direction int
+
+// The directions. Where a method takes several, none means both.
+const (
+	ToServer Direction = iota
+	ToClient
+	directions
+)
+
+// Faults are the faults of all connections of one [Proxy] or [Dialer]. There are none at first, and Heal
+// ends them. A new connection has those that are set. The methods may be called at any time.
+//
+// Delay, freeze and drop apply at the moment at which a message would be passed on, in this order.
+type Faults struct {
+	work sync.WaitGroup // every goroutine of this package
+	stop func()         // ends the acceptance of connections
+
+	mu      sync.Mutex // guards all below, and the mutable fields of links and lanes
+	links   map[*link]struct{}
+	delay   [directions]time.Duration
+	frozen  [directions]bool
+	drop    [directions]bool
+	refuse  bool
+	closed  bool
+	replies loss
+	pushes  loss
+}
+
+// loss is which messages to lose: the next left ones for which match holds.
+type loss struct {
+	left  int
+	match func(words []string) bool
+	lost  int
+}
+
+// take returns whether a message is to be lost, and counts it off.
+func (l *loss) take(words []string) bool {
+	if l.left == 0 || l.match != nil && !l.match(words) {
+		return false
+	}
+	l.left--
+	return true
+}
+
+// newFaults returns the faults of a test, which end with it.
+func newFaults(t testing.TB, stop func()) *Faults {
+	f := &Faults{links: map[*link]struct{}{}, stop: stop}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// Drop swallows what is sent in the given directions, without a sign to anybody. What was lost stays so:
+// Heal cuts the connections that lost something, as no connection has holes.
+func (f *Faults) Drop(ds ...Direction) {
+	f.set(ds, func(d Direction) { f.drop[d] = true })
+}
+
+// Delay passes on in the given directions what comes from now on by the given time later.
+func (f *Faults) Delay(by time.Duration, ds ...Direction) {
+	f.set(ds, func(d Direction) { f.delay[d] = by })
+}
+
+// Freeze holds back what is sent in the given directions, also the end of a connection, until Heal
+// delivers it: commands then run long after their sender gave them up. Frozen both ways, connections are
+// half-open: they stand, new ones too, and nothing moves.
+func (f *Faults) Freeze(ds ...Direction) {
+	f.set(ds, func(d Direction) { f.frozen[d] = true })
+}
+
+// Refuse ends new connections at once. The old ones stay.
+func (f *Faults) Refuse() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = true
+}
+
+// Heal ends Drop, Delay, Freeze and Refuse. What was held back is delivered.
+func (f *Faults) Heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		if l.lanes[ToServer].holed || l.lanes[ToClient].holed {
+			l.cut()
+		}
+	}
+	clear(f.delay[:])
+	clear(f.frozen[:])
+	clear(f.drop[:])
+	f.refuse = false
+	f.poke()
+}
+
+// Cut closes all connections at both ends. What was under way is lost; new connections may be made.
+func (f *Faults) Cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		l.cut()
+	}
+}
+
+// LoseReplies lets the next n commands for which match holds run, swallows the reply to each, and then
+// closes its connection. What was answered before the lost reply still arrives.
+//
+// The words given to match are the command and its arguments; a nil match takes any command. It must not
+// call methods of Faults. Replies are told apart by counting them, which works for connections that
+// speak RESP3, and for RESP2 without subscriptions.
+func (f *Faults) LoseReplies(n int, match func(command []string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replies.left, f.replies.match = n, match
+}
+
+// LosePushes swallows the next n RESP3 pushes for which match holds; the connection goes on. The words
+// of a message are "message", the channel and the text; confirmations of subscriptions are pushes too.
+func (f *Faults) LosePushes(n int, match func(push []string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pushes.left, f.pushes.match = n, match
+}
+
+// Lost returns how many replies and how many pushes have been lost by LoseReplies and LosePushes.
+func (f *Faults) Lost() (replies, pushes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.replies.lost, f.pushes.lost
+}
+
+// Connections returns how many connections stand.
+func (f *Faults) Connections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.links)
+}
+
+// Close cuts all connections, refuses new ones and waits for the end of every goroutine. The test's
+// clean-up calls it.
+func (f *Faults) Close() {
+	f.stop()
+	f.mu.Lock()
+	f.closed = true
+	for l := range f.links {
+		l.cut()
+	}
+	f.mu.Unlock()
+	f.work.Wait()
+}
+
+// set changes something for the given directions.
+func (f *Faults) set(ds []Direction, change func(Direction)) {
+	if len(ds) == 0 {
+		ds = []Direction{ToServer, ToClient}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range ds {
+		change(d)
+	}
+	f.poke()
+}
+
+// poke lets all connections look at what has changed. The caller has the lock.
+func (f *Faults) poke() {
+	for l := range f.links {
+		l.lanes[ToServer].poke()
+		l.lanes[ToClient].poke()
+	}
+}

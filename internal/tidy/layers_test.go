@@ -1,0 +1,223 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	module    = "github.com/headwaiter/headwaiter"
+	rueidis   = "github.com/redis/rueidis"
+	uuid      = "github.com/google/uuid"
+	miniredis = "github.com/alicebob/miniredis/v2"
+	testify   = "github.com/stretchr/testify"
+	goleak    = "go.uber.org/goleak"
+	porcupine = "github.com/anishathalye/porcupine"
+)
+
+// primitive is what a primitive may import, composed what one on top of fairlock may.
+var (
+	primitive = []string{"lua", "lease", "waitqueue"}
+	composed  = []string{"lease", "waitqueue", "fairlock"}
+)
+
+// layers are the packages of the core module and what each may import beside the standard library:
+// packages of the core by their folder, others by their module. Imports point down only, and a new edge
+// is a reviewed edit of this table. Packages of internal/ that are not listed may import what they like.
+var layers = map[string][]string{
+	// L0
+	"lua":   {rueidis}, // replies are decoded where they are defined
+	"lease": {},
+	// L1
+	"waitqueue": {"lua", "lease", rueidis, uuid},
+	// L2: they never import each other.
+	"fairlock":  primitive,
+	"reentrant": primitive,
+	"rwlock":    primitive,
+	"semaphore": primitive,
+	"countdown": primitive,
+	"barrier":   primitive,
+	"redlock":   primitive,
+	"election":  primitive,
+	"fence":     primitive,
+	// L3
+	"multilock": composed,
+	"striped":   composed,
+	// For tests only.
+	"internal/redistest": {rueidis, miniredis},
+	"internal/faults":    {},
+	"internal/tidy":      {},
+}
+
+// The modules that go.mod may name: for the library, and for tests.
+var (
+	libraryModules = []string{rueidis, uuid}
+	testModules    = []string{miniredis, testify, goleak, porcupine}
+)
+
+// source is a Go file of the core module that is no test.
+type source struct {
+	text
+	folder string
+	syntax *ast.File
+	files  *token.FileSet
+}
+
+// sources returns the Go files of the core module that are no tests: what is below another go.mod is not
+// the core's.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var nested []string
+	for _, x := range texts(t, "go.mod") {
+		if dir := path.Dir(x.name); dir != "." {
+			nested = append(nested, dir+"/")
+		}
+	}
+	var found []source
+	for _, x := range texts(t, "*.go") {
+		in := func(dir string) bool { return strings.HasPrefix(x.name, dir) }
+		if strings.HasSuffix(x.name, "_test.go") || slices.ContainsFunc(nested, in) {
+			continue
+		}
+		files := token.NewFileSet()
+		syntax, err := parser.ParseFile(files, x.name, x.body, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		found = append(found, source{x, path.Dir(x.name), syntax, files})
+	}
+	return found
+}
+
+// forbidden returns the imports of a package in the given folder that the table does not allow.
+func forbidden(folder string, imports []string) []string {
+	allowed, listed := layers[folder]
+	if !listed && strings.HasPrefix(folder, "internal/") {
+		return nil
+	}
+	if !listed {
+		return []string{fmt.Sprintf("package %s is not in the table of layers", folder)}
+	}
+	var found []string
+	for _, imported := range imports {
+		if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+			continue // The standard library.
+		}
+		own, isOwn := strings.CutPrefix(imported, module+"/")
+		if isOwn && slices.Contains(allowed, own) {
+			continue
+		}
+		inModule := func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") }
+		if isOwn || !slices.ContainsFunc(allowed, inModule) {
+			found = append(found, fmt.Sprintf("%s must not import %s", folder, own))
+		}
+	}
+	return found
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, s := range sources(t) {
+		var imports []string
+		for _, spec := range s.syntax.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			imports = append(imports, imported)
+		}
+		for _, f := range forbidden(s.folder, imports) {
+			t.Errorf("%s: %s", s.name, f)
+		}
+	}
+}
+
+func TestAnImportThatPointsUpIsFound(t *testing.T) {
+	require.Empty(t, forbidden("waitqueue", []string{"net/http", module + "/lua", rueidis, rueidis + "/rueidiscompat"}))
+	require.Len(t, forbidden("lua", []string{module + "/lease"}), 1)
+	require.Len(t, forbidden("fairlock", []string{module + "/semaphore"}), 1)
+	require.Len(t, forbidden("fairlock", []string{rueidis, module + "/internal/faults"}), 2)
+	require.Len(t, forbidden("waitqueue", []string{module + "/lua/inner", module, rueidis + "x"}), 3)
+	require.Len(t, forbidden("unheard", nil), 1)
+	require.Empty(t, forbidden("internal/unheard", []string{module + "/fairlock"}))
+}
+
+// TestPrimitivesOnlyBind holds the rule that waiting, goroutines and clocks live in waitqueue alone.
+func TestPrimitivesOnlyBind(t *testing.T) {
+	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+	for _, s := range sources(t) {
+		if !slices.Equal(layers[s.folder], primitive) && !slices.Equal(layers[s.folder], composed) {
+			continue
+		}
+		ast.Inspect(s.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a goroutine in a primitive", s.files.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, n.Sel.Name) {
+					t.Errorf("%s: time.%s in a primitive", s.files.Position(n.Pos()), n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// direct returns the modules that a go.mod requires and does not mark as indirect.
+func direct(body string) []string {
+	var found []string
+	block := false
+	for line := range strings.Lines(body) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case fields[0] == ")":
+			block = false
+		case fields[0] == "require" && len(fields) > 1 && fields[1] == "(":
+			block = true
+		case strings.HasSuffix(strings.TrimSpace(line), "// indirect"):
+		case block:
+			found = append(found, fields[0])
+		case fields[0] == "require":
+			found = append(found, fields[1])
+		}
+	}
+	return found
+}
+
+func TestTheCoreNeedsTwoModules(t *testing.T) {
+	allowed := slices.Concat(libraryModules, testModules)
+	for _, x := range texts(t, "go.mod") {
+		if x.name != "go.mod" {
+			continue
+		}
+		for _, m := range direct(string(x.body)) {
+			if !slices.Contains(allowed, m) {
+				t.Errorf("go.mod requires %s: what needs it belongs in a module of its own", m)
+			}
+		}
+	}
+	for folder, allowed := range layers {
+		for _, a := range allowed {
+			if strings.Contains(a, ".") && !strings.HasPrefix(folder, "internal/") {
+				require.Contains(t, libraryModules, a, folder)
+			}
+		}
+	}
+	mod := "module m\nrequire a.b/c v1.0.0\nrequire (\n\td.e/f v1.0.0\n\tg.h/i v1.0.0 // indirect\n)\n"
+	require.Equal(t, []string{"a.b/c", "d.e/f"}, direct(mod))
+}
+
+func TestModulesAreJoinedWithoutReplace(t *testing.T) {
+	for _, x := range texts(t, "go.mod", "go.work") {
+		for i, line := range x.lines() {
+			if strings.HasPrefix(strings.TrimSpace(line), "replace") {
+				t.Errorf("%s:%d: replace does not reach the users of a module", x.name, i+1)
+			}
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package tidy
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// headerless returns what is missing in the header of lua/<package>/<name>.lua. Those in lua/lib are not
+// scripts of their own and need the first line only.
+func headerless(x text) []string {
+	folder, name := path.Base(path.Dir(x.name)), strings.TrimSuffix(path.Base(x.name), ".lua")
+	lines := x.lines()
+	var found []string
+	first := fmt.Sprintf("-- %s/%s: ", folder, name)
+	if about, ok := strings.CutPrefix(lines[0], first); !ok || about == "" {
+		found = append(found, fmt.Sprintf("%s:1: must begin with %q and say what it does", x.name, first))
+	}
+	if folder == "lib" {
+		return found
+	}
+	blocks := map[string]bool{}
+	for _, line := range lines {
+		rest, ok := strings.CutPrefix(line, "-- ")
+		if !ok && line != "--" {
+			break
+		}
+		block, about, _ := strings.Cut(rest, " ")
+		blocks[block] = blocks[block] || strings.TrimSpace(about) != ""
+	}
+	for _, block := range []string{"KEYS", "ARGV", "REPLY", "RETRY"} {
+		if !blocks[block] {
+			found = append(found, fmt.Sprintf("%s: its header does not tell %s", x.name, block))
+		}
+	}
+	return found
+}
+
+func TestLuaScriptsTellWhatTheyTakeAndAnswer(t *testing.T) {
+	for _, x := range texts(t, "*.lua") {
+		none(t, headerless(x))
+	}
+}
+
+func TestAnIncompleteHeaderIsFound(t *testing.T) {
+	header := "-- p/s: does it.\n--\n-- KEYS  k  hash\n-- ARGV  none\n-- REPLY {n}\n-- RETRY safe\nreturn 1\n"
+	script := func(name, body string) text { return text{name, []byte(body)} }
+	require.Empty(t, headerless(script("lua/p/s.lua", header)))
+	require.Len(t, headerless(script("lua/p/other.lua", header)), 1)
+	require.Len(t, headerless(script("lua/p/s.lua", strings.Replace(header, "-- KEYS", "return\n-- KEYS", 1))), 4)
+	require.Len(t, headerless(script("lua/p/s.lua", strings.Replace(header, "-- RETRY safe", "-- RETRY", 1))), 1)
+	require.Empty(t, headerless(script("lua/lib/s.lua", "-- lib/s: shared.\n")))
+}
