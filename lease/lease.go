@@ -20,10 +20,8 @@ import (
 type Terms struct {
 	// Token is the fencing token: larger than that of every earlier hold of the same name.
 	Token uint64
-	// Deadline is the local time until which the hold is certain unless something extends it.
-	Deadline time.Time
-	// Slept is what [Slept] said at the moment from which Deadline was counted.
-	Slept time.Duration
+	// Until is how long the hold is certain unless something extends it.
+	Until Until
 	// Waited is how long the caller waited for the hold.
 	Waited time.Duration
 	// Release gives the hold back. It is called once, by the first Release of the lease or not at all.
@@ -32,15 +30,27 @@ type Terms struct {
 	Key any
 }
 
+// Until is an end that is certain by the clocks of this machine, and what it means when it passes.
+type Until struct {
+	Deadline time.Time
+	// Slept is what [Slept] said at the moment from which Deadline was counted.
+	Slept time.Duration
+	// Cause is how the hold is lost at the deadline; nil stands for [ErrExpired].
+	Cause error
+}
+
+// left is the time until the end, as if the machine had not been suspended meanwhile.
+func (u Until) left() time.Duration { return time.Until(u.Deadline) - (Slept() - u.Slept) }
+
 // A Lease is one hold. It is safe for use by several goroutines.
 type Lease struct {
 	inner  context.Context // ends with the hold
 	cancel context.CancelCauseFunc
 	terms  Terms
 
-	mu       sync.Mutex // guards deadline and slept; nothing is called while it is held
-	deadline time.Time
-	slept    time.Duration
+	mu      sync.Mutex // guards the fields below; nothing is called while it is held
+	until   Until
+	release func(context.Context) error
 }
 
 // A Keeper is the engine's side of a hold: it extends it, or tells its owner that it is lost.
@@ -55,7 +65,7 @@ type Keeper struct{ lease Lease }
 func New(ctx context.Context, t Terms) *Keeper {
 	k := &Keeper{}
 	l := &k.lease
-	l.terms, l.deadline, l.slept = t, t.Deadline, t.Slept
+	l.terms, l.until, l.release = t, t.Until, t.Release
 	l.inner, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return k
 }
@@ -63,18 +73,21 @@ func New(ctx context.Context, t Terms) *Keeper {
 // Lease returns the handle for the owner of the hold.
 func (k *Keeper) Lease() *Lease { return &k.lease }
 
-// Extend moves the deadline. A hold that has ended, or whose deadline has passed, stays ended: Extend
-// then returns false.
-func (k *Keeper) Extend(deadline time.Time, slept time.Duration) bool {
+// Extend moves the end. A hold that has ended, or whose deadline has passed, stays ended: Extend then
+// returns false.
+func (k *Keeper) Extend(u Until) bool {
 	l := &k.lease
 	if l.err() != nil {
 		return false
 	}
 	l.mu.Lock()
-	l.deadline, l.slept = deadline, slept
+	l.until = u
 	l.mu.Unlock()
 	return true
 }
+
+// Overdue reports whether the hold has ended, because of its deadline or otherwise.
+func (k *Keeper) Overdue() bool { return k.lease.err() != nil }
 
 // Lose ends the hold with the given cause, unless it has ended already. The cause should be one for
 // which errors.Is(cause, ErrLost) holds.
@@ -102,7 +115,7 @@ func (l *Lease) Token() uint64 { return l.terms.Token }
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.deadline
+	return l.until.Deadline
 }
 
 // Waited returns how long the caller waited for the hold.
@@ -118,8 +131,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.err() // A deadline that has passed is a loss, however late anybody looks.
 	l.cancel(ErrReleased)
 	l.mu.Lock()
-	release := l.terms.Release
-	l.terms.Release = nil
+	release := l.release
+	l.release = nil
 	l.mu.Unlock()
 	if release == nil {
 		if cause := context.Cause(l.inner); cause != ErrReleased {
@@ -137,12 +150,17 @@ func (l *Lease) err() error {
 		return err
 	}
 	l.mu.Lock()
-	left := time.Until(l.deadline) - (Slept() - l.slept)
+	until := l.until
 	l.mu.Unlock()
+	left := until.left()
 	if left > 0 {
 		return nil
 	}
-	l.cancel(fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, -left))
+	cause := until.Cause
+	if cause == nil {
+		cause = fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, -left)
+	}
+	l.cancel(cause)
 	return l.inner.Err()
 }
 

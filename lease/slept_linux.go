@@ -22,7 +22,7 @@ func Slept() time.Duration {
 // it is zero in the fake time of testing/synctest.
 func clock(id uintptr) time.Duration {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		return 0
 	}
 	return time.Duration(ts.Nano())

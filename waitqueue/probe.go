@@ -45,9 +45,11 @@ func (c *Client) probe() error {
 	return nil
 }
 
-// rights is the part of an ACL line that the protocol needs.
+// rights is the part of an ACL line that the protocol needs; docs/deploy.md has it whole.
 func rights(prefix string) string {
-	return fmt.Sprintf("~%s:* &%s:* +evalsha +eval +@read +@write +@hash +@sortedset +pexpire +time +publish +subscribe +unsubscribe +pubsub +ping +hello", prefix, prefix)
+	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +pexpire +zadd +zrem +zcard "+
+		"+zrange +zrank +zcount +zscore +zmscore +zrandmember +zremrangebyrank +zremrangebyscore "+
+		"+publish +subscribe +unsubscribe +pubsub|numsub +ping +hello", prefix)
 }
 
 // refusal turns an error of the probe into what to change.

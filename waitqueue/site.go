@@ -240,6 +240,7 @@ func (s *site) close() {
 			continue
 		}
 		t.err = ErrClosed
+		s.end(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
 		t.poke()
 	}
 }
