@@ -73,6 +73,6 @@ func margin(d time.Duration) time.Duration {
 }
 
 // until returns the end of a hold that the server counts from at least the given local time on.
-func until(from time.Time, lasts time.Duration, slept time.Duration, cause error) lease.Until {
+func until(from time.Time, lasts, slept time.Duration, cause error) lease.Until {
 	return lease.Until{Deadline: from.Add(lasts - margin(lasts)), Slept: slept, Cause: cause}
 }

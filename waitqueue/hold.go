@@ -42,7 +42,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 	if t.terms.MaxHold > 0 {
 		h.limit = g.from.Add(t.terms.MaxHold)
 	}
-	u := h.until(g.from, g.lasts, g.slept)
+	u := h.until(g.from, g.lasts, g.slept, !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	h.deadline = u.Deadline
 	h.keeper = lease.New(ctx, lease.Terms{Token: g.token, Until: u, Waited: waited, Release: h.release, Key: key})
 	// A third: two renewals may fail before the lease is in doubt. It also is what lifts a grant by message
@@ -55,14 +55,14 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 	return h.keeper.Lease()
 }
 
-// until is the local end of a lease that counts from a local time, or of the maximum hold if that comes
-// first.
-func (h *hold) until(from time.Time, lasts, slept time.Duration) lease.Until {
-	u := until(from, lasts, slept, nil)
-	if !h.limit.IsZero() && !from.Add(lasts).Before(h.limit) {
-		u.Deadline = earlier(u.Deadline, h.limit)
-		u.Cause = lease.ErrMaxHold
+// until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
+// the maximum hold at the latest, and that is its cause.
+func (h *hold) until(from time.Time, lasts, slept time.Duration, final bool) lease.Until {
+	if !final {
+		return until(from, lasts, slept, nil)
 	}
+	u := until(from, lasts, slept, lease.ErrMaxHold)
+	u.Deadline = earlier(u.Deadline, h.limit)
 	return u
 }
 

@@ -119,7 +119,7 @@ func (r renewal) answered(a attempt, slept time.Duration, reply *lua.Reply, err 
 		return
 	default:
 		h.failures = 0
-		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, slept)
+		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, slept, r.final)
 		if !h.keeper.Extend(u) {
 			h.lose(lease.ErrExpired)
 			return

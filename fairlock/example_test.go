@@ -1,0 +1,174 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// start is the README's start.
+func start(ctx context.Context, url string, ship func(context.Context, uint64) error) error {
+	client, err := waitqueue.DialURL(url) // redis://user:password@host:6379
+	if err != nil {
+		return err
+	}
+	defer client.Close(context.Background())
+
+	orders := fairlock.New(client, "orders:42")
+
+	held, err := orders.Lock(ctx) // waits its turn; ctx bounds the wait, not the hold
+	if err != nil {
+		return err // fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded
+	}
+	defer held.Release(context.Background())
+
+	// The work. held.Context() ends if the lock is lost; held.Token() goes with each write.
+	return ship(held.Context(), held.Token())
+}
+
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	err = start(context.Background(), "redis://"+server.Addr(), func(held context.Context, token uint64) error {
+		fmt.Println("shipping; lost:", held.Err(), "fenced:", token > 0)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// shipping; lost: <nil> fenced: true
+	// <nil>
+}
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+func ExampleMutex_TryLock() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held, err := fairlock.New(clients[0], "report").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = fairlock.New(clients[1], "report").TryLock(ctx)
+	fmt.Println(errors.Is(err, waitqueue.ErrBusy), err)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true fairlock: try lock "report": busy
+	// <nil>
+}
+
+func ExampleMutex_Lock_timeout() {
+	clients, stop := embedded(2)
+	defer stop()
+
+	held, err := fairlock.New(clients[0], "report").Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	defer held.Release(context.Background())
+
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err = fairlock.New(clients[1], "report").Lock(ctx)
+	var wait *waitqueue.WaitError
+	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.As(err, &wait) && wait.Place == 1)
+	// Output:
+	// true true
+}
+
+func ExampleMutex_Do() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	migrate := fairlock.New(clients[0], "migrate", fairlock.WithLease(30*time.Second))
+	err := migrate.Do(context.Background(), func(held context.Context) error {
+		fmt.Println("migrating")
+		return held.Err() // nil: still ours
+	})
+	fmt.Println(err)
+	// Output:
+	// migrating
+	// <nil>
+}
+
+func ExampleMutex_ForceRelease() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held, err := fairlock.New(clients[0], "device").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	device := fairlock.New(clients[1], "device")
+	info, err := device.Inspect(ctx)
+	fmt.Println(info.Held, info.Waiting, err)
+	_, err = device.ForceRelease(ctx, info.Token)
+	fmt.Println(err)
+
+	err = held.Release(ctx)
+	fmt.Println(errors.Is(err, lease.ErrLost), err)
+	// Output:
+	// true 0 <nil>
+	// <nil>
+	// true lease lost: released elsewhere by force
+}
+
+func ExampleWithMaxHold() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	short := fairlock.New(clients[0], "slot", fairlock.WithMaxHold(30*time.Millisecond))
+	held, err := short.Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	<-held.Context().Done()
+	fmt.Println(context.Cause(held.Context()))
+	// Output:
+	// lease lost: held for its maximum time
+}
+
+func ExampleWithPriority() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	urgent := fairlock.New(clients[0], "printer", fairlock.WithPriority(1))
+	held, err := urgent.Lock(context.Background())
+	fmt.Println(err)
+	fmt.Println(held.Release(context.Background()))
+	// Output:
+	// <nil>
+	// <nil>
+}
