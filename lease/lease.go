@@ -158,7 +158,7 @@ func (l *Lease) err() error {
 	}
 	cause := until.Cause
 	if cause == nil {
-		cause = fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, -left)
+		cause = fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, (-left).Round(time.Millisecond))
 	}
 	l.cancel(cause)
 	return l.inner.Err()

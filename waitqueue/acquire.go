@@ -26,8 +26,8 @@ func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
 }
 
 func (q *Queue) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
-	if q.err != nil {
-		return nil, q.err
+	if err := errors.Join(q.err, q.termsErr); err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, &WaitError{Place: -1, Err: whyEnded(ctx)}
@@ -146,9 +146,12 @@ func (w *wait) failed(err error) error {
 		return err
 	}
 	w.site.mu.Lock()
-	place := w.ticket.place
+	place, last := w.ticket.place, w.last
+	if last == nil {
+		last = w.ticket.last
+	}
 	w.site.mu.Unlock()
-	return &WaitError{Place: place, Waited: time.Since(w.begun), Last: w.last, Err: err}
+	return &WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
 }
 
 // inBackground runs f, and comes back early if ctx ends; f then goes on by itself. Where ctx cannot end,
@@ -217,7 +220,7 @@ func (s *site) ask(t *ticket, try bool, budget time.Duration) (lua.Reply, error)
 	}
 	s.mu.Unlock()
 	if err == nil {
-		s.absorb(a, &r)
+		s.absorb(a, &r, false)
 		if r.Status == lua.Waiting {
 			s.await(&r)
 		}

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lua"
@@ -65,9 +66,11 @@ func (s *site) nextCheck(r *lua.Reply, now time.Time) time.Time {
 	if !s.hears() {
 		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
 	}
-	place := r.Place
-	if place < 0 {
-		place = r.Waiting
+	place := r.Waiting
+	for _, t := range s.tickets {
+		if t.waits() && t.place >= 0 {
+			place = min(place, t.place)
+		}
 	}
 	if place <= frontRow {
 		left := freeAgain
@@ -90,7 +93,6 @@ func (s *site) startCheck() {
 
 // runChecks looks until there is nothing more to be seen at once.
 func (s *site) runChecks() {
-	tries := 0
 	for {
 		s.mu.Lock()
 		round := s.newRound()
@@ -108,13 +110,13 @@ func (s *site) runChecks() {
 		s.mu.Lock()
 		switch {
 		case err != nil:
-			tries++
-			s.refuse(round.tickets, err)
-			s.lookAt(time.Now().Add(pause(tries - 1)))
+			s.failed(round.tickets, err)
 		case s.again || more:
+			s.failures = 0
 			s.mu.Unlock()
 			continue
 		case s.anyWaits():
+			s.failures = 0
 			s.check = s.nextCheck(&reply, time.Now())
 			s.client.agenda.before(&s.tick, s.check)
 		}
@@ -124,17 +126,21 @@ func (s *site) runChecks() {
 	}
 }
 
-// refuse ends the waits of tickets for which Redis has an error that no retry mends. The lock is held.
-func (s *site) refuse(tickets []*ticket, err error) {
-	if !answered(err) || transient(err) {
-		return
-	}
+// failed ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any other
+// error is waited out, by those who wait. The lock is held.
+func (s *site) failed(tickets []*ticket, err error) {
+	passes := transient(err)
 	for _, t := range tickets {
-		if t.waits() {
+		t.last = err
+		if t.waits() && !passes {
 			t.refused = advise(err)
 			t.poke()
 		}
 	}
+	if passes && s.anyWaits() {
+		s.lookAt(time.Now().Add(pause(s.failures)))
+	}
+	s.failures++
 }
 
 func (s *site) anyWaits() bool {
@@ -203,33 +209,37 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	c.stats.checks.Add(1)
 	r, err := c.run(s.proto.Check, s.keys, args...)
 	if err == nil {
-		s.absorb(a, &r)
+		s.absorb(a, &r, true)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {
 		s.landed(t, a, err)
+		if err == nil {
+			t.last = nil
+		}
 		if err == nil && i < len(r.States) && t.text == texts[i] {
 			s.checked(t, r.States[i], &r, round.mode)
 		}
 	}
-	if err == nil && r.Status == lua.Done {
-		if len(named) > 0 {
-			named[0].place = r.Place
-		}
-		if round.mode == lua.Proven {
-			s.proven = false
-		}
+	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
+		s.proven = false
 	}
 	return r, err
 }
 
 // checked takes in what a check says of one ticket. The lock is held.
 func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
+	state, place, _ := strings.Cut(state, " ")
+	if n, err := strconv.Atoi(place); err == nil {
+		t.place = n
+	}
 	switch state {
+	case lua.StateGranted:
+		s.told = max(s.told, r.Token)
 	case lua.StateMissed:
-		// It was granted before this check. The message may still be on its way; if it does not come, this
-		// client does not hear (R10).
+		// It was granted before this check. The news of it, a message or another reply, may still be on its
+		// way; if it does not come, this client does not hear (R10).
 		if mode != lua.Deaf && s.heard && r.Token > s.told {
 			s.missing, s.missBy = r.Token, time.Now().Add(soonEnough)
 			s.client.agenda.before(&s.tick, s.missBy)

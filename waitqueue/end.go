@@ -3,6 +3,8 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,9 +18,11 @@ import (
 // that nobody waits for any more. It is repeated until it is answered, and again when everything that was
 // in flight for the ticket is answered or can no longer run (R1, R7). Then the ticket is forgotten.
 
-// endsTime is how long an end that is not answered is repeated. By then the leases are over, and a ticket
-// that stays queued gives back what it is granted.
+// endsTime is how long an end that is not answered is repeated at the least; it is repeated until the
+// lease is over. A ticket that stays queued then gives back what it is granted.
 const endsTime = time.Minute
+
+var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 
 // ends sends the ends that nobody waits for, several in one round trip.
 type ends struct {
@@ -28,6 +32,7 @@ type ends struct {
 	ready   []*departure
 	running bool
 	open    int // departures not yet over, those on the agenda included
+	givenUp int // departures that were never answered
 	settled chan struct{}
 }
 
@@ -35,6 +40,7 @@ type ends struct {
 type departure struct {
 	site   *site
 	text   string
+	token  uint64  // only if it holds with this token; 0 for any
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	tries  int
 	until  time.Time // when repeating is given up
@@ -87,7 +93,7 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 func (s *site) sendEnd(t *ticket) (lua.Reply, error) {
 	sent := attempt{sent: time.Now()}
 	s.client.stats.ends.Add(1)
-	r, err := s.client.run(s.proto.End, s.keys, t.text, s.client.highest(), s.client.counted())
+	r, err := s.client.run(s.proto.End, s.keys, t.text, "0", s.client.highest(), s.client.counted())
 	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
 	return r, err
 }
@@ -96,7 +102,7 @@ func (s *site) sendEnd(t *ticket) (lua.Reply, error) {
 func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	c := s.client
 	if err == nil {
-		s.absorb(a, r)
+		s.absorb(a, r, false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,13 +133,13 @@ func (e *ends) add(t *ticket) {
 	e.push(&departure{site: t.site, text: t.text, ticket: t})
 }
 
-// giveBack ends a ticket that is not known here. The site's lock is held.
-func (e *ends) giveBack(s *site, text string) {
+// giveBack ends a grant to a ticket that is not known here any more. The site's lock is held.
+func (e *ends) giveBack(s *site, text string, token uint64) {
 	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 {
 		e.client.stats.forged.Add(1)
 		return
 	}
-	e.push(&departure{site: s, text: text})
+	e.push(&departure{site: s, text: text, token: token})
 }
 
 // repeat sends the end of a ticket once more when what was in flight for it cannot run any more. The
@@ -150,9 +156,16 @@ func (e *ends) retry(d *departure) {
 	d.tries++
 	if d.until.IsZero() {
 		d.until = time.Now().Add(endsTime)
+		if d.ticket != nil {
+			d.until = time.Now().Add(max(endsTime, d.ticket.spec.Lease+answerTime))
+		}
 	}
 	if time.Now().After(d.until) {
+		e.mu.Lock()
+		e.givenUp++
+		e.mu.Unlock()
 		if d.ticket != nil {
+			d.ticket.refused = errNoAnswer
 			d.site.forget(d.ticket)
 		}
 		return
@@ -218,7 +231,7 @@ func (e *ends) sendBatch(batch []*departure) {
 	c := e.client
 	jobs := make([]job, len(batch))
 	for i, d := range batch {
-		jobs[i] = job{d.site.proto.End, d.site.keys, []string{d.text, c.highest(), c.counted()}}
+		jobs[i] = job{d.site.proto.End, d.site.keys, []string{d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted()}}
 	}
 	a := attempt{sent: time.Now()}
 	c.stats.ends.Add(uint64(len(batch)))
@@ -233,7 +246,11 @@ func (e *ends) wait(ctx context.Context) error {
 	for {
 		e.mu.Lock()
 		if e.open == 0 {
+			givenUp := e.givenUp
 			e.mu.Unlock()
+			if givenUp > 0 {
+				return fmt.Errorf("%d of them: %w", givenUp, errNoAnswer)
+			}
 			return nil
 		}
 		if e.settled == nil {

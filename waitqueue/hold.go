@@ -38,6 +38,10 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 		t.state = confirming
 		return nil
 	}
+	if g.over() {
+		s.tooLate(t)
+		return nil
+	}
 	h := &hold{ticket: t, token: g.token}
 	if t.terms.MaxHold > 0 {
 		h.limit = g.from.Add(t.terms.MaxHold)
@@ -53,6 +57,22 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 	s.client.stats.granted.Add(1)
 	s.client.agenda.before(&h.entry, earlier(h.due, h.deadline))
 	return h.keeper.Lease()
+}
+
+// mostLapses is how many grants of one call may run out on their way before the call fails.
+const mostLapses = 5
+
+// tooLate gives back a grant that was over before it could be taken, and waits on. The lock is held.
+func (s *site) tooLate(t *ticket) {
+	s.client.ends.giveBack(s, t.text, t.grant.token)
+	t.lapsed()
+	if t.lapses >= mostLapses {
+		t.refused = fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", ErrTime, t.spec.Lease)
+		return
+	}
+	if t.waits() {
+		s.lookAt(time.Now())
+	}
 }
 
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
@@ -190,7 +210,9 @@ func (h *hold) outlast(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, whyEnded(ctx))
+	case <-t.site.client.life.Done():
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, ErrClosed)
 	case <-timer.C:
-		return fmt.Errorf("%w: no answer from Redis until the lease was over", lease.ErrUnconfirmed)
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, errNoAnswer)
 	}
 }

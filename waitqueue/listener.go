@@ -158,7 +158,7 @@ func (l *listener) connection() bool {
 	}
 	l.mu.Unlock()
 	lost := conn.SetPubSubHooks(rueidis.PubSubHooks{
-		OnMessage:      l.onMessage,
+		OnMessage:      func(m rueidis.PubSubMessage) { l.onMessage(epoch, m) },
 		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
 	})
 	healthy := l.serve(conn, lost)
@@ -266,12 +266,13 @@ func (l *listener) silence() {
 	}
 }
 
-// onMessage hands a message to its site. It runs on the reader of the connection.
-func (l *listener) onMessage(m rueidis.PubSubMessage) {
+// onMessage hands a message to its site. It runs on the reader of the connection. What a connection brings
+// that was given up is left to the check that follows.
+func (l *listener) onMessage(epoch int, m rueidis.PubSubMessage) {
 	received := time.Now()
 	l.mu.Lock()
 	var s *site
-	if sub := l.channels[m.Channel]; sub != nil {
+	if sub := l.channels[m.Channel]; sub != nil && epoch == l.epoch {
 		s = sub.site
 	}
 	l.mu.Unlock()

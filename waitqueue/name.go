@@ -35,6 +35,8 @@ type Queue struct {
 	terms  Terms
 	held   any   // what a lease's context is asked for, to see that it holds this
 	err    error // why it cannot be used
+
+	termsErr error // why it cannot be asked for
 }
 
 // heldKey finds the lease on a lock in a context.
@@ -47,10 +49,7 @@ type heldKey struct {
 // that uses it.
 func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	q := Queue{client: c, proto: p, name: name, terms: t}
-	if q.err = checkName(name); q.err == nil {
-		q.err = t.check()
-	}
-	if q.err == nil {
+	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
 		keys := p.Keys(c.opts.Prefix, name)
 		q.keys, q.held = keys.All(), heldKey{c, keys.Lock}
 	}

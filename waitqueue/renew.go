@@ -165,12 +165,14 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.grant.from, t.grant.slept = a.sent, slept
+		t.grant.from, t.grant.slept, t.grant.confirmed = a.sent, slept, true
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		t.state = held
 	case lua.Refused:
 		t.lapsed()
-		s.lookAt(time.Now())
+		if t.waits() {
+			s.lookAt(time.Now())
+		}
 	}
 	return r, nil
 }

@@ -15,7 +15,7 @@ import (
 // attemptTime is how long one attempt of an ask, check or renewal may take to reach the server; its
 // not-after (R7). It is longer than a connection may take to answer, so a refusal as late is rare.
 const (
-	attemptTime    = 5 * time.Second
+	attemptTime    = 3 * time.Second
 	longestAttempt = time.Minute
 )
 

@@ -36,11 +36,12 @@ type site struct {
 	handed   uint64    // its token
 	missing  uint64    // the token of a grant that a check found and no message brought yet
 	missBy   time.Time // when that is a miss
-	told     uint64    // the highest token that a message brought
+	told     uint64    // the highest token that a message or a reply brought in time
 	echoBy   time.Time // when the echo is late
 	checking bool      // a check is under way
 	again    bool      // and another is wanted after it
 	all      bool      // the next check names all tickets, not just the oldest
+	failures int       // checks that failed, in a row
 }
 
 func newSite(c *Client, p *lua.Protocol, keys []string) *site {
@@ -63,37 +64,44 @@ func (s *site) offer(g lua.Grant, from time.Time) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
-		s.client.ends.giveBack(s, g.Ticket)
+		s.client.ends.giveBack(s, g.Ticket, g.Token)
 		return
 	}
 	lasts := time.Duration(g.Until-g.At) * time.Microsecond
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
 	lasts = min(lasts, t.spec.Lease)
-	if !t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: lease.Slept()}) && t.state != ending {
-		s.client.stats.givenBack.Add(1)
-		s.client.ends.giveBack(s, g.Ticket)
-	}
+	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: lease.Slept()})
 }
 
 // landed notes that an ask or check that named t is over. The lock is held.
 func (s *site) landed(t *ticket, a attempt, err error) {
 	t.inflight--
-	if err != nil && !answered(err) && t.ghost.Before(a.expires) {
-		t.ghost = a.expires
+	if err != nil && !answered(err) {
+		if t.ghost.Before(a.expires) {
+			t.ghost = a.expires
+		}
+		// The lost reply may have told of a grant to another ticket of this client.
+		if s.anyWaits() {
+			s.lookAt(time.Now().Add(pause(1)))
+		}
 	}
 	if t.state == ending && t.inflight == 0 && t.endAgain {
 		s.client.ends.repeat(t)
 	}
 }
 
-// absorb takes in what a reply says beside the fate of its ticket.
-func (s *site) absorb(a attempt, r *lua.Reply) {
+// absorb takes in what a reply says beside the fate of its ticket. The grants in the reply of a check may be
+// old ones, of which it is not known yet whether they were missed.
+func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	c := s.client
 	c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
 	c.count(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
+		if !check {
+			s.told = max(s.told, g.Token)
+		}
 		s.offer(g, a.sent)
 	}
 	switch {
@@ -149,9 +157,6 @@ func (s *site) message(text string, received time.Time) {
 	switch m.Kind {
 	case lua.MessageGrant:
 		s.told = max(s.told, m.Grant.Token)
-		if s.missing <= s.told {
-			s.missing = 0
-		}
 		s.offer(m.Grant, c.clock.since(m.Grant.At, received))
 	case lua.MessageSuspect:
 		s.suspected(m.Grant.Ticket)
@@ -172,7 +177,7 @@ func (s *site) ticked(now time.Time) {
 	defer s.mu.Unlock()
 	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	if due(s.missBy) {
-		missed := s.missing != 0
+		missed := s.missing > s.told
 		s.missBy, s.missing = time.Time{}, 0
 		if missed {
 			s.client.stats.missed.Add(1)

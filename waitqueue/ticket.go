@@ -39,7 +39,8 @@ type ticket struct {
 	inflight int           // asks and checks that name the ticket and are not answered
 	ghost    time.Time     // until when one that will not be answered can still run
 	endAgain bool          // something was in flight when the end was sent (R1)
-	endSent  bool          // an end was sent whose answer did not come
+	lapses   int           // grants that ran out before they were taken
+	last     error         // the last error of a check made for it, since one went well
 	over     chan struct{} // closed when the end was acknowledged or given up
 
 	wake chan struct{} // something above has changed
@@ -51,6 +52,8 @@ type grant struct {
 	from  time.Time // local, not after the server's grant
 	lasts time.Duration
 	slept time.Duration // what lease.Slept said when it was received
+
+	confirmed bool // by a renewal, which moved from
 }
 
 // poke wakes the call that owns the ticket, which looks at the state.
@@ -66,30 +69,37 @@ func (t *ticket) waits() bool {
 	return (t.state == waiting || t.state == subscribing) && t.arrival != 0
 }
 
-// offer brings the notice of a grant, from a reply or a message. The site's lock is held. It reports
-// whether the notice was meant for the ticket as it is now; if not it must be given back (R8).
-func (t *ticket) offer(g grant) bool {
+// offer brings the notice of a grant, from a reply or a message, to a ticket that is known (R8). The site's
+// lock is held.
+func (t *ticket) offer(g grant) {
 	switch t.state {
-	case held, confirming:
-		return t.grant.token == g.token // A second notice of the same grant is dropped.
-	case asking, subscribing, waiting:
-		t.grant = g
-		t.state = held
-		if g.stale() {
-			t.state = confirming
+	case held, ending:
+		// Dropped: a second notice of the same grant, or a late one of an earlier grant. Giving that back
+		// would free what is held now. If it is a later grant, the next renewal finds out.
+		return
+	case confirming:
+		if g.token <= t.grant.token {
+			return
 		}
-		t.site.client.raise(g.token)
-		t.poke()
-		return true
-	default:
-		return false
 	}
+	t.grant = g
+	t.state = held
+	if g.stale() {
+		t.state = confirming
+	}
+	t.site.client.raise(g.token)
+	t.poke()
 }
 
 // stale reports whether a grant is so old, or arrived over such a gap, that the server must be asked
 // whether it still holds.
 func (g grant) stale() bool {
-	return time.Since(g.from) > g.lasts/3
+	return !g.confirmed && time.Since(g.from) > g.lasts/3
+}
+
+// over reports whether a grant has no time left.
+func (g grant) over() bool {
+	return !time.Now().Before(until(g.from, g.lasts, g.slept, nil).Deadline)
 }
 
 // lapsed gives the ticket another number, because a grant to it ran out: what still comes for the old one
@@ -101,6 +111,11 @@ func (t *ticket) lapsed() {
 	t.spec.Grant = min(2*t.spec.Grant, t.spec.Lease)
 	t.text = t.spec.String()
 	s.tickets[t.text] = t
-	t.state = waiting
 	t.grant = grant{}
+	t.lapses++
+	t.state = waiting
+	if t.arrival == 0 {
+		t.state = idling // It was never queued: no check knows it, so it asks again.
+	}
+	t.poke()
 }

@@ -19,7 +19,7 @@
 local ticket, mode, now = ARGV[1], ARGV[2], base.now()
 if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 
-local h = redis.call('HMGET', KEYS[1], 'owner', 'token')
+local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
 local size = redis.call('ZCARD', KEYS[2])
 
 -- Free, and nobody waits: the usual case, ahead of the includes because their making costs time.
@@ -29,35 +29,49 @@ if not h[1] and size == 0 then
   local ends, since = now + lease_ms * 1000, base.int(now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', base.int(ends), 'lease', lease_ms .. '000',
     'token', token == now and since or base.int(token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
-  redis.call('PEXPIRE', KEYS[1], lease_ms + base.SPARE_MS)
+  if tonumber(h[3] or 0) < ends + base.LEAST_US then
+    redis.call('HSET', KEYS[1], 'kept', base.int(ends + base.SPARE_US))
+    redis.call('PEXPIRE', KEYS[1], base.int((ends + base.SPARE_US - now) / 1000))
+  end
   return { base.GRANTED, now, token, ends }
 end
 
 -- @include lib/place.lua
 local s = hold.read(KEYS, now, ARGV[6], ARGV[7])
-if s.owner == ticket and s.ends > now then return hold.reply(s, base.GRANTED) end
+local over = not s.owner or s.ends <= now or s.ends - now > s.lease
+if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)
 
-if not s.owner or s.ends <= now or s.ends - now > s.lease then
+if over then
   -- @include lib/queue.lua
-  hold.settle(s)
+  expiry.settle(s)
+  if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, ticket)) end
   queue.advance(s, client)
   size = redis.call('ZCARD', s.queue)
-  if s.owner ~= ticket and not s.owner and size == 0 then
+  if not s.owner and size == 0 then
     hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8], ARGV[9])
-    hold.prolong(s, 0)
   end
+  hold.keep(s, size)
   if s.owner == ticket then return hold.reply(s, base.GRANTED) end
 end
 
 if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
-local arrival = tonumber(ARGV[4])
-if arrival == 0 then arrival = place.arrive(s, tonumber(ARGV[5])) end
-if redis.call('ZSCORE', s.suspects, client) then
+local arrival, head = tonumber(ARGV[4]), tonumber(ARGV[5])
+local ahead, first = -1, arrival == 0
+if first then arrival = place.arrive(s, head) end
+if s.marked and redis.call('ZSCORE', s.suspects, client) then
   hold.flag(s, hold.SUSPECTED)
 elseif mode == 'wait' then
-  size = size + redis.call('ZADD', s.queue, 'NX', base.int(arrival), ticket)
-  place.recall(s, arrival)
+  local new = place.queue(s, ticket, arrival, size)
+  size = size + new
+  if new == 1 and first and head == 0 then
+    ahead = size - 1 + (s.owner and 1 or 0) -- The last in the queue, unless priorities are in play.
+  else
+    arrival = tonumber(redis.call('ZSCORE', s.queue, ticket))
+    ahead = place.of(s, ticket)
+  end
+else
+  arrival = tonumber(redis.call('ZSCORE', s.queue, ticket) or arrival)
 end
-hold.prolong(s, size)
-return hold.reply(s, base.WAITING, place.of(s, ticket), place.clients(s, size), arrival)
+hold.keep(s, size)
+return hold.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)

@@ -13,8 +13,8 @@
 --       counted   1 if subscribers can be counted
 --       then for each ticket, the oldest first: the ticket and its arrival
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       place is that of the first ticket; states says of each ticket: queued, again (it was unknown and
---       is queued again), granted, missed (it was granted before) or gone
+--       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
+--       granted, missed (it was granted before) or gone
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/place.lua
@@ -25,32 +25,31 @@ if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 
 local s = hold.read(KEYS, now, ARGV[4], ARGV[5])
 local size = redis.call('ZCARD', s.queue)
--- PEXPIRE first: it is accepted when memory is full, and so is what a script writes after it.
-hold.prolong(s, size)
-hold.settle(s)
+hold.open(s)
+expiry.settle(s)
 if mode == 'proven' then
   redis.call('ZREM', s.suspects, client)
-elseif redis.call('ZSCORE', s.suspects, client) then
+  if redis.call('ZCARD', s.suspects) == 0 then redis.call('HDEL', s.lock, 'marked') end
+elseif s.marked and redis.call('ZSCORE', s.suspects, client) then
   hold.flag(s, hold.SUSPECTED)
   mode = 'deaf'
 end
 
-local states, again = {}, 0
+local states = {}
 for i = 6, #ARGV, 2 do
-  local ticket, arrival = ARGV[i], ARGV[i + 1]
+  local ticket = ARGV[i]
   if s.owner == ticket then
     states[#states + 1] = 'missed'
     s.grants = { ticket, s.token, s.ends }
   else
-    local new = redis.call('ZADD', s.queue, 'NX', arrival, ticket)
+    local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size)
     states[#states + 1] = new == 1 and 'again' or 'queued'
-    again = again + new
-    place.recall(s, tonumber(arrival))
+    size = size + new
   end
 end
 queue.advance(s, client)
 
-local granted = s.grants[1]
+local granted = s.grants and s.grants[1]
 for i = 1, #states do
   local ticket = ARGV[4 + 2 * i]
   if ticket == granted then
@@ -61,6 +60,11 @@ for i = 1, #states do
   end
 end
 size = redis.call('ZCARD', s.queue)
-if again > 0 then hold.prolong(s, size) end
-local ahead = states[1] and place.of(s, ARGV[6]) or -1
-return hold.reply(s, base.DONE, ahead, place.clients(s, size), 0, states)
+if size == 0 then hold.forget(s) end
+hold.keep(s, size)
+for i = 1, #states do
+  if states[i] == 'queued' or states[i] == 'again' then
+    states[i] = states[i] .. ' ' .. place.of(s, ARGV[4 + 2 * i])
+  end
+end
+return hold.reply(s, base.DONE, -1, place.clients(s, size), 0, states)

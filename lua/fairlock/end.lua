@@ -6,6 +6,7 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  ticket    client:number:kind:permits:lease:grant
+--       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
@@ -20,31 +21,34 @@ local owner = redis.call('HGET', KEYS[1], 'owner')
 local size = redis.call('ZCARD', KEYS[2])
 
 -- Ours, and nobody waits: the usual case. HDEL is accepted when memory is full.
-if owner == ticket and size == 0 then
+if owner == ticket and size == 0 and ARGV[2] == '0' then
   redis.call('HDEL', KEYS[1], 'owner')
   return { base.DONE }
 end
 
 -- @include lib/hold.lua
-local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[3])
+local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client = hold.client(ticket)
 local status, states = base.DONE, nil
-if owner == ticket then
+if owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
   hold.free(s)
 else
-  -- @include lib/reason.lua
-  -- ZREM, as HDEL, is accepted when memory is full, and so is what a script writes after it.
+  -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   status = base.REFUSED
   size = size - redis.call('ZREM', s.queue, ticket)
-  states = { reason.of(s, ticket) }
-  if owner and s.phase == 'granted' and hold.client(owner) == client then
-    s.grants = { owner, s.token, s.ends }
-  end
-  hold.settle(s)
+  if size == 0 then hold.forget(s) end
 end
-if size > 0 and not s.owner then
+if not s.owner or s.ends <= s.now or s.ends - s.now > s.lease then
   -- @include lib/queue.lua
+  expiry.settle(s)
   queue.advance(s, client)
-  hold.prolong(s, size)
+  hold.keep(s, size)
+end
+if status == base.REFUSED then
+  -- @include lib/reason.lua
+  states = { reason.of(s, ticket) }
+  if s.owner and s.phase == 'granted' and hold.client(s.owner) == client then
+    s.grants = { s.owner, s.token, s.ends }
+  end
 end
 return hold.reply(s, status, -1, size, 0, states)

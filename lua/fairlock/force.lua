@@ -14,13 +14,17 @@
 local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[3])
 local size = redis.call('ZCARD', s.queue)
 local wanted = tonumber(ARGV[1])
-if not s.owner or s.ends <= s.now or (wanted ~= 0 and wanted ~= s.token) then
+expiry.settle(s)
+if not s.owner or (wanted ~= 0 and wanted ~= s.token) then
+  queue.advance(s, '')
+  hold.keep(s, size)
   return hold.reply(s, base.REFUSED, -1, size, 0)
 end
 local ticket = s.owner
 hold.free(s)
+hold.clear(s)
 redis.call('HSET', s.lock, 'forced', ticket)
 redis.pcall('PUBLISH', hold.channel(s, hold.client(ticket)), 'F ' .. ticket)
 queue.advance(s, '')
-hold.prolong(s, size)
+hold.keep(s, size)
 return hold.reply(s, base.DONE, -1, size, 0, { ticket })

@@ -25,8 +25,7 @@ end
 local lease_ms = tonumber(ARGV[3])
 s.lease = lease_ms * 1000
 s.ends = now + s.lease
--- PEXPIRE first: it is accepted when memory is full, and so is what a script writes after it.
-hold.prolong(s, 0)
+hold.open(s)
 redis.call('HSET', s.lock, 'until', base.int(s.ends), 'lease', base.int(s.lease),
   'phase', ARGV[4], 'who', ARGV[5])
 return hold.reply(s, base.GRANTED)

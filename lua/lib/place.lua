@@ -26,16 +26,25 @@ function place.arrive(s, head_start)
   return s.high - head_start
 end
 
--- place is how many are ahead of a ticket, the holder among them; -1 if it is not queued.
+-- of is how many are ahead of a ticket, the holder among them; -1 if it is not queued.
 function place.of(s, ticket)
   local rank = redis.call('ZRANK', s.queue, ticket)
   if not rank then return -1 end
   return rank + (s.owner and 1 or 0)
 end
 
+-- queue puts a ticket into the queue, unless it is there, and returns 1 if it was not. size is that of
+-- the queue before.
+function place.queue(s, ticket, arrival, size)
+  local new = redis.call('ZADD', s.queue, 'NX', base.int(arrival), ticket)
+  if size == 0 then s.created = true end
+  if s.scan then place.recall(s, arrival) end
+  return new
+end
+
 -- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.
 function place.recall(s, arrival)
-  if s.scan and arrival <= tonumber(string.match(s.scan, ':(.*)$')) then
+  if arrival and tonumber(arrival) <= tonumber(string.match(s.scan, ':([^:]*):')) then
     redis.call('HDEL', s.lock, 'scan')
     s.scan = false
   end

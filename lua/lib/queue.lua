@@ -1,5 +1,5 @@
 -- lib/queue: the one way to serve the queue of a lock.
--- @include lib/hold.lua
+-- @include lib/expiry.lua
 
 local queue = {}
 
@@ -22,7 +22,7 @@ local function judge(s, caller, batch, verdict)
     end
   end
   if #names == 0 then return end
-  local marks = redis.call('ZMSCORE', s.suspects, unpack(names))
+  local marks = s.marked and redis.call('ZMSCORE', s.suspects, unpack(names)) or {}
   for i, client in ipairs(names) do
     if marks[i] then verdict[client] = 'suspect' else channels[#channels + 1] = hold.channel(s, client) end
   end
@@ -51,20 +51,12 @@ local function drop(s, n)
   return now == n
 end
 
--- remember keeps how far a pass came that was cut at its bound: the number of silent clients, and the
--- arrival up to which nobody was alive.
-local function remember(s, silent, score)
-  s.scan = silent .. ':' .. score
+-- remember keeps how far a pass came that was cut at its bound: the number of silent clients, the arrival
+-- up to which nobody was alive, and one of the silent clients, not to be counted twice.
+local function remember(s, silent, score, one)
+  s.scan = silent .. ':' .. score .. ':' .. (one or '')
   redis.call('HSET', s.lock, 'scan', s.scan)
   hold.flag(s, hold.MORE)
-end
-
--- forget clears what passes have left behind.
-function queue.forget(s)
-  if s.scan or s.mark > 0 then
-    redis.call('HDEL', s.lock, 'scan', 'mark')
-    s.scan, s.mark = false, 0
-  end
 end
 
 -- grant makes the head the owner for its grant lease, and tells its client: in the reply if that is the
@@ -72,16 +64,18 @@ end
 local function grant(s, ticket, score, caller)
   local client, lease, first = string.match(ticket, '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
   redis.call('ZREM', s.queue, ticket)
-  hold.own(s, ticket, math.min(tonumber(lease), tonumber(first)), 'granted', '')
+  local token, now, ends = hold.own(s, ticket, math.min(tonumber(lease), tonumber(first)), 'granted', '')
   if client == caller then
     s.grants = { ticket, s.token, s.ends }
     return
   end
-  local sent = redis.pcall('PUBLISH', hold.channel(s, client), 'G ' .. ticket .. ' ' .. base.int(s.token)
-    .. ' ' .. base.int(s.now) .. ' ' .. base.int(s.ends))
+  local sent = redis.pcall('PUBLISH', hold.channel(s, client),
+    'G ' .. ticket .. ' ' .. token .. ' ' .. now .. ' ' .. ends)
   if type(sent) == 'table' and sent.err then
     hold.free(s)
+    hold.clear(s)
     redis.call('ZADD', s.queue, score, ticket)
+    s.created = true
     hold.flag(s, hold.UNWOKEN)
   else
     hold.flag(s, hold.HANDED)
@@ -89,39 +83,42 @@ local function grant(s, ticket, score, caller)
 end
 
 -- scan looks at the heads until one is alive. It returns how many are before it, and of the pass: the
--- number of silent clients, the arrival up to which nobody was alive, the live head with its arrival, and
--- whether the pass was cut at its bound.
+-- number of silent clients and one of them, the arrival up to which nobody was alive, the live head with
+-- its arrival, and whether the pass was cut at its bound.
 local function scan(s, caller)
-  local rank, silent, last = 0, 0, '-inf'
+  local rank, silent, last, one, verdict = 0, 0, '-inf', nil, {}
   if s.scan then
-    silent, last = string.match(s.scan, '^(%d+):(.*)$')
+    silent, last, one = string.match(s.scan, '^(%d+):([^:]*):(.*)$')
     silent, rank = tonumber(silent), redis.call('ZCOUNT', s.queue, '-inf', last)
+    verdict[one] = 'counted'
   end
-  local verdict, limit, size = {}, rank + SCAN, 1
+  local limit, size = rank + SCAN, 1
   while rank < limit do
     local batch = redis.call('ZRANGE', s.queue, rank, rank + size - 1, 'WITHSCORES')
-    if #batch == 0 then return rank, silent, last end
+    if #batch == 0 then return rank, silent, one, last end
     judge(s, caller, batch, verdict)
     for i = 1, #batch, 2 do
       local client = hold.client(batch[i])
-      if verdict[client] == 'alive' then return rank, silent, last, batch[i], batch[i + 1] end
+      if verdict[client] == 'alive' then return rank, silent, one, last, batch[i], batch[i + 1] end
       if verdict[client] == 'silent' then
-        silent = silent + 1
+        silent, one = silent + 1, client
         verdict[client] = 'counted'
       end
       rank, last = rank + 1, batch[i + 1]
     end
     size = BATCH
   end
-  return rank, silent, last, nil, nil, true
+  return rank, silent, one, last, nil, nil, true
 end
 
 -- spare sets the mark behind which the lock stays free and nobody is dropped, for the grant lease of the
 -- first ticket, and says whether it is still in force (R6).
 local function spare(s)
-  if s.now - s.mark > STALE_US then
-    local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
-    s.mark = s.now + string.match(first, ':(%d+)$') * 1000
+  local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
+  local lasts = string.match(first, ':(%d+)$') * 1000
+  -- A mark that ends later than it can was set before the server's clock stepped back.
+  if s.now - s.mark > STALE_US or s.mark - s.now > lasts then
+    s.mark = s.now + lasts
     redis.call('HSET', s.lock, 'mark', base.int(s.mark))
   end
   return s.now < s.mark
@@ -129,13 +126,17 @@ end
 
 -- advance serves the queue of a lock that is free (R3): heads that are suspects or silent are dropped,
 -- the first that is alive is granted. Where two or more clients are silent and none is alive, nobody is
--- dropped for one grant lease.
+-- dropped for one grant lease. The keys must be kept after it.
 function queue.advance(s, caller)
   if s.owner then return end
-  local rank, silent, last, head, score, cut = scan(s, caller)
-  if cut then return remember(s, silent, last) end
+  local rank, silent, one, last, head, score, cut = scan(s, caller)
+  if not head then hold.clear(s) end
+  if cut then return remember(s, silent, last, one) end
   if not head and silent >= 2 and spare(s) then return end
-  if not drop(s, rank) then return remember(s, silent, last) end
-  queue.forget(s)
+  if not drop(s, rank) then
+    hold.clear(s)
+    return remember(s, silent, last, one)
+  end
+  hold.forget(s)
   if head then grant(s, head, score, caller) end
 end
