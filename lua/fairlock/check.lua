@@ -26,11 +26,16 @@ if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 local s = hold.read(KEYS, now, ARGV[4], ARGV[5])
 local size = redis.call('ZCARD', s.queue)
 hold.open(s)
-expiry.settle(s)
 if mode == 'proven' then
+  -- Ahead of settle: the proof is older than what this script may find out.
   redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then redis.call('HDEL', s.lock, 'marked') end
-elseif s.marked and redis.call('ZSCORE', s.suspects, client) then
+  if redis.call('ZCARD', s.suspects) == 0 then
+    redis.call('HDEL', s.lock, 'marked')
+    s.marked = false
+  end
+end
+expiry.settle(s)
+if mode ~= 'proven' and s.marked and redis.call('ZSCORE', s.suspects, client) then
   hold.flag(s, hold.SUSPECTED)
   mode = 'deaf'
 end

@@ -16,7 +16,7 @@ local hold = {
 function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
     'owner', 'until', 'lease', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
-  if h[9] or (h[1] and tonumber(h[2]) <= now) then redis.call('ZCARD', keys[3]) end
+  if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
     owner = h[1], ends = tonumber(h[2] or 0), lease = tonumber(h[3] or 0),
@@ -43,7 +43,7 @@ end
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too.
 function hold.open(s)
-  local until_us = math.max(s.kept, s.owner and s.ends or s.now) + base.SPARE_US
+  local until_us = math.max(s.kept, (s.owner and s.ends or s.now) + base.SPARE_US)
   redis.call('PEXPIRE', s.lock, base.int((until_us - s.now) / 1000))
 end
 

@@ -86,13 +86,13 @@ end
 -- number of silent clients and one of them, the arrival up to which nobody was alive, the live head with
 -- its arrival, and whether the pass was cut at its bound.
 local function scan(s, caller)
-  local rank, silent, last, one, verdict = 0, 0, '-inf', nil, {}
+  local rank, silent, last, one, counted = 0, 0, '-inf', nil, nil
   if s.scan then
     silent, last, one = string.match(s.scan, '^(%d+):([^:]*):(.*)$')
     silent, rank = tonumber(silent), redis.call('ZCOUNT', s.queue, '-inf', last)
-    verdict[one] = 'counted'
+    counted = one
   end
-  local limit, size = rank + SCAN, 1
+  local verdict, limit, size = {}, rank + SCAN, 1
   while rank < limit do
     local batch = redis.call('ZRANGE', s.queue, rank, rank + size - 1, 'WITHSCORES')
     if #batch == 0 then return rank, silent, one, last end
@@ -101,7 +101,7 @@ local function scan(s, caller)
       local client = hold.client(batch[i])
       if verdict[client] == 'alive' then return rank, silent, one, last, batch[i], batch[i + 1] end
       if verdict[client] == 'silent' then
-        silent, one = silent + 1, client
+        if client ~= counted then silent, one = silent + 1, client end
         verdict[client] = 'counted'
       end
       rank, last = rank + 1, batch[i + 1]
