@@ -95,7 +95,7 @@ func (w *wait) run(key any) (*lease.Lease, error) {
 // ask sends one ask. An error that will pass is waited out here; any other ends the call.
 func (w *wait) ask() error {
 	t := w.ticket
-	reply, err := inBackground(w.ctx, w.site.client, func() (lua.Reply, error) { return w.site.ask(t, w.try, w.budget) })
+	reply, err := w.site.ask(w.ctx, t, w.try, w.budget)
 	switch {
 	case err == nil && reply.Status == lua.Busy:
 		return ErrBusy
@@ -181,7 +181,7 @@ func inBackground[T any](ctx context.Context, c *Client, f func() (T, error)) (T
 }
 
 // ask sends one ask of a ticket and takes in the reply.
-func (s *site) ask(t *ticket, try bool, budget time.Duration) (lua.Reply, error) {
+func (s *site) ask(ctx context.Context, t *ticket, try bool, budget time.Duration) (lua.Reply, error) {
 	c := s.client
 	a := c.attempt(budget)
 	s.mu.Lock()
@@ -203,7 +203,7 @@ func (s *site) ask(t *ticket, try bool, budget time.Duration) (lua.Reply, error)
 
 	c.stats.asks.Add(1)
 	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
-	r, err := c.run(s.proto.Ask, s.keys, text, mode, a.notAfter, strconv.FormatInt(arrival, 10),
+	r, err := c.runFor(ctx, s.proto.Ask, s.keys, text, mode, a.notAfter, strconv.FormatInt(arrival, 10),
 		strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who)
 
 	s.mu.Lock()

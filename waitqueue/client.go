@@ -25,6 +25,10 @@ type Client struct {
 	side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
 	owned    bool           // the connections are this client's, to be closed with it
 
+	flying atomic.Int32 // commands under way
+	piped  atomic.Bool  // there were several at once: rueidis pipelines them
+	slow   atomic.Bool  // the last one took long, or was not answered
+
 	clock    serverClock
 	numbers  atomic.Uint64 // of tickets
 	floor    atomic.Uint64 // the highest token seen

@@ -90,10 +90,10 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 }
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
-func (s *site) sendEnd(t *ticket) (lua.Reply, error) {
+func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
 	sent := attempt{sent: time.Now()}
 	s.client.stats.ends.Add(1)
-	r, err := s.client.run(s.proto.End, s.keys, t.text, "0", s.client.highest(), s.client.counted())
+	r, err := s.client.runFor(ctx, s.proto.End, s.keys, t.text, "0", s.client.highest(), s.client.counted())
 	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
 	return r, err
 }
@@ -108,7 +108,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	defer s.mu.Unlock()
 	t := d.ticket
 	switch {
-	case err != nil && transient(err) && !errors.Is(err, context.Canceled):
+	case err != nil && transient(err):
 		c.ends.retry(d)
 		return
 	case t == nil:
@@ -118,6 +118,10 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 		s.forget(t)
 	case t.inflight > 0:
 		t.endAgain = true
+		if !t.owed {
+			t.owed = true
+			c.ends.owe()
+		}
 	case time.Now().Before(t.ghost):
 		c.ends.repeat(t)
 	default:
@@ -149,6 +153,10 @@ func (e *ends) repeat(t *ticket) {
 	at := t.ghost
 	t.ghost = time.Time{}
 	e.later(&departure{site: t.site, text: t.text, ticket: t}, at)
+	if t.owed {
+		t.owed = false
+		e.done(1)
+	}
 }
 
 // retry sends an end again that was not answered, for as long as that can help. The site's lock is held.
@@ -193,6 +201,13 @@ func (e *ends) push(d *departure) {
 	if !e.running {
 		e.running = e.client.spawn(e.send)
 	}
+}
+
+// owe notes that an end must be sent again when something in flight has landed.
+func (e *ends) owe() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open++
 }
 
 // done notes that n departures are over or counted elsewhere.

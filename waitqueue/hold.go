@@ -174,7 +174,7 @@ func (h *hold) release(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 
-	r, err := inBackground(ctx, s.client, func() (lua.Reply, error) { return s.sendEnd(t) })
+	r, err := s.sendEnd(ctx, t)
 	if err == nil {
 		return outcome(&r)
 	}

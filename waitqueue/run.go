@@ -32,16 +32,65 @@ func (c *Client) attempt(budget time.Duration) attempt {
 	return attempt{sent: now, expires: expires, notAfter: strconv.FormatInt(c.clock.atLeast(expires), 10)}
 }
 
-// run runs a script on the commands' connection. It has no context, because a call with a context that
-// can end takes rueidis off its short path, and because every answer is wanted, even by nobody: it tells
-// whether something is still under way. The connection's own time limits bound it.
+// run runs a script on the commands' connection until the connection's own time limits, whoever waits for
+// it.
 func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	res := c.commands.Do(context.Background(), c.evalsha(c.commands, s, keys, args))
+	return c.runUntil(context.Background(), s, keys, args)
+}
+
+func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []string) (lua.Reply, error) {
+	began := time.Now()
+	if c.flying.Add(1) > 1 {
+		c.piped.Store(true)
+	}
+	res := c.commands.Do(ctx, c.evalsha(c.commands, s, keys, args))
 	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
-		res = c.commands.Do(context.Background(), c.eval(c.commands, s, keys, args))
+		res = c.commands.Do(ctx, c.eval(c.commands, s, keys, args))
+	}
+	c.flying.Add(-1)
+	err := res.NonRedisError()
+	if err != nil {
+		c.piped.Store(false) // The next command has a new connection.
+	}
+	if slow := err != nil || time.Since(began) > slowAnswer; slow != c.slow.Load() {
+		c.slow.Store(slow)
 	}
 	return s.Decode(res)
 }
+
+// slowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
+const slowAnswer = 250 * time.Millisecond
+
+// runFor runs a script for a caller whose context may end. An error of the context leaves open whether the
+// script ran.
+//
+// A context that can end costs a change of goroutines, a tenth of the way to the server and back, unless
+// rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
+// deadline is passed on, and a cancellation is noticed when the answer is here. That is at the latest when
+// the connection's time limit is over, if the server has just stopped to answer.
+func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
+	switch {
+	case ctx.Done() == nil:
+		return c.runUntil(ctx, s, keys, args)
+	case c.slow.Load():
+		return inBackground(ctx, c, func() (lua.Reply, error) { return c.run(s, keys, args...) })
+	case c.piped.Load():
+		return c.runUntil(ctx, s, keys, args)
+	}
+	deadline := time.Now().Add(answerTime)
+	if d, ok := ctx.Deadline(); ok {
+		deadline = earlier(deadline, d)
+	}
+	return c.runUntil(onlyDeadline{deadline}, s, keys, args)
+}
+
+// onlyDeadline is a context that ends at its deadline, but has no channel to say so.
+type onlyDeadline struct{ deadline time.Time }
+
+func (o onlyDeadline) Deadline() (time.Time, bool) { return o.deadline, true }
+func (onlyDeadline) Done() <-chan struct{}         { return nil }
+func (onlyDeadline) Err() error                    { return nil }
+func (onlyDeadline) Value(any) any                 { return nil }
 
 func (c *Client) evalsha(rc rueidis.Client, s *lua.Script, keys, args []string) rueidis.Completed {
 	return rc.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()

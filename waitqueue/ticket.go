@@ -39,6 +39,7 @@ type ticket struct {
 	inflight int           // asks and checks that name the ticket and are not answered
 	ghost    time.Time     // until when one that will not be answered can still run
 	endAgain bool          // something was in flight when the end was sent (R1)
+	owed     bool          // the ends wait for that
 	lapses   int           // grants that ran out before they were taken
 	last     error         // the last error of a check made for it, since one went well
 	over     chan struct{} // closed when the end was acknowledged or given up
