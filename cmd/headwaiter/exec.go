@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	defaultWait  = 30 * time.Second
+	defaultGrace = 5 * time.Second
+)
+
+// execution is one call of exec: a command that runs while it holds a lock.
+type execution struct {
+	name, redis        string
+	wait, lease, grace time.Duration
+	command            []string
+	path               string // the file of command[0]
+	signals            <-chan os.Signal
+	lost               bool // the command was stopped because of it
+	log                io.Writer
+}
+
+func newExec() *cobra.Command {
+	var x execution
+	cmd := &cobra.Command{
+		Use:   "exec NAME [flags] -- command args…",
+		Short: "Run a command while holding a lock",
+		Long:  execHelp,
+		Example: `  headwaiter exec orders -- ./import-orders --all
+  headwaiter exec nightly --wait 2h --redis redis://cache.internal:6379 -- make report`,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := x.take(args, cmd.ArgsLenAtDash()); err != nil {
+				return err
+			}
+			x.redis = redisURL(x.redis)
+			x.log = cmd.ErrOrStderr()
+			return x.run()
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&x.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
+	f.DurationVar(&x.lease, "lease", waitqueue.DefaultLease, "how long the others wait if this machine dies")
+	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
+	return cmd
+}
+
+const execHelp = `Waits its turn for the lock NAME, runs the command while holding it, and releases it.
+Those who wait get the lock in the order in which they came, from all machines that
+use the same Redis.
+
+The command gets headwaiter's input, output and errors, and in its environment
+  HEADWAITER_LOCK    the name of the lock
+  HEADWAITER_TOKEN   the fencing token, larger than that of every earlier hold: whatever
+                     the lock protects should refuse a token lower than one it has seen
+
+Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command. The exception
+are INT and QUIT in the foreground of a terminal: there the keyboard's go to the command
+anyway. A signal during the wait gives up the place.
+
+If the lock is lost (the lease could not be renewed, somebody released it by force, the
+server lost its state), the command gets TERM, and after the grace KILL: without a
+terminal together with all that it started, with one the command alone, because it then
+shares its process group with the rest of the shell's job. If headwaiter itself is
+killed, the command is killed with it on Linux, and runs on without the lock elsewhere.
+
+Exit codes: the command's own, 128+n if it died of signal n, and
+  64      called wrongly
+  69      Redis cannot be reached, or refuses
+  75      the lock was not to be had within --wait
+  76      the lock was lost before the command ended, whatever the command returned
+  126     the command cannot be executed
+  127     the command was not found
+  128+n   signal n came during the wait`
+
+// take reads the arguments, of which so many stood before the dashes, and checks the flags. Nothing has
+// been sent to Redis yet.
+func (x *execution) take(args []string, dash int) error {
+	const see = "; see headwaiter exec --help"
+	switch {
+	case dash < 0:
+		return fail(exitUsage, "exec: put -- before the command, as in: headwaiter exec NAME -- command args…"+see)
+	case dash != 1:
+		return fail(exitUsage, "exec: %d names before --, need one"+see, dash)
+	case len(args) == 1:
+		return fail(exitUsage, "exec: no command behind --"+see)
+	case x.wait < 0:
+		return fail(exitUsage, "exec: --wait %v: must not be negative"+see, x.wait)
+	case x.lease < waitqueue.MinLease || x.lease > waitqueue.MaxLease:
+		return fail(exitUsage, "exec: --lease %v: must be from %v to %v"+see, x.lease, waitqueue.MinLease, waitqueue.MaxLease)
+	case x.grace < 0:
+		return fail(exitUsage, "exec: --grace %v: must not be negative"+see, x.grace)
+	}
+	x.name, x.command = args[0], args[1:]
+	return nil
+}
+
+// run finds the command, waits for the lock and runs the one under the other. The command is looked for
+// first, so that nobody waits for a lock only to hear of a misspelt name.
+func (x *execution) run() error {
+	var err error
+	if x.path, err = lookUp(x.command[0]); err != nil {
+		return err
+	}
+	signals, stop := listen()
+	defer stop()
+	x.signals = signals
+
+	client, err := x.connect()
+	if err != nil {
+		return err
+	}
+	defer hangUp(client)
+	held, err := x.acquire(client, fairlock.New(client, x.name, fairlock.WithLease(x.lease)))
+	if err != nil {
+		return err
+	}
+	return x.hold(held)
+}
+
+// say writes one line for the person at the terminal, who must be able to tell it from the command's.
+func (x *execution) say(format string, args ...any) {
+	fmt.Fprintf(x.log, "headwaiter: "+format+"\n", args...)
+}

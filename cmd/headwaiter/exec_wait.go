@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	// quiet is how long a wait goes on before it is mentioned: most are over by then.
+	quiet = time.Second
+	// moment bounds what is asked only to tell more.
+	moment = 300 * time.Millisecond
+	// farewell bounds what is said to the server when all else is done. Whatever it does not hear ends
+	// with the lease.
+	farewell = 2 * time.Second
+)
+
+// interrupted is a signal as the reason why a wait ended.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return fmt.Sprintf("interrupted by a signal (%v)", i.signal) }
+
+// hangUp closes a client, which gives back what it still has.
+func hangUp(client *waitqueue.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	_ = client.Close(ctx)
+}
+
+// connect dials while it listens to signals: a server that does not answer must not keep ^C waiting.
+func (x *execution) connect() (*waitqueue.Client, error) {
+	type result struct {
+		client *waitqueue.Client
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		client, err := dial(x.redis, filepath.Base(x.command[0]))
+		done <- result{client, err}
+	}()
+	select {
+	case r := <-done:
+		return r.client, r.err
+	case s := <-x.signals:
+		// The process ends with this, and with it the connection that may still come.
+		return nil, &failure{code: exitSignal + number(s)}
+	}
+}
+
+// acquire waits its turn. A signal ends the wait and gives up the place.
+func (x *execution) acquire(client *waitqueue.Client, m *fairlock.Mutex) (*lease.Lease, error) {
+	type result struct {
+		held *lease.Lease
+		err  error
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan result, 1)
+	go func() {
+		held, err := x.lock(ctx, m)
+		done <- result{held, err}
+	}()
+
+	mention := time.NewTimer(quiet)
+	defer mention.Stop()
+	mentioned := false
+	for {
+		select {
+		case r := <-done:
+			if r.err != nil {
+				return nil, x.refused(r.err)
+			}
+			if mentioned {
+				x.say("got %q after %v", x.name, r.held.Waited().Round(time.Millisecond))
+			}
+			return r.held, nil
+		case <-mention.C:
+			mentioned = true
+			x.say("waiting for %q%s", x.name, x.situation(client))
+		case s := <-x.signals:
+			cancel(interrupted{s})
+			if r := <-done; r.held != nil { // The grant came with the signal.
+				giveBack(r.held)
+			}
+			return nil, &failure{code: exitSignal + number(s)}
+		}
+	}
+}
+
+// situation tells who holds the lock and how many wait before this client, as far as can be had in a moment.
+func (x *execution) situation(client *waitqueue.Client) (text string) {
+	ctx, cancel := context.WithTimeout(context.Background(), moment)
+	defer cancel()
+	info, err := client.Queue(lua.Fairlock, x.name, waitqueue.Terms{Lease: x.lease}).Inspect(ctx)
+	if err != nil || !info.Held {
+		return " …"
+	}
+	text = fmt.Sprintf(", held for %v", info.Since.Round(100*time.Millisecond))
+	if info.Holder.Who != "" {
+		text += " by " + info.Holder.Who
+	}
+	for i, w := range info.Queue {
+		if w.Client == client.ID() && i > 0 {
+			text += fmt.Sprintf(", %d waiting before us", i)
+		}
+	}
+	return text
+}
+
+// lock is the one call that waits, or with no time to wait, tries.
+func (x *execution) lock(ctx context.Context, m *fairlock.Mutex) (*lease.Lease, error) {
+	if x.wait == 0 {
+		return m.TryLock(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.wait)
+	defer cancel()
+	return m.Lock(ctx)
+}
+
+// giveBack releases a hold that nothing was done with.
+func giveBack(held *lease.Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	_ = held.Release(ctx)
+}
+
+// refused says why there is no hold, and with which code that ends the program.
+func (x *execution) refused(err error) error {
+	var wait *waitqueue.WaitError
+	switch {
+	case errors.Is(err, waitqueue.ErrBusy):
+		return fail(exitNotAcquired, "%q is held, or others wait for it", x.name)
+	case errors.Is(err, waitqueue.ErrName), errors.Is(err, waitqueue.ErrTooLarge), errors.Is(err, waitqueue.ErrTime):
+		return &failure{exitUsage, err}
+	case !errors.Is(err, context.DeadlineExceeded):
+		return fail(exitUnavailable, "Redis at %s: %w", withoutPassword(x.redis), err)
+	case !errors.As(err, &wait):
+		return fail(exitNotAcquired, "did not get %q within %v", x.name, x.wait)
+	case wait.Last != nil && wait.Place < 0:
+		// The queue was never seen: it is the server that nothing came from.
+		return fail(exitUnavailable, "did not get %q within %v, Redis at %s: %w", x.name, x.wait, withoutPassword(x.redis), wait.Last)
+	}
+	return fail(exitNotAcquired, "did not get %q within %v%s", x.name, x.wait, ahead(wait))
+}
+
+// ahead tells how many were before a call that ended, and what trouble there was, as far as it is known.
+func ahead(wait *waitqueue.WaitError) (text string) {
+	if wait.Place > 0 {
+		text = fmt.Sprintf(", %d ahead", wait.Place)
+	}
+	if wait.Last != nil {
+		text += fmt.Sprintf(" (last error: %v)", wait.Last)
+	}
+	return text
+}

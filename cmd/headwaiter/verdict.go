@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// orderSlack is how far apart two calls must be for their order to count. What a process records is when
+// it called Lock, not when Redis saw the call: between the two is less than this on one machine, and the
+// demo keeps calls much further apart.
+const orderSlack = 5 * time.Millisecond
+
+// evidence is all that a run of the demo left.
+type evidence struct {
+	calls []call
+	lone  []string // complaints that belong to no call
+	// counter is what the fenced counter said at the end: each hold raises it by one, without any other
+	// protection than the lock.
+	counter uint64
+	// step is by how much the machine's clock was set during the run.
+	step time.Duration
+}
+
+// verdict is what a run of the demo showed. The faults are sentences; each makes the run a failure.
+type verdict struct {
+	grants      int
+	processes   int
+	overlaps    []string // two held at once
+	inversions  []string // somebody was overtaken
+	falls       []string // a token that was not larger than those before
+	counter     []string // a write that was refused or overwritten
+	complaints  []string // a call that failed, a process that died, a clock that was set
+	writes      int
+	first, last uint64 // tokens
+	largestWait time.Duration
+	handOffs    []time.Duration // from a release to the next hold, where somebody waited; sorted
+	deaths      []death
+}
+
+// death is a process that was killed in the middle of a call, and what it cost the others.
+type death struct {
+	process string
+	held    bool          // it held the lock, else it waited
+	by      string        // who held next, or went past it; empty if nobody did
+	cost    time.Duration // from the end of its lease, or of the hold before, to that
+}
+
+// ok tells whether the run showed no fault.
+func (v verdict) ok() bool {
+	return len(v.overlaps)+len(v.inversions)+len(v.falls)+len(v.counter)+len(v.complaints) == 0
+}
+
+// judge looks for everything that a fair lock must not do.
+func judge(e evidence) verdict {
+	holds := slices.DeleteFunc(slices.Clone(e.calls), func(c call) bool { return !c.isHold() })
+	slices.SortStableFunc(holds, func(a, b call) int { return a.acquired.Compare(b.acquired) })
+
+	v := verdict{grants: len(holds), processes: processes(holds)}
+	v.overlaps = overlaps(holds)
+	v.inversions = inversions(e.calls)
+	v.falls = falls(holds)
+	v.writes, v.counter = writes(holds, e.counter)
+	v.complaints = append(slices.Clone(e.lone), failures(e.calls)...)
+	if e.step.Abs() > orderSlack {
+		v.complaints = append(v.complaints, fmt.Sprintf("the machine's clock was set by %v during the run: its times prove nothing", e.step))
+	}
+	if len(holds) == 0 {
+		v.complaints = append(v.complaints, "nobody ever held the lock")
+	} else {
+		v.first, v.last = holds[0].token, holds[len(holds)-1].token
+	}
+	for _, h := range holds {
+		v.largestWait = max(v.largestWait, h.acquired.Sub(h.called))
+	}
+	v.handOffs = handOffs(holds)
+	v.deaths = deaths(e.calls, holds)
+	return v
+}
+
+func processes(holds []call) int {
+	seen := map[string]bool{}
+	for _, h := range holds {
+		seen[h.process] = true
+	}
+	return len(seen)
+}
+
+// overlaps compares each hold with the one before it that ends last.
+func overlaps(holds []call) (found []string) {
+	for i, last := 1, 0; i < len(holds); i++ {
+		if over := holds[last].end().Sub(holds[i].acquired); over > 0 {
+			found = append(found, fmt.Sprintf("%s held by token %d while %s held by token %d, for %v",
+				holds[i].process, holds[i].token, holds[last].process, holds[last].token, over))
+		}
+		if holds[i].end().After(holds[last].end()) {
+			last = i
+		}
+	}
+	return found
+}
+
+// inversions compares every two calls that were made clearly one after the other. A call that never got
+// the lock was overtaken by every later one that did. The calls of killed processes do not count.
+func inversions(calls []call) (found []string) {
+	for _, early := range calls {
+		for _, late := range calls {
+			if early.isDead() || late.isDead() || !late.isHold() || late.called.Sub(early.called) <= orderSlack {
+				continue
+			}
+			if !early.isHold() || late.acquired.Before(early.acquired) {
+				found = append(found, fmt.Sprintf("%s called %v after %s and held before it (token %d)",
+					late.process, late.called.Sub(early.called), early.process, late.token))
+			}
+		}
+	}
+	return found
+}
+
+// falls finds tokens that are not larger than all before them.
+func falls(holds []call) (found []string) {
+	highest := uint64(0)
+	for _, h := range holds {
+		if h.token <= highest {
+			found = append(found, fmt.Sprintf("%s held by token %d after token %d", h.process, h.token, highest))
+		}
+		highest = max(highest, h.token)
+	}
+	return found
+}
+
+// writes compares what the holds did to the counter with what it says. A process that was killed while
+// it held may have raised it without saying so.
+func writes(holds []call, counter uint64) (told int, found []string) {
+	dead := 0
+	for _, h := range holds {
+		if h.wrote {
+			told++
+		} else if h.isDead() {
+			dead++
+		}
+	}
+	if counter < uint64(told) || counter > uint64(told+dead) {
+		found = append(found, fmt.Sprintf("the counter says %d after %d writes", counter, told))
+	}
+	return told, found
+}
+
+// failures finds calls that went wrong without anybody having been killed.
+func failures(calls []call) (found []string) {
+	for _, c := range calls {
+		switch {
+		case c.isDead():
+		case c.failed != "":
+			found = append(found, c.process+" failed: "+c.failed)
+		case c.lost:
+			found = append(found, fmt.Sprintf("%s lost its hold by token %d", c.process, c.token))
+		case !c.isHold():
+			found = append(found, c.process+" called and never held")
+		}
+	}
+	return found
+}
+
+// handOffs measures from each release to the next hold, where the next had been waiting by then.
+func handOffs(holds []call) (spans []time.Duration) {
+	for i := 1; i < len(holds); i++ {
+		before := holds[i-1]
+		if !before.ended.IsZero() && holds[i].called.Add(orderSlack).Before(before.ended) {
+			spans = append(spans, holds[i].acquired.Sub(before.ended))
+		}
+	}
+	slices.Sort(spans)
+	return spans
+}
+
+// deaths finds what each killed process cost: a holder, the time from the end of its lease; a waiter, the
+// time that passing it over took.
+func deaths(calls, holds []call) (found []death) {
+	for _, dead := range calls {
+		if !dead.isDead() {
+			continue
+		}
+		d := death{process: dead.process, held: dead.isHold()}
+		for i, h := range holds {
+			if d.held && h.acquired.After(dead.acquired) {
+				d.by, d.cost = h.process, h.acquired.Sub(dead.deadline)
+				break
+			}
+			if !d.held && i > 0 && h.called.After(dead.called) && h.acquired.After(dead.killed) {
+				d.by, d.cost = h.process, h.acquired.Sub(holds[i-1].end())
+				break
+			}
+		}
+		found = append(found, d)
+	}
+	return found
+}
