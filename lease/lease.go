@@ -134,13 +134,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	release := l.release
 	l.release = nil
 	l.mu.Unlock()
+	cause := context.Cause(l.inner)
 	if release == nil {
-		if cause := context.Cause(l.inner); cause != ErrReleased {
-			return cause
-		}
-		return ErrReleased
+		return cause
 	}
-	return release(ctx)
+	if err := release(ctx); cause == ErrReleased {
+		return err
+	}
+	return cause
 }
 
 // err is the context's error. It looks at the deadline too, because the timer that watches it may be

@@ -26,8 +26,11 @@ func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
 }
 
 func (q *Queue) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
-	if err := errors.Join(q.err, q.termsErr); err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
+	}
+	if q.termsErr != nil {
+		return nil, q.termsErr
 	}
 	if ctx.Err() != nil {
 		return nil, &WaitError{Place: -1, Err: whyEnded(ctx)}
@@ -147,8 +150,10 @@ func (w *wait) failed(err error) error {
 	}
 	w.site.mu.Lock()
 	place, last := w.ticket.place, w.last
-	if last == nil {
-		last = w.ticket.last
+	for _, err := range []error{w.ticket.last, w.ticket.unheard} {
+		if last == nil {
+			last = err
+		}
 	}
 	w.site.mu.Unlock()
 	return &WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
@@ -203,20 +208,23 @@ func (s *site) ask(ctx context.Context, t *ticket, try bool, budget time.Duratio
 
 	c.stats.asks.Add(1)
 	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
-	r, err := c.runFor(ctx, s.proto.Ask, s.keys, text, mode, a.notAfter, strconv.FormatInt(arrival, 10),
-		strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who)
+	r, err := s.proto.Ask.Decode(c.runFor(ctx, s.proto.Ask, s.keys, text, mode, a.notAfter,
+		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who))
 
 	s.mu.Lock()
 	s.landed(t, a, err)
+	if err == nil && r.Status == lua.Waiting && t.arrival == 0 {
+		t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
+	}
 	if err == nil && r.Status == lua.Waiting && t.state == asking {
-		t.arrival, t.place = r.Arrival, r.Place
+		t.place = r.Place
 		t.state = waiting
 		if r.Place < 0 {
 			t.state = subscribing
 		}
 	}
 	if err == nil && r.Status == lua.Granted {
-		s.offer(lua.Grant{Ticket: text, Token: r.Token, At: r.Now, Until: r.Until}, a.sent)
+		s.offer(lua.Grant{Ticket: text, Token: r.Token, At: r.Now, Until: r.Until}, a.sent, a.slept)
 	}
 	s.mu.Unlock()
 	if err == nil {

@@ -86,7 +86,7 @@ func (a *agenda) loop() {
 	defer close(a.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	slept := lease.Slept()
+	slept, called := lease.Slept(), 0
 	for {
 		if now := lease.Slept(); now-slept > wokeUp {
 			slept = now
@@ -98,6 +98,9 @@ func (a *agenda) loop() {
 		}
 		if due != nil {
 			due.call(time.Now())
+			if called++; called%flushEvery == 0 {
+				a.flush()
+			}
 			continue
 		}
 		a.flush()
@@ -115,6 +118,8 @@ const (
 	// glance is how long it sleeps at most with something to do, so that it soon sees that the machine was
 	// suspended: timers stand still meanwhile, leases do not.
 	glance = time.Second
+	// flushEvery is how many calls a flush waits for at most.
+	flushEvery = 256
 	// wokeUp is how much sleep counts as a suspension.
 	wokeUp = 500 * time.Millisecond
 )

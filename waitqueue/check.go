@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ func (s *site) lookAt(at time.Time) {
 	if s.check.IsZero() || at.Before(s.check) {
 		s.check = at
 	}
-	s.client.agenda.before(&s.tick, s.check)
+	s.arm(s.check)
 }
 
 // await sees that a site whose ticket was told to wait hears, and looks in time. r is what it was told.
@@ -117,8 +118,7 @@ func (s *site) runChecks() {
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.check = s.nextCheck(&reply, time.Now())
-			s.client.agenda.before(&s.tick, s.check)
+			s.lookAt(s.nextCheck(&reply, time.Now()))
 		}
 		s.checking = false
 		s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *site) newRound() *round {
 			r.rest = append(r.rest, t)
 		}
 	}
-	slices.SortFunc(r.rest, func(a, b *ticket) int { return int(a.arrival - b.arrival) })
+	slices.SortFunc(r.rest, func(a, b *ticket) int { return cmp.Compare(a.arrival, b.arrival) })
 	if !s.all && len(r.rest) > checkBatch {
 		r.rest = r.rest[:checkBatch]
 	}
@@ -242,11 +242,14 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 		// way; if it does not come, this client does not hear (R10).
 		if mode != lua.Deaf && s.heard && r.Token > s.told {
 			s.missing, s.missBy = r.Token, time.Now().Add(soonEnough)
-			s.client.agenda.before(&s.tick, s.missBy)
+			s.arm(s.missBy)
 		}
 	case lua.StateAgain, lua.StateQueued:
 		if state == lua.StateAgain && t.state == waiting {
 			s.client.stats.rejoined.Add(1)
+			if len(s.tickets) > checkBatch {
+				s.all, s.again = true, true // The server may have forgotten the others too.
+			}
 		}
 		if t.waits() {
 			t.state = waiting

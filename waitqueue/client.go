@@ -130,7 +130,8 @@ const (
 func commandOption(o rueidis.ClientOption) rueidis.ClientOption {
 	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
 	o.DisableCache = true
-	o.DisableRetry = true // Repeats are this package's own: it knows which request may run twice.
+	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
+	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
 	if o.ConnWriteTimeout == 0 {
 		o.ConnWriteTimeout = answerTime
 	}
@@ -183,8 +184,8 @@ func (c *Client) raise(token uint64) {
 
 // Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
-// what is not confirmed then ends with its lease, and Close returns the context's error. A second call
-// does nothing.
+// what is not confirmed then ends with its lease, and Close returns the context's error. Connections that
+// do not answer take up to two seconds more to close. A second call does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {

@@ -17,7 +17,8 @@ type serverClock struct{ newest atomic.Pointer[reading] }
 // A reading is the server's time in one reply.
 type reading struct {
 	sent, received time.Time
-	server         int64 // µs
+	slept          time.Duration // what lease.Slept said when it was sent
+	server         int64         // µs
 }
 
 const (
@@ -29,15 +30,15 @@ const (
 )
 
 // observe keeps the reading of a reply, if the present one is old or force is set.
-func (c *serverClock) observe(sent time.Time, server int64, force bool) {
+func (c *serverClock) observe(a attempt, server int64, force bool) {
 	if server == 0 {
 		return
 	}
 	old := c.newest.Load()
-	if old != nil && !force && sent.Sub(old.sent) < readingAge && sent.After(old.sent) {
+	if old != nil && !force && a.sent.Sub(old.sent) < readingAge && a.sent.After(old.sent) {
 		return
 	}
-	c.newest.Store(&reading{sent: sent, received: time.Now(), server: server})
+	c.newest.Store(&reading{sent: a.sent, slept: a.slept, received: time.Now(), server: server})
 }
 
 // atLeast returns a time that the server's clock shows at the latest when the local clock shows t:
@@ -52,18 +53,15 @@ func (c *serverClock) atLeast(t time.Time) int64 {
 }
 
 // since returns a local time that is not after the server's time at, nor after the moment at which the
-// news of it was received.
-func (c *serverClock) since(at int64, received time.Time) time.Time {
+// news of it was received, and what lease.Slept said at the time from which that was reckoned.
+func (c *serverClock) since(at int64, received time.Time) (time.Time, time.Duration) {
 	r := c.newest.Load()
 	if r == nil {
-		return received
+		return received, lease.Slept()
 	}
 	age := time.Duration(at-r.server) * time.Microsecond
 	bound := r.sent.Add(age - age.Abs()/drift)
-	if bound.After(received) {
-		return received
-	}
-	return bound
+	return earlier(bound, received), r.slept
 }
 
 // margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it

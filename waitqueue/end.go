@@ -91,9 +91,10 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
 func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
-	sent := attempt{sent: time.Now()}
+	sent := sending()
 	s.client.stats.ends.Add(1)
-	r, err := s.client.runFor(ctx, s.proto.End, s.keys, t.text, "0", s.client.highest(), s.client.counted())
+	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys,
+		t.text, "0", s.client.highest(), s.client.counted()))
 	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
 	return r, err
 }
@@ -185,7 +186,11 @@ func (e *ends) later(d *departure, at time.Time) {
 	e.mu.Lock()
 	e.open++
 	e.mu.Unlock()
-	d.entry.call = func(time.Time) {
+	d.entry.call = func(now time.Time) {
+		if now.Before(at) {
+			e.client.agenda.before(&d.entry, at)
+			return
+		}
 		e.push(d)
 		e.done(1)
 	}
@@ -248,7 +253,7 @@ func (e *ends) sendBatch(batch []*departure) {
 	for i, d := range batch {
 		jobs[i] = job{d.site.proto.End, d.site.keys, []string{d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted()}}
 	}
-	a := attempt{sent: time.Now()}
+	a := sending()
 	c.stats.ends.Add(uint64(len(batch)))
 	for i, res := range c.runAll(c.commands, jobs) {
 		r, err := jobs[i].script.Decode(res)

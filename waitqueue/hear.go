@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -51,6 +52,18 @@ func (s *site) unheard() {
 	}
 }
 
+// refused is called by the listener when the server refuses the subscription for good. The waits go on by
+// their own checks, and say why if they end.
+func (s *site) refused(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.waits() {
+			t.unheard = advise(err)
+		}
+	}
+}
+
 // doubt treats the subscription as broken: a new connection, and an echo on it, before tickets queue
 // again. The lock is held.
 func (s *site) doubt() {
@@ -87,11 +100,11 @@ func (s *site) sendEcho() {
 	c := s.client
 	s.echo = strconv.FormatUint(c.numbers.Add(1), 10)
 	s.echoBy = time.Now().Add(echoTime << min(s.doubts, 4))
-	c.agenda.before(&s.tick, s.echoBy)
+	s.arm(s.echoBy)
 	nonce := s.echo
 	c.spawn(func() {
 		// An error shows as an echo that does not come.
-		_ = c.commands.Do(c.life, c.commands.B().Publish().Channel(s.channel).Message(lua.EchoMessage(nonce)).Build()).Error()
+		_ = c.commands.Do(context.Background(), c.commands.B().Publish().Channel(s.channel).Message(lua.EchoMessage(nonce)).Build()).Error()
 	})
 }
 

@@ -22,6 +22,7 @@ type hold struct {
 	deadline time.Time // local end of what is confirmed
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
+	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 }
 
@@ -99,7 +100,7 @@ func (h *hold) fired(now time.Time) {
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held {
+	if t.state != held || h.releasing() {
 		return
 	}
 	if h.keeper.Overdue() {
@@ -118,9 +119,15 @@ func (h *hold) fired(now time.Time) {
 	s.client.agenda.before(&h.entry, next)
 }
 
+// releasing reports whether the owner has begun to release: then the rest is the release's.
+func (h *hold) releasing() bool {
+	return errors.Is(context.Cause(h.keeper.Lease().Context()), lease.ErrReleased)
+}
+
 // hurry asks for a renewal now, because something was heard about the hold. The site's lock is held.
 func (h *hold) hurry() {
 	h.due = time.Now()
+	h.hurried = h.due
 	h.ticket.site.client.agenda.before(&h.entry, h.due)
 }
 
@@ -165,12 +172,12 @@ func (h *hold) release(ctx context.Context) error {
 	}
 	s.client.agenda.remove(&h.entry)
 	t.state = ending
-	if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
+	if !h.releasing() {
 		// The deadline had passed, and nobody had noticed.
 		s.client.stats.lost.Add(1)
 		s.client.ends.add(t)
 		s.mu.Unlock()
-		return cause
+		return context.Cause(h.keeper.Lease().Context())
 	}
 	s.mu.Unlock()
 

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -44,11 +42,7 @@ func (q Queue) Inspect(ctx context.Context) (Info, error) {
 		return Info{}, q.err
 	}
 	c := q.client
-	res := c.commands.Do(ctx, c.evalsha(c.commands, q.proto.Inspect, q.keys, []string{strconv.Itoa(inspectQueue)}))
-	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
-		res = c.commands.Do(ctx, c.eval(c.commands, q.proto.Inspect, q.keys, []string{strconv.Itoa(inspectQueue)}))
-	}
-	v, err := q.proto.Inspect.DecodeInspect(res)
+	v, err := q.proto.Inspect.DecodeInspect(c.runFor(ctx, q.proto.Inspect, q.keys, strconv.Itoa(inspectQueue)))
 	if err != nil {
 		return Info{}, advise(err)
 	}
@@ -76,10 +70,10 @@ func (q Queue) ForceRelease(ctx context.Context, token uint64) (Waiter, error) {
 	}
 	c := q.client
 	r, err := inBackground(ctx, c, func() (lua.Reply, error) {
-		a := attempt{sent: time.Now()}
+		a := sending()
 		r, err := c.run(q.proto.Force, q.keys, strconv.FormatUint(token, 10), c.highest(), c.counted())
 		if err == nil {
-			c.clock.observe(a.sent, r.Now, false)
+			c.clock.observe(a, r.Now, false)
 			c.count(&r)
 		}
 		return r, err

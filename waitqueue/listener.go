@@ -27,7 +27,6 @@ type listener struct {
 	broken   bool // the connection is to be replaced
 	kick     chan struct{}
 	stopped  chan struct{} // closed by stop
-	done     sync.WaitGroup
 }
 
 // A subscription is the state of one channel (R2).
@@ -105,7 +104,7 @@ func (l *listener) wake() {
 	}
 }
 
-// stop ends the goroutine and waits for it.
+// stop ends the goroutine, which the client waits for.
 func (l *listener) stop() {
 	close(l.stopped)
 	l.mu.Lock()
@@ -114,13 +113,10 @@ func (l *listener) stop() {
 	if conn != nil {
 		conn.Close() // A subscription that is not answered must not hold up the end.
 	}
-	l.done.Wait()
 }
 
 // run keeps a connection while there are channels.
 func (l *listener) run() {
-	l.done.Add(1)
-	defer l.done.Done()
 	for tries := 0; ; tries++ {
 		began := time.Now()
 		if !l.connection() {
@@ -196,7 +192,8 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) bool {
 		}
 		for part := range slices.Chunk(subscribe, subscribeBatch) {
 			l.client.stats.subscribes.Add(uint64(len(part)))
-			if conn.Do(context.Background(), conn.B().Subscribe().Channel(part...).Build()).Error() != nil {
+			if err := conn.Do(context.Background(), conn.B().Subscribe().Channel(part...).Build()).Error(); err != nil {
+				l.refused(part, err)
 				return false
 			}
 		}
@@ -218,6 +215,24 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) bool {
 		if broken {
 			return false
 		}
+	}
+}
+
+// refused tells the sites of an error of the server that no retry mends.
+func (l *listener) refused(channels []string, err error) {
+	if !answered(err) || transient(err) {
+		return
+	}
+	l.mu.Lock()
+	var sites []*site
+	for _, channel := range channels {
+		if sub := l.channels[channel]; sub != nil {
+			sites = append(sites, sub.site)
+		}
+	}
+	l.mu.Unlock()
+	for _, s := range sites {
+		s.refused(err)
 	}
 }
 

@@ -24,7 +24,7 @@ type Options struct {
 	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.
 	GrantLease time.Duration
 	// Linger is how long a subscription is kept after its last use, so that a hot lock does not subscribe
-	// for every wait. The default is 5 s.
+	// for every wait. The default is 5 s, the least 100 ms.
 	Linger time.Duration
 	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
 	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing.
@@ -40,6 +40,8 @@ const (
 	defaultPrefix     = "headwaiter"
 	defaultGrantLease = 2 * time.Second
 	defaultLinger     = 5 * time.Second
+	// minLinger bounds how often a name that is in use is looked at for whether it still is.
+	minLinger = 100 * time.Millisecond
 
 	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
 	MinLease = time.Millisecond
@@ -73,5 +75,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Linger < 0 {
 		return o, errors.New("waitqueue: linger must not be negative")
 	}
+	o.Linger = max(o.Linger, minLinger)
 	return o, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -19,7 +18,7 @@ var ErrUnusable = errors.New("this Redis cannot be used")
 func (c *Client) probe() error {
 	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
 	channel := keys.Channel(c.id)
-	sent := time.Now()
+	a := sending()
 	args := []string{channel}
 	res := c.commands.Do(context.Background(), c.evalsha(c.commands, lua.Probe, keys.All(), args))
 	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
@@ -41,7 +40,7 @@ func (c *Client) probe() error {
 		return fmt.Errorf("waitqueue: %w: the user may not %s; it needs %s", ErrUnusable,
 			strings.Join(missing, ", "), rights(c.opts.Prefix))
 	}
-	c.clock.observe(sent, now, true)
+	c.clock.observe(a, now, true)
 	return nil
 }
 

@@ -51,7 +51,6 @@ type renewal struct {
 
 func (c *Client) renew(batch []*hold) {
 	a := c.attempt(attemptTime)
-	slept := lease.Slept()
 	asked := make([]renewal, len(batch))
 	jobs := make([]job, len(batch))
 	for i, h := range batch {
@@ -62,10 +61,10 @@ func (c *Client) renew(batch []*hold) {
 	for i, res := range c.runAll(c.side, jobs) {
 		r, err := jobs[i].script.Decode(res)
 		if err == nil {
-			c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+			c.clock.observe(a, r.Now, r.Status == lua.Late)
 			c.count(&r)
 		}
-		asked[i].answered(a, slept, &r, err)
+		asked[i].answered(a, &r, err)
 	}
 }
 
@@ -99,13 +98,13 @@ func (s *site) renewJob(text string, token uint64, r renewal, a attempt) job {
 
 // answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
 // server's word, is the hold lost.
-func (r renewal) answered(a attempt, slept time.Duration, reply *lua.Reply, err error) {
+func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	h := r.hold
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.renewing = false
-	if h.ticket.state != held {
+	if h.ticket.state != held || h.releasing() {
 		return
 	}
 	switch {
@@ -119,13 +118,16 @@ func (r renewal) answered(a attempt, slept time.Duration, reply *lua.Reply, err 
 		return
 	default:
 		h.failures = 0
-		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, slept, r.final)
+		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, a.slept, r.final)
 		if !h.keeper.Extend(u) {
 			h.lose(lease.ErrExpired)
 			return
 		}
 		h.deadline, h.due = u.Deadline, a.sent.Add(r.lasts/3)
-		if r.final {
+		switch {
+		case h.hurried.After(a.sent):
+			h.due = time.Now()
+		case r.final:
 			h.due = time.Time{}
 		}
 	}
@@ -146,7 +148,6 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		return lua.Reply{}, nil
 	}
 	a := c.attempt(attemptTime)
-	slept := lease.Slept()
 	wanted := renew(t, nil, a.sent)
 	j := s.renewJob(t.text, t.grant.token, wanted, a)
 	s.mu.Unlock()
@@ -154,9 +155,14 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	c.stats.renewals.Add(1)
 	r, err := j.script.Decode(c.runAll(c.side, []job{j})[0])
 	if err != nil {
+		if !transient(err) {
+			s.mu.Lock()
+			t.refused = advise(err)
+			s.mu.Unlock()
+		}
 		return r, err
 	}
-	c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+	c.clock.observe(a, r.Now, r.Status == lua.Late)
 	c.count(&r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +171,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.grant.from, t.grant.slept, t.grant.confirmed = a.sent, slept, true
+		t.grant.from, t.grant.slept, t.grant.confirmed = a.sent, a.slept, true
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		t.state = held
 	case lua.Refused:

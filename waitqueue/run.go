@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -22,23 +23,30 @@ const (
 // An attempt is one request under way: when it was sent, and until when it can still run.
 type attempt struct {
 	sent     time.Time
-	expires  time.Time // local time after which the server refuses it
-	notAfter string    // the same as the server's clock will show it at the latest
+	slept    time.Duration // what lease.Slept said then
+	expires  time.Time     // local time after which the server refuses it
+	notAfter string        // the same as the server's clock will show it at the latest
 }
 
 func (c *Client) attempt(budget time.Duration) attempt {
 	now := time.Now()
 	expires := now.Add(budget)
-	return attempt{sent: now, expires: expires, notAfter: strconv.FormatInt(c.clock.atLeast(expires), 10)}
+	return attempt{
+		sent: now, slept: lease.Slept(), expires: expires,
+		notAfter: strconv.FormatInt(c.clock.atLeast(expires), 10),
+	}
 }
+
+// sending is the attempt of a request that may run at any time.
+func sending() attempt { return attempt{sent: time.Now(), slept: lease.Slept()} }
 
 // run runs a script on the commands' connection until the connection's own time limits, whoever waits for
 // it.
 func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return c.runUntil(context.Background(), s, keys, args)
+	return s.Decode(c.runUntil(context.Background(), s, keys, args))
 }
 
-func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []string) (lua.Reply, error) {
+func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	began := time.Now()
 	if c.flying.Add(1) > 1 {
 		c.piped.Store(true)
@@ -55,7 +63,7 @@ func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []strin
 	if slow := err != nil || time.Since(began) > slowAnswer; slow != c.slow.Load() {
 		c.slow.Store(slow)
 	}
-	return s.Decode(res)
+	return res
 }
 
 // slowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
@@ -68,12 +76,18 @@ const slowAnswer = 250 * time.Millisecond
 // rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
 // deadline is passed on, and a cancellation is noticed when the answer is here. That is at the latest when
 // the connection's time limit is over, if the server has just stopped to answer.
-func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
+func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	switch {
 	case ctx.Done() == nil:
 		return c.runUntil(ctx, s, keys, args)
 	case c.slow.Load():
-		return inBackground(ctx, c, func() (lua.Reply, error) { return c.run(s, keys, args...) })
+		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
+			return c.runUntil(context.Background(), s, keys, args), nil
+		})
+		if err != nil {
+			return rueidis.NewErrorResult(err)
+		}
+		return res
 	case c.piped.Load():
 		return c.runUntil(ctx, s, keys, args)
 	}

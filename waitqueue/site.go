@@ -31,6 +31,7 @@ type site struct {
 
 	// When to look. All lie on one entry of the agenda.
 	tick     entry
+	retired  bool      // dropped from the client: nothing is to come on the agenda any more
 	check    time.Time // at the queue, for the tickets that wait
 	look     time.Time // whether the grant handed on was claimed
 	handed   uint64    // its token
@@ -59,8 +60,8 @@ func newSite(c *Client, p *lua.Protocol, keys []string) *site {
 func (s *site) hears() bool { return s.heard && !s.deaf }
 
 // offer brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's
-// grant. The lock is held.
-func (s *site) offer(g lua.Grant, from time.Time) {
+// grant, and slept what lease.Slept said when that was reckoned. The lock is held.
+func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
@@ -70,7 +71,7 @@ func (s *site) offer(g lua.Grant, from time.Time) {
 	lasts := time.Duration(g.Until-g.At) * time.Microsecond
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
 	lasts = min(lasts, t.spec.Lease)
-	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: lease.Slept()})
+	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: slept})
 }
 
 // landed notes that an ask or check that named t is over. The lock is held.
@@ -94,7 +95,7 @@ func (s *site) landed(t *ticket, a attempt, err error) {
 // old ones, of which it is not known yet whether they were missed.
 func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	c := s.client
-	c.clock.observe(a.sent, r.Now, r.Status == lua.Late)
+	c.clock.observe(a, r.Now, r.Status == lua.Late)
 	c.count(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,14 +103,14 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 		if !check {
 			s.told = max(s.told, g.Token)
 		}
-		s.offer(g, a.sent)
+		s.offer(g, a.sent, a.slept)
 	}
 	switch {
 	case r.Has(lua.Handed):
 		// Whoever hands on looks once whether the grant was claimed.
 		s.handed = r.Token
 		s.look = time.Now().Add(time.Duration(r.Until-r.Now)*time.Microsecond + lookSlack)
-		c.agenda.before(&s.tick, s.look)
+		s.arm(s.look)
 	case r.Token > s.handed:
 		s.look, s.handed = time.Time{}, 0
 	}
@@ -157,7 +158,8 @@ func (s *site) message(text string, received time.Time) {
 	switch m.Kind {
 	case lua.MessageGrant:
 		s.told = max(s.told, m.Grant.Token)
-		s.offer(m.Grant, c.clock.since(m.Grant.At, received))
+		from, slept := c.clock.since(m.Grant.At, received)
+		s.offer(m.Grant, from, slept)
 	case lua.MessageSuspect:
 		s.suspected(m.Grant.Ticket)
 	case lua.MessageForced:
@@ -209,7 +211,14 @@ func (s *site) ticked(now time.Time) {
 			next = at
 		}
 	}
-	s.client.agenda.before(&s.tick, next)
+	s.arm(next)
+}
+
+// arm puts the site on the agenda. The lock is held.
+func (s *site) arm(at time.Time) {
+	if !s.retired {
+		s.client.agenda.before(&s.tick, at)
+	}
 }
 
 // retire ends the subscription of a site that nothing uses, and drops the site. The site's lock is held,
@@ -221,11 +230,13 @@ func (c *Client) retire(s *site) {
 		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
 		leave := !used && s.wanted
 		if !used {
-			delete(c.sites, s.keys[0])
-			s.wanted, s.heard = false, false
+			if c.sites[s.keys[0]] == s {
+				delete(c.sites, s.keys[0])
+			}
+			s.retired, s.wanted, s.heard = true, false, false
 		} else {
 			s.used = time.Now()
-			c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
+			s.arm(s.used.Add(c.opts.Linger))
 		}
 		s.mu.Unlock()
 		c.mu.Unlock()

@@ -41,6 +41,7 @@ type ticket struct {
 	endAgain bool          // something was in flight when the end was sent (R1)
 	owed     bool          // the ends wait for that
 	lapses   int           // grants that ran out before they were taken
+	unheard  error         // why its client cannot subscribe
 	last     error         // the last error of a check made for it, since one went well
 	over     chan struct{} // closed when the end was acknowledged or given up
 

@@ -41,6 +41,7 @@ local s = hold.read(KEYS, now, ARGV[6], ARGV[7])
 local over = not s.owner or s.ends <= now or s.ends - now > s.lease
 if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)
+s.caller = client
 
 if over then
   -- @include lib/queue.lua
@@ -57,21 +58,17 @@ end
 
 if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
 local arrival, head = tonumber(ARGV[4]), tonumber(ARGV[5])
-local ahead, first = -1, arrival == 0
-if first then arrival = place.arrive(s, head) end
+local ahead = -1
+if arrival == 0 then arrival = place.arrive(s, head) end
+local new = 0
 if s.marked and redis.call('ZSCORE', s.suspects, client) then
   hold.flag(s, hold.SUSPECTED)
 elseif mode == 'wait' then
-  local new = place.queue(s, ticket, arrival, size)
+  new = place.queue(s, ticket, arrival, size)
   size = size + new
-  if new == 1 and first and head == 0 then
-    ahead = size - 1 + (s.owner and 1 or 0) -- The last in the queue, unless priorities are in play.
-  else
-    arrival = tonumber(redis.call('ZSCORE', s.queue, ticket))
-    ahead = place.of(s, ticket)
-  end
-else
-  arrival = tonumber(redis.call('ZSCORE', s.queue, ticket) or arrival)
+  ahead = place.of(s, ticket)
 end
+-- What is queued already keeps the arrival that it has.
+if new == 0 then arrival = tonumber(redis.call('ZSCORE', s.queue, ticket) or arrival) end
 hold.keep(s, size)
 return hold.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)

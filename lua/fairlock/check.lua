@@ -33,9 +33,11 @@ if mode == 'proven' then
     redis.call('HDEL', s.lock, 'marked')
     s.marked = false
   end
+  mode = 'hears'
 end
+s.caller = client
 expiry.settle(s)
-if mode ~= 'proven' and s.marked and redis.call('ZSCORE', s.suspects, client) then
+if s.marked and redis.call('ZSCORE', s.suspects, client) then
   hold.flag(s, hold.SUSPECTED)
   mode = 'deaf'
 end

@@ -17,18 +17,25 @@
 
 -- @include lib/base.lua
 local ticket = ARGV[1]
-local owner = redis.call('HGET', KEYS[1], 'owner')
+local h = redis.call('HMGET', KEYS[1], 'owner', 'lease')
+local owner = h[1]
 local size = redis.call('ZCARD', KEYS[2])
 
 -- Ours, and nobody waits: the usual case. HDEL is accepted when memory is full.
 if owner == ticket and size == 0 and ARGV[2] == '0' then
   redis.call('HDEL', KEYS[1], 'owner')
+  if tonumber(h[2]) > base.SPARE_US / 4 then
+    -- Keys that were kept for a long lease need not be any longer.
+    redis.call('HDEL', KEYS[1], 'kept')
+    redis.call('PEXPIRE', KEYS[1], base.int(base.SPARE_US / 1000))
+  end
   return { base.DONE }
 end
 
 -- @include lib/hold.lua
 local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client = hold.client(ticket)
+s.caller = client
 local status, states = base.DONE, nil
 if owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
   hold.free(s)

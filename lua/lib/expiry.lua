@@ -6,14 +6,19 @@ local expiry = {}
 
 local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
 
--- suspect remembers a client that let a lease run out, and tells it, in case it lives.
+-- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
+-- the reply if it is the caller.
 local function suspect(s, ticket)
   local client = hold.client(ticket)
   redis.call('HSET', s.lock, 'lapsed', ticket, 'marked', '1')
   redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
   redis.call('ZADD', s.suspects, base.int(s.now), client)
   s.marked, s.created = '1', true
-  redis.pcall('PUBLISH', hold.channel(s, client), 'S ' .. ticket)
+  if client == s.caller then
+    hold.flag(s, hold.SUSPECTED)
+  else
+    redis.pcall('PUBLISH', hold.channel(s, client), 'S ' .. ticket)
+  end
 end
 
 -- settle ends a lease that has run out, and cuts one that ends later than it can because the server's

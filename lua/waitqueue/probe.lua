@@ -37,4 +37,6 @@ need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
 need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1])
 need('UNSUBSCRIBE', 'UNSUBSCRIBE', ARGV[1])
 
-return { base.now(), missing }
+need('run TIME', 'TIME')
+
+return { #missing == 0 and base.now() or 0, missing }

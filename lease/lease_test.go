@@ -1,0 +1,283 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = 7
+
+// engine makes a hold for a minute, and counts how often it is given back.
+type engine struct {
+	*lease.Keeper
+	*lease.Lease
+	released atomic.Int64
+	answer   error // of Release
+}
+
+func newEngine(ctx context.Context, change ...func(*lease.Terms)) *engine {
+	e := &engine{}
+	terms := lease.Terms{
+		Token: token,
+		Until: lease.Until{Deadline: time.Now().Add(time.Minute), Slept: lease.Slept()},
+		Release: func(context.Context) error {
+			e.released.Add(1)
+			return e.answer
+		},
+	}
+	for _, c := range change {
+		c(&terms)
+	}
+	e.Keeper = lease.New(ctx, terms)
+	e.Lease = e.Keeper.Lease()
+	return e
+}
+
+// passed is an end that has passed.
+func passed(t *lease.Terms) { t.Until.Deadline = time.Now().Add(-time.Millisecond) }
+
+var losses = []error{lease.ErrExpired, lease.ErrForced, lease.ErrForgotten, lease.ErrMaxHold, lease.ErrClientClosed}
+
+func TestEveryLossIsErrLostAndItself(t *testing.T) {
+	for i, loss := range losses {
+		wrapped := fmt.Errorf("somewhere: %w", loss)
+		require.ErrorIs(t, wrapped, lease.ErrLost)
+		require.ErrorContains(t, loss, "lease lost: ")
+		for j, other := range losses {
+			require.Equal(t, i == j, errors.Is(wrapped, other))
+		}
+	}
+	require.NotErrorIs(t, lease.ErrReleased, lease.ErrLost)
+	require.NotErrorIs(t, lease.ErrUnconfirmed, lease.ErrLost)
+	require.NotErrorIs(t, lease.ErrLost, lease.ErrExpired)
+}
+
+func TestARelease(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context())
+	ctx := e.Context()
+	require.NoError(t, ctx.Err())
+	require.Equal(t, uint64(token), e.Token())
+	require.NoError(t, e.Release(t.Context()))
+	require.Equal(t, context.Canceled, ctx.Err())
+	require.Equal(t, lease.ErrReleased, context.Cause(ctx))
+	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.Equal(t, int64(1), e.released.Load())
+	e.Lose(lease.ErrForced)
+	require.Equal(t, lease.ErrReleased, context.Cause(ctx), "a hold that was released cannot be lost")
+	require.True(t, e.Overdue())
+}
+
+func TestTheFirstReleaseAnswersWhatTheEngineSays(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context())
+	e.answer = lease.ErrUnconfirmed
+	require.Equal(t, lease.ErrUnconfirmed, e.Release(t.Context()))
+	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.Equal(t, lease.ErrReleased, context.Cause(e.Context()))
+}
+
+func TestTheContextHasEndedBeforeTheHoldIsGivenBack(t *testing.T) {
+	t.Parallel()
+	var e *engine
+	e = newEngine(t.Context(), func(terms *lease.Terms) {
+		terms.Release = func(context.Context) error { return context.Cause(e.Context()) }
+	})
+	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+}
+
+func TestALossTellsWhyAndStays(t *testing.T) {
+	t.Parallel()
+	for _, loss := range losses {
+		e := newEngine(t.Context())
+		e.answer = loss
+		e.Lose(loss)
+		e.Lose(lease.ErrForgotten)
+		e.End()
+		require.Equal(t, context.Canceled, e.Context().Err())
+		require.Equal(t, loss, context.Cause(e.Context()))
+		require.Equal(t, loss, e.Release(t.Context()))
+		require.Equal(t, loss, e.Release(t.Context()))
+		require.Equal(t, int64(1), e.released.Load())
+	}
+}
+
+// Whatever the engine answers: it may not even know that the hold was lost.
+func TestAReleaseAfterALossIsNeverNil(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context())
+	e.Lose(lease.ErrForced)
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrForced)
+	e = newEngine(t.Context(), passed)
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrExpired)
+}
+
+func TestAPassedDeadlineIsALossAtTheFirstLook(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(e *engine) error{
+		"Err":     func(e *engine) error { return e.Context().Err() },
+		"Cause":   func(e *engine) error { return context.Cause(e.Context()) },
+		"a child": func(e *engine) error { return childCause(e.Context()) },
+		"Overdue": func(e *engine) error {
+			require.True(t, e.Overdue())
+			return context.Cause(e.Context())
+		},
+		"Extend": func(e *engine) error {
+			require.False(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}))
+			return context.Cause(e.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t.Context(), passed)
+			err := look(e)
+			if name == "Err" {
+				require.Equal(t, context.Canceled, err)
+				err = context.Cause(e.Context())
+			}
+			require.ErrorIs(t, err, lease.ErrExpired)
+			require.ErrorContains(t, err, "its deadline passed")
+			await(t, e.Context())
+		})
+	}
+}
+
+// childCause is the cause that a new child of a context finds.
+func childCause(ctx context.Context) error {
+	child, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(child)
+}
+
+// await waits for the end of a context that has been cancelled.
+func await(t *testing.T, ctx context.Context) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the context has not ended")
+	}
+}
+
+func TestAPassedDeadlineMayHaveACauseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context(), passed, func(terms *lease.Terms) { terms.Until.Cause = lease.ErrMaxHold })
+	require.Equal(t, context.Canceled, e.Context().Err())
+	require.Equal(t, lease.ErrMaxHold, context.Cause(e.Context()))
+}
+
+func TestTheTimeThatTheMachineSleptCounts(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context(), func(terms *lease.Terms) { terms.Until.Slept = lease.Slept() - time.Hour })
+	require.Error(t, e.Context().Err(), "the machine slept for an hour, the hold lasts a minute")
+	e = newEngine(t.Context(), func(terms *lease.Terms) { terms.Until.Slept = lease.Slept() - time.Second })
+	require.NoError(t, e.Context().Err())
+}
+
+func TestSleptIsSteadyWhileTheMachineIsAwake(t *testing.T) {
+	t.Parallel()
+	first := lease.Slept()
+	for range 1000 {
+		require.InDelta(t, first, lease.Slept(), float64(500*time.Millisecond))
+	}
+}
+
+func TestAnExtensionMovesTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t.Context())
+		require.Equal(t, time.Now().Add(time.Minute), e.Deadline())
+		for range 10 {
+			time.Sleep(59 * time.Second)
+			require.NoError(t, e.Context().Err())
+			until := time.Now().Add(time.Minute)
+			require.True(t, e.Extend(lease.Until{Deadline: until, Slept: lease.Slept()}))
+			require.Equal(t, until, e.Deadline())
+		}
+		time.Sleep(time.Minute + time.Millisecond)
+		require.Error(t, e.Context().Err())
+		require.False(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}))
+		require.ErrorIs(t, context.Cause(e.Context()), lease.ErrExpired)
+	})
+}
+
+type key struct{}
+
+func TestTheContextHasTheValuesOfItsParentButNotItsEnd(t *testing.T) {
+	t.Parallel()
+	parent, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Minute)
+	found := new(int)
+	e := newEngine(parent, func(terms *lease.Terms) { terms.Key = found })
+	cancel()
+	ctx := e.Context()
+	require.NoError(t, ctx.Err())
+	require.Equal(t, "value", ctx.Value(key{}))
+	_, ok := ctx.Deadline()
+	require.False(t, ok)
+	require.Same(t, e.Lease, ctx.Value(found))
+	require.Nil(t, ctx.Value(new(int)))
+	require.Nil(t, newEngine(parent).Context().Value(nil))
+	require.Equal(t, "lease.Context", fmt.Sprint(ctx))
+}
+
+func TestChildrenEndWithTheHoldAndCostNoGoroutine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// In a bubble a goroutine that waits for the parent would be one that is never over.
+		e := newEngine(t.Context())
+		child, stop := context.WithTimeout(context.WithValue(e.Context(), key{}, "value"), time.Hour)
+		defer stop()
+		called := make(chan struct{})
+		context.AfterFunc(child, func() { close(called) })
+		orphan, drop := context.WithCancel(newEngine(t.Context()).Context())
+		require.NoError(t, orphan.Err())
+		_ = drop // Neither is cancelled, nor is its parent.
+		e.Lose(lease.ErrForced)
+		<-called
+		require.Equal(t, lease.ErrForced, context.Cause(child))
+	})
+}
+
+func TestAHoldEndsOnceHoweverManyEndIt(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		e := newEngine(t.Context())
+		e.answer = lease.ErrForced
+		var all sync.WaitGroup
+		var nils atomic.Int64
+		for i := range 8 {
+			all.Go(func() {
+				switch i % 4 {
+				case 0:
+					e.Lose(lease.ErrForced)
+				case 1:
+					e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()})
+				default:
+					if e.Release(t.Context()) == nil {
+						nils.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, int64(1), e.released.Load())
+		require.Zero(t, nils.Load())
+		cause := context.Cause(e.Context())
+		require.True(t, cause == lease.ErrForced || cause == lease.ErrReleased, "%v", cause)
+	}
+}

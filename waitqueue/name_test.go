@@ -1,0 +1,149 @@
+package waitqueue
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", MaxName), "\u00a0", "🔒"} {
+		require.NoError(t, checkName(name), "%q", name)
+	}
+	for name, want := range map[string]error{
+		"": ErrName, "}": ErrName, "}{": ErrName, "a\nb": ErrName, "a\tb": ErrName, "\x00": ErrName, "\x7f": ErrName,
+		"\xff": ErrName, "\xed\xa0\x80": ErrName, "\u0085": ErrName,
+		strings.Repeat("x", MaxName+1): ErrTooLarge, strings.Repeat("}", MaxName+1): ErrTooLarge,
+	} {
+		require.ErrorIs(t, checkName(name), want, "%q", name)
+		require.Less(t, len(checkName(name).Error()), 200)
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"x", "}x", "{}", "a{b}c", "a\nb", "\xff", ":", "ü"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if checkName(name) != nil {
+			return
+		}
+		// A name that is allowed has keys that share a slot, and is the one whose keys these are.
+		k := lua.Fairlock.Keys("headwaiter", name)
+		for _, key := range append(k.All(), k.Channel("client")) {
+			_, rest, _ := strings.Cut(key, "{")
+			tag, _, closed := strings.Cut(rest, "}")
+			require.True(t, closed && tag != "")
+			require.True(t, strings.HasPrefix(name, tag))
+			require.True(t, strings.HasPrefix(key, "headwaiter:lock:{"+name+"}"))
+		}
+		label := Queue{name: name}.Label()
+		require.LessOrEqual(t, len(label), 64+len("…"))
+		require.True(t, strings.HasPrefix(name, strings.TrimSuffix(label, "…")))
+	})
+}
+
+func TestALongNameIsCutForErrors(t *testing.T) {
+	require.Equal(t, "short", Queue{name: "short"}.Label())
+	require.Equal(t, strings.Repeat("x", 64)+"…", Queue{name: strings.Repeat("x", 65)}.Label())
+	require.Equal(t, strings.Repeat("x", 63)+"…", Queue{name: strings.Repeat("x", 63) + "üü"}.Label())
+	require.Equal(t, "…", Queue{name: strings.Repeat("\xff", 100)}.Label())
+}
+
+func TestTerms(t *testing.T) {
+	good := Terms{Lease: DefaultLease}
+	require.NoError(t, good.check())
+	for _, change := range []func(*Terms){
+		func(t *Terms) { t.Lease = MinLease },
+		func(t *Terms) { t.Lease = MaxLease },
+		func(t *Terms) { t.MaxHold = MinLease },
+		func(t *Terms) { t.MaxHold = MaxLease },
+		func(t *Terms) { t.Priority = maxPriority },
+		func(t *Terms) { t.Priority = -maxPriority },
+	} {
+		terms := good
+		change(&terms)
+		require.NoError(t, terms.check(), "%+v", terms)
+	}
+	for _, change := range []func(*Terms){
+		func(t *Terms) { t.Lease = 0 },
+		func(t *Terms) { t.Lease = -1 },
+		func(t *Terms) { t.Lease = MinLease - 1 },
+		func(t *Terms) { t.Lease = MaxLease + 1 },
+		func(t *Terms) { t.Lease = math.MaxInt64 },
+		func(t *Terms) { t.MaxHold = -1 },
+		func(t *Terms) { t.MaxHold = MinLease - 1 },
+		func(t *Terms) { t.MaxHold = MaxLease + 1 },
+	} {
+		terms := good
+		change(&terms)
+		require.ErrorIs(t, terms.check(), ErrTime, "%+v", terms)
+	}
+	require.ErrorIs(t, Terms{Lease: DefaultLease, Priority: maxPriority + 1}.check(), ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: DefaultLease, Priority: -maxPriority - 1}.check(), ErrTooLarge)
+}
+
+// What Lua counts with is exact up to 2^53.
+func TestTheLargestTimesAreExactInLua(t *testing.T) {
+	const exact = 1 << 53
+	latest := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	require.Less(t, latest+2*MaxLease.Microseconds(), int64(exact))
+	require.Less(t, latest+int64(maxPriority)*PriorityStep.Microseconds(), int64(exact))
+}
+
+func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
+	for _, c := range []struct {
+		terms Terms
+		lasts time.Duration
+		phase string
+	}{
+		{Terms{Lease: 10 * time.Second}, 10 * time.Second, lua.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Minute}, 10 * time.Second, lua.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: 10 * time.Second}, 10 * time.Second, lua.PhaseFinal},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, lua.PhaseFinal},
+		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, lua.PhaseHeld},
+	} {
+		lasts, phase := c.terms.first()
+		require.Equal(t, c.lasts, lasts)
+		require.Equal(t, c.phase, phase)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	o, err := Options{}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, "headwaiter", o.Prefix)
+	require.Equal(t, 2*time.Second, o.GrantLease)
+	require.Equal(t, 5*time.Second, o.Linger)
+	require.NotEmpty(t, o.Name)
+	for want, o := range map[string]Options{
+		`prefix "a{b"`:                 {Prefix: "a{b"},
+		`prefix "a}b"`:                 {Prefix: "a}b"},
+		`prefix "a\nb"`:                {Prefix: "a\nb"},
+		`prefix "\xff"`:                {Prefix: "\xff"},
+		"at most 128 bytes":            {Prefix: strings.Repeat("x", 129)},
+		"grant lease -1ns":             {GrantLease: -1},
+		"grant lease 999.999µs":        {GrantLease: MinLease - 1},
+		"linger must not be negative":  {Linger: -1},
+		"grant lease 2562047h47m16.85": {GrantLease: math.MaxInt64},
+	} {
+		_, err := o.withDefaults()
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "waitqueue: ")
+		require.Less(t, len(err.Error()), 200)
+		_, err = Dial(o)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestWhoAClientIs(t *testing.T) {
+	require.Regexp(t, `^worker@[^@#]+#\d+$`, who("worker"))
+	require.Regexp(t, `^a_b_c_d@[^@#]+#\d+$`, who("a@b#c\nd"))
+	require.Regexp(t, `^x{64}@[^@#]+#\d+$`, who(strings.Repeat("x", 1000)))
+	require.NotEmpty(t, programName())
+}
