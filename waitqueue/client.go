@@ -23,11 +23,14 @@ type Client struct {
 
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
 	side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
-	owned    bool           // the connections are this client's, to be closed with it
 
-	flying atomic.Int32 // commands under way
-	piped  atomic.Bool  // there were several at once: rueidis pipelines them
-	slow   atomic.Bool  // the last one took long, or was not answered
+	flying   atomic.Int32 // commands under way
+	piped    atomic.Bool  // there were several at once: rueidis pipelines them
+	slow     atomic.Bool  // the last one took long, or was not answered
+	watching atomic.Pointer[watched]
+	watcher  entry
+	sockets  *sockets // of the commands; nil if the connections are not the client's own
+	hearing  *sockets // of renewals and the listener
 
 	clock    serverClock
 	numbers  atomic.Uint64 // of tickets
@@ -60,16 +63,18 @@ func Dial(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	commands, err := rueidis.NewClient(commandOption(o.Redis))
+	var speaking, hearing sockets
+	commands, err := rueidis.NewClient(commandOption(o.Redis, &speaking))
 	if err != nil {
 		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
 	}
-	side, err := rueidis.NewClient(sideOption(o.Redis))
+	side, err := rueidis.NewClient(sideOption(o.Redis, &hearing))
 	if err != nil {
 		commands.Close()
 		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
 	}
-	c := newClient(commands, side, true, o)
+	c := newClient(commands, side, o)
+	c.sockets, c.hearing = &speaking, &hearing
 	if err := c.probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -94,7 +99,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newClient(rc, rc, false, o)
+	c := newClient(rc, rc, o)
 	if err := c.probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -102,16 +107,17 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 	return c, nil
 }
 
-func newClient(commands, side rueidis.Client, owned bool, o Options) *Client {
+func newClient(commands, side rueidis.Client, o Options) *Client {
 	id := uuid.New()
 	c := &Client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: who(o.Name),
-		commands: commands, side: side, owned: owned,
+		commands: commands, side: side,
 		sites: make(map[string]*site),
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.renewals.client, c.ends.client = c, c
 	c.listener = newListener(c)
+	c.watcher.call = c.watch
 	c.agenda = newAgenda(c.renewals.flush)
 	return c
 }
@@ -127,7 +133,8 @@ const (
 )
 
 // commandOption sets what the protocol needs of the connection for commands.
-func commandOption(o rueidis.ClientOption) rueidis.ClientOption {
+func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	o.DialCtxFn, o.DialFn = s.dialer(o), nil
 	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
 	o.DisableCache = true
 	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
@@ -151,8 +158,8 @@ func commandOption(o rueidis.ClientOption) rueidis.ClientOption {
 }
 
 // sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
-func sideOption(o rueidis.ClientOption) rueidis.ClientOption {
-	o = commandOption(o)
+func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	o = commandOption(o, s)
 	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
 	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)
 	return o
@@ -184,8 +191,8 @@ func (c *Client) raise(token uint64) {
 
 // Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
-// what is not confirmed then ends with its lease, and Close returns the context's error. Connections that
-// do not answer take up to two seconds more to close. A second call does nothing.
+// what is not confirmed then ends with its lease, and Close returns the context's error. A second
+// call does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {
@@ -220,8 +227,10 @@ func (c *Client) shut() {
 	c.kill()
 	c.agenda.stop()
 	c.listener.stop()
-	if c.owned {
-		// Closing ends calls that still wait for an answer.
+	if c.sockets != nil {
+		// The sockets first: rueidis waits for the answer of a server that does not give one.
+		c.sockets.cut()
+		c.hearing.cut()
 		c.commands.Close()
 		c.side.Close()
 	}

@@ -74,7 +74,7 @@ func redisError(t *testing.T, c rueidis.Client, text string) error {
 func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	c, err := rueidis.NewClient(commandOption(s.Option()))
+	c, err := rueidis.NewClient(commandOption(s.Option(), &sockets{}))
 	require.NoError(t, err)
 	defer c.Close()
 	for _, text := range []string{

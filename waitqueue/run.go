@@ -72,15 +72,15 @@ const slowAnswer = 250 * time.Millisecond
 // runFor runs a script for a caller whose context may end. An error of the context leaves open whether the
 // script ran.
 //
-// A context that can end costs a change of goroutines, a tenth of the way to the server and back, unless
+// A context that can end costs a change of goroutines, a good part of the way to the server and back, unless
 // rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
-// deadline is passed on, and a cancellation is noticed when the answer is here. That is at the latest when
-// the connection's time limit is over, if the server has just stopped to answer.
+// deadline is passed on, and a cancellation waits for the answer. If that takes longer than slowAnswer the
+// connection is cut.
 func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	switch {
 	case ctx.Done() == nil:
 		return c.runUntil(ctx, s, keys, args)
-	case c.slow.Load():
+	case c.slow.Load() || c.sockets == nil:
 		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
 			return c.runUntil(context.Background(), s, keys, args), nil
 		})
@@ -95,7 +95,12 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	if d, ok := ctx.Deadline(); ok {
 		deadline = earlier(deadline, d)
 	}
-	return c.runUntil(onlyDeadline{deadline}, s, keys, args)
+	w := &watched{ctx: ctx, began: time.Now()}
+	c.watching.Store(w)
+	c.agenda.before(&c.watcher, w.began.Add(slowAnswer))
+	res := c.runUntil(onlyDeadline{deadline}, s, keys, args)
+	c.watching.CompareAndSwap(w, nil)
+	return res
 }
 
 // onlyDeadline is a context that ends at its deadline, but has no channel to say so.

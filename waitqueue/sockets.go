@@ -1,0 +1,99 @@
+package waitqueue
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// sockets are the connections that a client has made. Closing one is the only way to end a call to rueidis
+// that waits for a server that does not answer.
+type sockets struct {
+	mu   sync.Mutex // guards open
+	open map[*socket]struct{}
+}
+
+// A socket is a connection that can be found again.
+type socket struct {
+	net.Conn
+	all *sockets
+}
+
+// Close closes the connection.
+func (s *socket) Close() error {
+	s.all.mu.Lock()
+	delete(s.all.open, s)
+	s.all.mu.Unlock()
+	return s.Conn.Close()
+}
+
+// dialer makes connections as o says, and keeps them.
+func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		conn, err := connect(ctx, o, address, d, t)
+		if err != nil {
+			return nil, err
+		}
+		made := &socket{Conn: conn, all: s}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.open == nil {
+			s.open = make(map[*socket]struct{})
+		}
+		s.open[made] = struct{}{}
+		return made, nil
+	}
+}
+
+func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	switch {
+	case o.DialCtxFn != nil:
+		return o.DialCtxFn(ctx, address, d, t)
+	case o.DialFn != nil: //nolint:staticcheck // Deprecated, but still the caller's to use.
+		return o.DialFn(address, d, t)
+	case t != nil:
+		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
+	}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// cut closes every connection. Whoever waits for an answer gets an error, and the next call makes a new one.
+func (s *sockets) cut() {
+	s.mu.Lock()
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for made := range open {
+		_ = made.Conn.Close()
+	}
+}
+
+// A watched call waits for its answer on its caller's goroutine, with a context that can end.
+type watched struct {
+	ctx   context.Context
+	began time.Time
+}
+
+// watch is the client's appointment on the agenda while calls are watched: a context that has ended does
+// not wait for a server that has stopped to answer.
+func (c *Client) watch(now time.Time) {
+	w := c.watching.Load()
+	switch {
+	case w == nil:
+		return
+	case now.Sub(w.began) < slowAnswer:
+		c.agenda.before(&c.watcher, w.began.Add(slowAnswer))
+	case w.ctx.Err() == nil:
+		c.agenda.before(&c.watcher, now.Add(watchEvery))
+	default:
+		c.slow.Store(true)
+		c.sockets.cut()
+	}
+}
+
+// watchEvery is how often a call that takes long is looked at.
+const watchEvery = 25 * time.Millisecond
