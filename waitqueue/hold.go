@@ -179,6 +179,12 @@ func (h *hold) release(ctx context.Context) error {
 		s.mu.Unlock()
 		return context.Cause(h.keeper.Lease().Context())
 	}
+	if ctx.Err() != nil {
+		// Nobody can wait for the answer, which is no reason to keep the lock.
+		s.client.ends.add(t)
+		s.mu.Unlock()
+		return h.outlast(ctx)
+	}
 	s.mu.Unlock()
 
 	r, err := s.sendEnd(ctx, t)

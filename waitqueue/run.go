@@ -57,8 +57,8 @@ func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []strin
 	}
 	c.flying.Add(-1)
 	err := res.NonRedisError()
-	if err != nil {
-		c.piped.Store(false) // The next command has a new connection.
+	if err != nil && ctx.Err() == nil {
+		c.piped.Store(false) // The connection is broken: the next command has a new one.
 	}
 	if slow := err != nil || time.Since(began) > slowAnswer; slow != c.slow.Load() {
 		c.slow.Store(slow)
@@ -131,6 +131,12 @@ func (c *Client) runAll(rc rueidis.Client, jobs []job) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(jobs))
 	for i, j := range jobs {
 		cmds[i] = c.evalsha(rc, j.script, j.keys, j.args)
+	}
+	if rc == c.commands {
+		if c.flying.Add(1) > 1 {
+			c.piped.Store(true)
+		}
+		defer c.flying.Add(-1)
 	}
 	results := rc.DoMulti(context.Background(), cmds...)
 	for i, j := range jobs {
