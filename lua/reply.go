@@ -92,7 +92,7 @@ func (s *Script) Decode(res rueidis.RedisResult) (Reply, error) {
 		Flags: n[7], Skipped: int(n[8]), Expired: int(n[9]),
 	}
 	switch len(fields) {
-	case 1, 2, 4: // the short replies of the usual case
+	case 1, 2, 4, 8: // the short replies of the usual cases
 		return r, nil
 	case 12:
 		return r, s.decodeLists(&r, fields[10], fields[11])

@@ -19,21 +19,38 @@
 local ticket, mode, now = ARGV[1], ARGV[2], base.now()
 if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 
-local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
-local size = redis.call('ZCARD', KEYS[2])
+local h = redis.call('HMGET', KEYS[1],
+  'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan')
+local size, kept = redis.call('ZCARD', KEYS[2]), tonumber(h[3] or 0)
 
--- Free, and nobody waits: the usual case, ahead of the includes because their making costs time.
+-- The usual cases come ahead of the includes, because their making costs more than what is done here.
+-- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local token = math.max(tonumber(h[2] or 0), tonumber(ARGV[6]), now - 1) + 1
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
   local ends, since = now + lease_ms * 1000, base.int(now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', base.int(ends), 'lease', lease_ms .. '000',
     'token', token == now and since or base.int(token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
-  if tonumber(h[3] or 0) < ends + base.LEAST_US then
+  if kept < ends + base.LEAST_US then
     redis.call('HSET', KEYS[1], 'kept', base.int(ends + base.SPARE_US))
     redis.call('PEXPIRE', KEYS[1], base.int((ends + base.SPARE_US - now) / 1000))
   end
   return { base.GRANTED, now, token, ends }
+end
+
+-- Held by another for some time yet, with nothing unusual about the queue: a first wait queues.
+if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0'
+  and not h[7] and not h[8] and size > 0 and size < 400 then
+  local ends = tonumber(h[4])
+  if ends > now and ends - now <= tonumber(h[5]) and kept >= math.max(ends, now + 4000000) + base.LEAST_US then
+    local arrival = math.max(now, tonumber(h[6] or 0) + 1)
+    local text = base.int(arrival)
+    if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
+      redis.call('HSET', KEYS[1], 'high', text)
+      local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
+      return { base.WAITING, now, tonumber(h[2]), ends, ahead, size + 1, arrival, 0 }
+    end
+  end
 end
 
 -- @include lib/place.lua

@@ -17,12 +17,13 @@
 
 -- @include lib/base.lua
 local ticket = ARGV[1]
-local h = redis.call('HMGET', KEYS[1], 'owner', 'lease')
-local owner = h[1]
+local h = redis.call('HMGET', KEYS[1], 'owner', 'lease', 'token', 'kept', 'mark', 'scan', 'marked')
 local size = redis.call('ZCARD', KEYS[2])
+local plain = h[1] == ticket and ARGV[2] == '0'
 
--- Ours, and nobody waits: the usual case. HDEL is accepted when memory is full.
-if owner == ticket and size == 0 and ARGV[2] == '0' then
+-- The usual cases come ahead of the includes, because their making costs more than what is done here.
+-- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
+if plain and size == 0 then
   redis.call('HDEL', KEYS[1], 'owner')
   if tonumber(h[2]) > base.SPARE_US / 4 then
     -- Keys that were kept for a long lease need not be any longer.
@@ -32,12 +33,41 @@ if owner == ticket and size == 0 and ARGV[2] == '0' then
   return { base.DONE }
 end
 
+-- Ours, nothing unusual about the queue, and the head hears: hand on.
+if plain and not h[5] and not h[6] and not h[7] and ARGV[4] == '1' then
+  local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+  local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
+  local mine = client == string.match(ticket, '^[^:]*')
+  local channel = KEYS[1] .. ':wake:' .. client
+  local counts = mine or redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
+  local now = base.now()
+  local lease_ms = math.min(tonumber(lease), tonumber(first))
+  local ends = now + lease_ms * 1000
+  local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + base.LEAST_US
+  if (mine or (counts[2] and counts[2] > 0)) and tonumber(h[4] or 0) >= need then
+    local token = math.max(tonumber(h[3]), tonumber(ARGV[3]), now - 1) + 1
+    local since, till = base.int(now), base.int(ends)
+    local fence = token == now and since or base.int(token)
+    redis.call('ZREM', KEYS[2], head[1])
+    redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'lease', lease_ms .. '000',
+      'token', fence, 'phase', 'granted', 'who', '', 'since', since)
+    if mine then
+      return { base.DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
+    end
+    local sent = redis.pcall('PUBLISH', channel, 'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
+    if type(sent) == 'number' then return { base.DONE, now, token, ends, -1, size, 0, base.HANDED } end
+    -- Refused: back to where it was, for the long way to tell of it.
+    redis.call('ZADD', KEYS[2], head[2], head[1])
+    redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[3])
+  end
+end
+
 -- @include lib/hold.lua
 local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client = hold.client(ticket)
 s.caller = client
 local status, states = base.DONE, nil
-if owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
+if s.owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
   hold.free(s)
 else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.

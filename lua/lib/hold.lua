@@ -6,7 +6,6 @@ local hold = {
   MORE = 1,       -- the work was cut at its bound: look again at once
   SUSPECTED = 2,  -- the calling client let a lease run out
   STEPPED = 4,    -- the server's clock stepped back, and a lease was cut to its length
-  HANDED = 8,     -- granted to another client by message
   UNWOKEN = 16,   -- PUBLISH was refused: the head must look by itself
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused: nobody is skipped
 }

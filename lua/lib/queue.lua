@@ -78,7 +78,7 @@ local function grant(s, ticket, score, caller)
     s.created = true
     hold.flag(s, hold.UNWOKEN)
   else
-    hold.flag(s, hold.HANDED)
+    hold.flag(s, base.HANDED)
   end
 end
 
