@@ -91,6 +91,8 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
 func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
+	s.client.ends.owe() // Close waits for it.
+	defer s.client.ends.done(1)
 	sent := sending()
 	s.client.stats.ends.Add(1)
 	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys,
@@ -208,7 +210,7 @@ func (e *ends) push(d *departure) {
 	}
 }
 
-// owe notes that an end must be sent again when something in flight has landed.
+// owe notes an end that is sent elsewhere, or must be sent again when something in flight has landed.
 func (e *ends) owe() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

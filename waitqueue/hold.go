@@ -55,6 +55,9 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 	h.due = g.from.Add(g.lasts / 3)
 	h.entry.call = h.fired
 	t.hold = h
+	if t.doubted {
+		h.due = time.Now()
+	}
 	s.client.stats.granted.Add(1)
 	s.client.agenda.before(&h.entry, earlier(h.due, h.deadline))
 	return h.keeper.Lease()

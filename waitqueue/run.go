@@ -29,16 +29,17 @@ type attempt struct {
 }
 
 func (c *Client) attempt(budget time.Duration) attempt {
-	now := time.Now()
-	expires := now.Add(budget)
-	return attempt{
-		sent: now, slept: lease.Slept(), expires: expires,
-		notAfter: strconv.FormatInt(c.clock.atLeast(expires), 10),
-	}
+	a := sending()
+	a.expires = a.sent.Add(budget)
+	a.notAfter = strconv.FormatInt(c.clock.atLeast(a.expires), 10)
+	return a
 }
 
 // sending is the attempt of a request that may run at any time.
-func sending() attempt { return attempt{sent: time.Now(), slept: lease.Slept()} }
+func sending() attempt {
+	slept := lease.Slept() // First: what is slept from here on must show.
+	return attempt{sent: time.Now(), slept: slept}
+}
 
 // run runs a script on the commands' connection until the connection's own time limits, whoever waits for
 // it.

@@ -163,8 +163,11 @@ func (s *site) message(text string, received time.Time) {
 	case lua.MessageSuspect:
 		s.suspected(m.Grant.Ticket)
 	case lua.MessageForced:
-		if t := s.tickets[m.Grant.Ticket]; t != nil && t.hold != nil {
-			t.hold.hurry()
+		if t := s.tickets[m.Grant.Ticket]; t != nil {
+			t.doubted = true
+			if t.hold != nil {
+				t.hold.hurry()
+			}
 		}
 	case lua.MessageEcho:
 		if m.Nonce == s.echo && s.echo != "" {

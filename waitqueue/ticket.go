@@ -33,6 +33,7 @@ type ticket struct {
 	place   int   // at the last look; -1: unknown
 	grant   grant // while confirming or held
 	hold    *hold // once the lease is made
+	doubted bool  // something was heard that the first renewal must look into at once
 	err     error // why the wait is over, from outside: the client was closed
 	refused error // what Redis refused, from a check made for the ticket
 
