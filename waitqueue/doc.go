@@ -52,8 +52,9 @@
 //	    one grant lease, and the clients take it by their own checks.
 //	R7  Every ask and check carries a not-after in server time. Run later, it changes nothing.
 //	R8  A ticket is known locally from before its first ask until its end is acknowledged. A notice of a
-//	    grant is taken by a ticket that waits, dropped by one that holds by it, and given back for one
-//	    that is ending or unknown.
+//	    grant is taken by a ticket that waits. It is dropped by one that holds or is ending: to give back a
+//	    late notice would free what is held now. Only for a ticket that is unknown it is given back, by
+//	    its token.
 //	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
 //	    if it was the owner, then the queue is served.
 //	R10 A client that missed a message, or that let a grant lapse, is deaf until a new connection has

@@ -19,12 +19,7 @@ func (c *Client) probe() error {
 	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
 	channel := keys.Channel(c.id)
 	a := sending()
-	args := []string{channel}
-	res := c.commands.Do(context.Background(), c.evalsha(c.commands, lua.Probe, keys.All(), args))
-	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
-		res = c.commands.Do(context.Background(), c.eval(c.commands, lua.Probe, keys.All(), args))
-	}
-	fields, err := res.ToArray()
+	fields, err := c.runUntil(context.Background(), lua.Probe, keys.All(), []string{channel}).ToArray()
 	if err != nil {
 		return refusal(err)
 	}
