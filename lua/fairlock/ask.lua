@@ -26,7 +26,7 @@ local size, kept = redis.call('ZCARD', KEYS[2]), tonumber(h[3] or 0)
 -- The usual cases come ahead of the includes, because their making costs more than what is done here.
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
-  local token = math.max(tonumber(h[2] or 0), tonumber(ARGV[6]), now - 1) + 1
+  local token = math.max(tonumber(h[2] or 0), base.floor(ARGV[6], now), now - 1) + 1
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
   local ends, since = now + lease_ms * 1000, base.int(now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', base.int(ends), 'lease', lease_ms .. '000',

@@ -38,14 +38,14 @@ if plain and not h[5] and not h[6] and not h[7] and ARGV[4] == '1' then
   local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
   local mine = client == string.match(ticket, '^[^:]*')
-  local channel = KEYS[1] .. ':wake:' .. client
+  local channel = KEYS[1] .. ':wake:' .. (client or '')
   local counts = mine or redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
   local now = base.now()
-  local lease_ms = math.min(tonumber(lease), tonumber(first))
+  local lease_ms = math.min(tonumber(lease or 0), tonumber(first or 0))
   local ends = now + lease_ms * 1000
   local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + base.LEAST_US
-  if (mine or (counts[2] and counts[2] > 0)) and tonumber(h[4] or 0) >= need then
-    local token = math.max(tonumber(h[3]), tonumber(ARGV[3]), now - 1) + 1
+  if client and (mine or (counts[2] and counts[2] > 0)) and tonumber(h[4] or 0) >= need then
+    local token = math.max(tonumber(h[3]), base.floor(ARGV[3], now), now - 1) + 1
     local since, till = base.int(now), base.int(ends)
     local fence = token == now and since or base.int(token)
     redis.call('ZREM', KEYS[2], head[1])

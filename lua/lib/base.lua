@@ -15,6 +15,13 @@ function base.now()
   return t[1] * 1000000 + t[2]
 end
 
+-- floor is the highest token that a client has seen, unless it is more than a day ahead of the clock: then
+-- it is forged, and would use up the numbers that tokens can have.
+function base.floor(seen, now)
+  seen = tonumber(seen)
+  return seen <= now + 86400000000 and seen or 0
+end
+
 -- int writes a number in full. Lua's own tostring loses digits from 1e14 on.
 function base.int(n)
   return string.format('%.0f', n)

@@ -21,7 +21,7 @@ function hold.read(keys, now, floor, counted)
     owner = h[1], ends = tonumber(h[2] or 0), lease = tonumber(h[3] or 0),
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = h[6],
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
-    floor = tonumber(floor), counted = counted == '1', stale = false, created = false,
+    floor = base.floor(floor, now), counted = counted == '1', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
 end
@@ -42,7 +42,7 @@ end
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too.
 function hold.open(s)
-  local until_us = math.max(s.kept, (s.owner and s.ends or s.now) + base.SPARE_US)
+  local until_us = math.max(s.kept, math.max(s.owner and s.ends or 0, s.now) + base.SPARE_US)
   redis.call('PEXPIRE', s.lock, base.int((until_us - s.now) / 1000))
 end
 

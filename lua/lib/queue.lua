@@ -6,6 +6,7 @@ local queue = {}
 local SCAN = 512   -- heads looked at in one script: about a millisecond
 local BATCH = 128  -- heads looked at in one call
 local POPS = 2048  -- tickets removed in one script: about a millisecond
+local MARK_MS = 10000 -- how long nobody is dropped at the most
 local STALE_US = 60 * 1000000 -- a mark older than this was left behind by a queue that emptied
 
 -- judge tells of each client in a batch of heads whether it can be granted: 'alive', 'silent' (nobody
@@ -64,6 +65,7 @@ end
 local function grant(s, ticket, score, caller)
   local client, lease, first = string.match(ticket, '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
   redis.call('ZREM', s.queue, ticket)
+  if not client then return hold.flag(s, hold.MORE) end -- Not a ticket: somebody else wrote it.
   local token, now, ends = hold.own(s, ticket, math.min(tonumber(lease), tonumber(first)), 'granted', '')
   if client == caller then
     s.grants = { ticket, s.token, s.ends }
@@ -112,10 +114,11 @@ local function scan(s, caller)
 end
 
 -- spare sets the mark behind which the lock stays free and nobody is dropped, for the grant lease of the
--- first ticket, and says whether it is still in force (R6).
+-- first ticket, at most MARK_MS, and says whether it is still in force (R6).
 local function spare(s)
   local first = redis.call('ZRANGE', s.queue, 0, 0)[1]
-  local lasts = string.match(first, ':(%d+)$') * 1000
+  if not first then return false end
+  local lasts = math.min(tonumber(string.match(first, ':(%d+)$') or 0), MARK_MS) * 1000
   -- A mark that ends later than it can was set before the server's clock stepped back.
   if s.now - s.mark > STALE_US or s.mark - s.now > lasts then
     s.mark = s.now + lasts

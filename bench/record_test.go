@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"testing"
+	"time"
+)
+
+const ms = int64(time.Millisecond)
+
+// served is a call that began at start and got the lock at acquired, both in ms, and held it for 1 ms.
+func served(start, acquired int64) event {
+	return event{start: start * ms, acquired: acquired * ms, releasing: (acquired + 1) * ms, released: (acquired + 2) * ms}
+}
+
+func TestInversionsArePairsServedAgainstTheirOrder(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		events []event
+		want   int
+	}{
+		{"nobody", nil, 0},
+		{"in order", []event{served(0, 10), served(20, 30), served(25, 40)}, 0},
+		{"too close to call", []event{served(5, 10), served(0, 20)}, 0},
+		{"later by more than the slack, served first", []event{served(6, 10), served(0, 20)}, 1},
+		{"one overtakes three", []event{served(0, 20), served(1, 30), served(2, 40), served(9, 10)}, 3},
+		{"one is overtaken by three", []event{served(0, 50), served(10, 20), served(11, 30), served(12, 40)}, 3},
+		{"last in, first out", []event{served(0, 70), served(10, 60), served(20, 50), served(30, 40)}, 6},
+		{"a call that began after the other was served", []event{served(0, 10), served(11, 12)}, 0},
+	} {
+		if got := inversions(c.events, 0); got != c.want {
+			t.Errorf("%s: %d inversions, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestInversionsOfAColdStartAreCountedApart(t *testing.T) {
+	events := []event{served(0, 70), served(10, 60), served(20, 50), served(30, 40)}
+	f := figures(events, window{15 * ms, 100 * ms}, true)
+	if f.Inversions != 1 || f.Cold != 6 {
+		t.Errorf("%d inversions and %d with the start, want 1 and 6", f.Inversions, f.Cold)
+	}
+}
+
+func TestInversionsAreOfOneLock(t *testing.T) {
+	first, second := served(6, 10), served(0, 20)
+	second.lock = 1
+	if got := inversions([]event{first, second}, 0); got != 0 {
+		t.Errorf("%d inversions between two locks", got)
+	}
+}
+
+// hold is one hold: when Lock was called and returned and when Release was called, all in ms.
+func hold(token uint64, start, acquired, releasing int64) event {
+	return event{token: token, start: start * ms, acquired: acquired * ms, releasing: releasing * ms, released: (releasing + 1) * ms}
+}
+
+func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
+	events := []event{ // not in order: each worker has a log of its own
+		hold(900, 5, 42, 50),  // 2 after the release before
+		hold(100, 0, 10, 20),  // the first: nobody before
+		hold(101, 1, 23, 40),  // 3 after
+		hold(2000, 60, 61, 1), // 11 after, and had not called yet
+	}
+	q, waiting := handOffs(events, window{0, 1000 * ms})
+	if q.Count != 3 || !near(q.P50, 3000) || !near(q.Max, 11000) {
+		t.Errorf("got %+v, want 3 of p50 3,000 µs and max 11,000 µs", q)
+	}
+	if waiting < 0.66 || waiting > 0.67 {
+		t.Errorf("%v of the next were waiting, want two thirds", waiting)
+	}
+}
+
+func TestHandOffWithoutTokensGoesByTime(t *testing.T) {
+	events := []event{hold(0, 0, 23, 40), hold(0, 0, 10, 20), hold(0, 0, 42, 50)}
+	if q, _ := handOffs(events, window{0, 1000 * ms}); q.Count != 2 || !near(q.Max, 3000) {
+		t.Errorf("got %+v, want 2 of at most 3,000 µs", q)
+	}
+}
+
+func TestHandOffsStayWithinALock(t *testing.T) {
+	events := []event{hold(1, 0, 10, 20), hold(2, 0, 25, 30)}
+	events[1].lock = 1
+	if q, _ := handOffs(events, window{0, 1000 * ms}); q.Count != 0 {
+		t.Errorf("%d hand-offs between two locks", q.Count)
+	}
+}
+
+func TestOnlyWhatIsAcquiredInTheWindowCounts(t *testing.T) {
+	events := []event{hold(1, 0, 99, 110), hold(2, 0, 111, 150), hold(3, 0, 153, 160), hold(4, 0, 200, 210)}
+	f := figures(events, window{100 * ms, 200 * ms}, true)
+	if f.Cycles != 2 || f.Acquire.Count != 2 || f.Release.Count != 2 || f.HandOff.Count != 2 {
+		t.Errorf("got %+v, want 2 of each", f)
+	}
+	if f.Seconds != 0.1 || f.Rate != 20 {
+		t.Errorf("%v s and %v a second, want 0.1 and 20", f.Seconds, f.Rate)
+	}
+}
+
+func TestWatchSeesOverlapsAndTokensThatDoNotRise(t *testing.T) {
+	var w watch
+	w.enter(5)
+	w.leave()
+	w.enter(6)
+	w.leave()
+	if w.overlaps.Load() != 0 || w.backward.Load() != 0 {
+		t.Fatal("an orderly history is convicted")
+	}
+	w.enter(7)
+	w.enter(8)
+	w.leave()
+	w.leave()
+	if w.overlaps.Load() != 1 {
+		t.Errorf("%d overlaps, want 1", w.overlaps.Load())
+	}
+	w.enter(8)
+	w.leave()
+	w.enter(3)
+	w.leave()
+	if w.backward.Load() != 2 {
+		t.Errorf("%d tokens that do not rise, want 2", w.backward.Load())
+	}
+}

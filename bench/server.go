@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// infoRequest is what asking for [snapshot] puts on the wire.
+const infoRequest = "*4\r\n$4\r\nINFO\r\n$5\r\nstats\r\n$3\r\ncpu\r\n$12\r\ncommandstats\r\n"
+
+// scripts are the commands that run one. What a script calls is counted by the server as if a client had
+// sent it, and listed apart from these.
+var scripts = map[string]bool{"eval": true, "evalsha": true, "fcall": true}
+
+// Server is what a slice cost the server, for each cycle.
+type Server struct {
+	Scripts float64 `json:"scripts"` // EVALSHA, EVAL and FCALL
+	Others  float64 `json:"others"`  // every other command, whether a client sent it or a script
+	// Commands are all of them by name.
+	Commands  map[string]float64 `json:"commands"`
+	BytesIn   float64            `json:"bytes_in"`
+	BytesOut  float64            `json:"bytes_out"`
+	CPUMicros float64            `json:"cpu_us"`
+	// ScriptMicros is the time in one script as the server measures it, not for each cycle.
+	ScriptMicros float64 `json:"script_us"`
+}
+
+// counters are what the server has counted up to a moment.
+type counters struct {
+	calls, usec       map[string]float64
+	bytesIn, bytesOut float64
+	cpu               float64 // seconds
+	reply             int     // bytes of the reply that carried these
+}
+
+// observer asks the server for its counters on a connection of its own.
+type observer struct{ client rueidis.Client }
+
+func newObserver(o rueidis.ClientOption) (*observer, error) {
+	o = floorOption(o)
+	o.AlwaysRESP2 = true // so that the size of a reply is known
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("bench: connect: %w", err)
+	}
+	return &observer{client}, nil
+}
+
+func (o *observer) close() { o.client.Close() }
+
+func (o *observer) snapshot(ctx context.Context) (counters, error) {
+	info := o.client.B().Info().Section("stats", "cpu", "commandstats").Build()
+	text, err := o.client.Do(ctx, info).ToString()
+	if err != nil {
+		return counters{}, fmt.Errorf("bench: INFO (it takes several sections since Redis 7): %w", err)
+	}
+	return parseInfo(text), nil
+}
+
+// version returns the version of the server.
+func (o *observer) version(ctx context.Context) (string, error) {
+	text, err := o.client.Do(ctx, o.client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		return "", fmt.Errorf("bench: INFO: %w", err)
+	}
+	for line := range strings.Lines(text) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "redis_version" {
+			return value, nil
+		}
+	}
+	return "unknown", nil
+}
+
+// parseInfo reads the counters out of a reply to INFO.
+func parseInfo(text string) counters {
+	c := counters{calls: map[string]float64{}, usec: map[string]float64{}}
+	c.reply = len("$\r\n\r\n") + len(strconv.Itoa(len(text))) + len(text)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case name == "total_net_input_bytes":
+			c.bytesIn = number(value)
+		case name == "total_net_output_bytes":
+			c.bytesOut = number(value)
+		case name == "used_cpu_sys", name == "used_cpu_user":
+			c.cpu += number(value)
+		case strings.HasPrefix(name, "cmdstat_"):
+			command := strings.TrimPrefix(name, "cmdstat_")
+			c.calls[command] = field(value, "calls")
+			c.usec[command] = field(value, "usec")
+		}
+	}
+	return c
+}
+
+// field reads one of the fields of a line such as calls=1,usec=240.
+func field(line, name string) float64 {
+	for part := range strings.SplitSeq(line, ",") {
+		if key, value, _ := strings.Cut(part, "="); key == name {
+			return number(value)
+		}
+	}
+	return 0
+}
+
+// number is 0 for what is none: a figure that a server does not have stays at 0 on both sides.
+func number(s string) float64 {
+	f, _ := strconv.ParseFloat(s, 64)
+	return f
+}
+
+// serverFigures is what happened between two snapshots, for each cycle, without the snapshots themselves.
+func serverFigures(before, after counters, cycles int) Server {
+	s := Server{Commands: map[string]float64{}}
+	if cycles == 0 {
+		return s
+	}
+	per := 1 / float64(cycles)
+	var calls, usec float64
+	for command, n := range after.calls {
+		n -= before.calls[command]
+		if command == "info" || n == 0 {
+			continue
+		}
+		s.Commands[command] = n * per
+		if scripts[command] {
+			s.Scripts += n * per
+			calls += n
+			usec += after.usec[command] - before.usec[command]
+		} else {
+			s.Others += n * per
+		}
+	}
+	if calls > 0 {
+		s.ScriptMicros = usec / calls
+	}
+	s.BytesIn = (after.bytesIn - before.bytesIn - float64(len(infoRequest))) * per
+	s.BytesOut = (after.bytesOut - before.bytesOut - float64(before.reply)) * per
+	s.CPUMicros = (after.cpu - before.cpu) * 1e6 * per
+	return s
+}

@@ -1,0 +1,81 @@
+package bench
+
+import "fmt"
+
+// ratio compares a slice with one of its floors, whose cost is in µs.
+//
+// Rates are compared with rates. The gap of W4h is a time and is compared with the floor's time, so there
+// less is better.
+func ratio(w Work, floor float64, f Figures) float64 {
+	if w.Hold > 0 {
+		return f.HandOff.P50 / floor
+	}
+	return f.Rate * floor / 1e6
+}
+
+// brief is a round in a few words.
+func brief(w Work, r Round) string {
+	text := fmt.Sprintf("%.0f/s", r.Figures.Rate)
+	if w.Hold > 0 {
+		text = fmt.Sprintf("gap %.0f µs", r.Figures.HandOff.P50)
+	}
+	for _, kind := range w.floors() {
+		floor := r.Floors[kind.name]
+		text += fmt.Sprintf(", %.2f of %s (%.1f µs)", ratio(w, floor, r.Figures), kind.name, floor)
+	}
+	return text
+}
+
+// summarize returns the medians of the rounds.
+func summarize(w Work, rounds []Round, again int) Result {
+	result := Result{Work: w, Rounds: len(rounds), Again: again, Ratios: map[string]float64{}, Floors: map[string]float64{}}
+	if len(rounds) == 0 {
+		return result
+	}
+	for _, kind := range w.floors() {
+		result.Floors[kind.name] = medianOf(rounds, func(r Round) float64 { return r.Floors[kind.name] })
+		// The median of the ratios, not the ratio of the medians: what is compared was measured together.
+		result.Ratios[kind.name] = medianOf(rounds, func(r Round) float64 {
+			return ratio(w, r.Floors[kind.name], r.Figures)
+		})
+	}
+	result.Figures = medianFigures(rounds)
+	return result
+}
+
+// medianFigures returns the medians of all figures, the largest of each maximum, and the sums of counts.
+func medianFigures(rounds []Round) Figures {
+	of := func(figure func(Figures) float64) float64 {
+		return medianOf(rounds, func(r Round) float64 { return figure(r.Figures) })
+	}
+	f := Figures{
+		Rate:    of(func(f Figures) float64 { return f.Rate }),
+		Waiting: of(func(f Figures) float64 { return f.Waiting }),
+		Allocs:  of(func(f Figures) float64 { return f.Allocs }),
+		Bytes:   of(func(f Figures) float64 { return f.Bytes }),
+		Acquire: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Acquire }),
+		Release: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Release }),
+		HandOff: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.HandOff }),
+		Server: Server{
+			Scripts:      of(func(f Figures) float64 { return f.Server.Scripts }),
+			Others:       of(func(f Figures) float64 { return f.Server.Others }),
+			BytesIn:      of(func(f Figures) float64 { return f.Server.BytesIn }),
+			BytesOut:     of(func(f Figures) float64 { return f.Server.BytesOut }),
+			CPUMicros:    of(func(f Figures) float64 { return f.Server.CPUMicros }),
+			ScriptMicros: of(func(f Figures) float64 { return f.Server.ScriptMicros }),
+			Commands:     map[string]float64{},
+		},
+	}
+	for _, r := range rounds {
+		f.Seconds += r.Figures.Seconds
+		f.Cycles += r.Figures.Cycles
+		f.Inversions += r.Figures.Inversions
+		f.Cold += r.Figures.Cold
+		f.Overlaps += r.Figures.Overlaps
+		f.Backward += r.Figures.Backward
+		for command := range r.Figures.Server.Commands {
+			f.Server.Commands[command] = of(func(f Figures) float64 { return f.Server.Commands[command] })
+		}
+	}
+	return f
+}

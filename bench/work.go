@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// pause is how long a hold lasts in W4h, and how long its floor waits between two messages.
+const pause = 5 * time.Millisecond
+
+// Work is one kind of load: a row of the table.
+type Work struct {
+	ID      string        `json:"work"`
+	Clients int           `json:"clients"`
+	Workers int           `json:"workers"` // of each client
+	Hold    time.Duration `json:"hold_ns"`
+	Own     bool          `json:"own"` // each worker has a lock of its own
+}
+
+// String names the work as tables do: W4 C=8.
+func (w Work) String() string {
+	if w.Clients == 1 {
+		return w.ID
+	}
+	return fmt.Sprintf("%s C=%d", w.ID, w.Clients)
+}
+
+// contended tells whether several workers want one lock.
+func (w Work) contended() bool { return !w.Own && w.Clients*w.Workers > 1 }
+
+// floors returns the floors that the work is compared with.
+func (w Work) floors() []floorKind {
+	switch {
+	case w.Hold > 0:
+		return []floorKind{{name: floorPaced, pause: w.Hold}}
+	case w.contended():
+		return []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
+	case w.Workers > 1:
+		return []floorKind{{name: floorParallel, workers: w.Workers}}
+	default:
+		return []floorKind{{name: floorCycle, workers: 1}}
+	}
+}
+
+// Standard returns W1, W2, W3, and for each number of clients W4 and W4h.
+func Standard(clients []int) []Work {
+	works := []Work{
+		{ID: "W1", Clients: 1, Workers: 1},
+		{ID: "W2", Clients: 1, Workers: 64, Own: true},
+		{ID: "W3", Clients: 1, Workers: 16},
+	}
+	for _, c := range clients {
+		works = append(works, Work{ID: "W4", Clients: c, Workers: 1})
+	}
+	for _, c := range clients {
+		works = append(works, Work{ID: "W4h", Clients: c, Workers: 1, Hold: pause})
+	}
+	return works
+}
+
+// Select returns the works with the given IDs, in the order of works; all of them if no ID is given.
+func Select(works []Work, ids []string) ([]Work, error) {
+	if len(ids) == 0 {
+		return works, nil
+	}
+	var selected []Work
+	for _, w := range works {
+		if slices.Contains(ids, w.ID) {
+			selected = append(selected, w)
+		}
+	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(works, func(w Work) bool { return w.ID == id }) {
+			return nil, fmt.Errorf("bench: work %q: there is %s", id, strings.Join(known(works), ", "))
+		}
+	}
+	return selected, nil
+}
+
+// known returns the IDs of works, each once.
+func known(works []Work) []string {
+	var ids []string
+	for _, w := range works {
+		if !slices.Contains(ids, w.ID) {
+			ids = append(ids, w.ID)
+		}
+	}
+	return ids
+}

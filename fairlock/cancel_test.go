@@ -1,0 +1,220 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestACancelledWaiterLeavesNoTraceAndTheNextMovesUp(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder := dialMutex(t, s)
+		l := hold(t, holder)
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := make([]*call, 3)
+		clients := make([]*waitqueue.Client, 3)
+		for i := range calls {
+			clients[i] = dial(t, s)
+			mine := t.Context()
+			if i == 0 {
+				mine = ctx
+			}
+			calls[i] = begin(mine, fairlock.New(clients[i], nameOf(t)))
+			queued(t, holder, i+1)
+		}
+		cancel()
+		require.ErrorIs(t, calls[0].failed(t), context.Canceled)
+		queued(t, holder, 2)
+		info := inspect(t, holder)
+		require.Equal(t, clients[1].ID(), info.Queue[0].Client)
+		require.Equal(t, clients[2].ID(), info.Queue[1].Client)
+		release(t, l)
+		l = calls[1].granted(t)
+		release(t, l)
+		release(t, calls[2].granted(t))
+		require.Zero(t, clients[0].Stats().Messages, "nothing was to be sent to the one that left")
+	})
+}
+
+func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(dial(t, s), "orders:42")
+		hold(t, holder)
+		begin(t.Context(), fairlock.New(dial(t, s), "orders:42"))
+		queued(t, holder, 1)
+
+		cause := errors.New("the order was withdrawn")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, cause)
+		defer cancel()
+		err := begin(ctx, fairlock.New(dial(t, s), "orders:42")).failed(t)
+		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded: the order was withdrawn`)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, cause)
+		var wait *waitqueue.WaitError
+		require.ErrorAs(t, err, &wait)
+		require.Equal(t, 2, wait.Place)
+		require.Equal(t, 5*time.Second, wait.Waited)
+	})
+}
+
+// The place is not told where the end comes before the first answer.
+func TestTheTextOfAWaitThatEnds(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter := fairlock.New(dial(t, s), "orders:42"), fairlock.New(dial(t, s), "orders:42")
+		l := hold(t, holder)
+		first := begin(t.Context(), fairlock.New(dial(t, s), "orders:42"))
+		queued(t, holder, 1)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err := begin(ctx, waiter).failed(t)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?ms( behind 2)?: context deadline exceeded$`, err.Error())
+		queued(t, holder, 1)
+
+		ctx, withdraw := context.WithCancelCause(t.Context())
+		c := begin(ctx, waiter)
+		queued(t, holder, 2)
+		cause := errors.New("no longer wanted")
+		withdraw(cause)
+		err = c.failed(t)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cause)
+		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?(µs|ms|s)( behind 2)?: context canceled: no longer wanted$`, err.Error())
+		queued(t, holder, 1)
+		release(t, l)
+		release(t, first.granted(t))
+	})
+}
+
+func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, m := dialMutex(t, s), dialMutex(t, s)
+		hold(t, holder)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		calls := []*call{begin(ctx, m), begin(ctx, m), begin(ctx, m)}
+		queued(t, holder, 3)
+		var places []int
+		for _, c := range calls {
+			var wait *waitqueue.WaitError
+			require.ErrorAs(t, c.failed(t), &wait)
+			places = append(places, wait.Place)
+		}
+		require.ElementsMatch(t, []int{1, 2, 3}, places)
+	})
+}
+
+func TestACallWithAnEndedContextAsksNothing(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		m := fairlock.New(c, nameOf(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, begin(ctx, m).failed(t), context.Canceled)
+		_, err := m.TryLock(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, waitqueue.ErrBusy)
+		require.Zero(t, c.Stats().Asks)
+		require.Zero(t, s.Int("DBSIZE"))
+	})
+}
+
+// The cancellation falls anywhere from before the release to after the grant was heard. Whoever wins, the
+// caller has the hold or an error, and the next gets in at once.
+func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter, next := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		var kept, given int
+		span := handOffTime(t, holder, waiter)
+		for range 300 {
+			l := hold(t, holder)
+			ctx, cancel := context.WithCancel(t.Context())
+			c := begin(ctx, waiter)
+			queued(t, holder, 1)
+			n := begin(t.Context(), next)
+			queued(t, holder, 2)
+			timer := time.AfterFunc(rand.N(2*span), cancel)
+			release(t, l)
+			c.await(t)
+			timer.Stop()
+			cancel()
+			if c.err == nil {
+				kept++
+				require.Nil(t, c.lease.Context().Err(), "the context of the wait must not end the hold")
+				release(t, c.lease)
+			} else {
+				given++
+				require.Nil(t, c.lease)
+				require.ErrorIs(t, c.err, context.Canceled)
+			}
+			begun := time.Now()
+			release(t, n.granted(t))
+			require.Less(t, time.Since(begun), time.Second, "the next had to wait for a check")
+			queued(t, holder, 0)
+		}
+		t.Logf("within %v: %d holds, %d errors", 2*span, kept, given)
+		require.NotZero(t, kept)
+		require.NotZero(t, given)
+		require.False(t, inspect(t, holder).Held)
+	})
+}
+
+// As after a crash between a grant and a notice that came too late for everybody.
+func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		m, other := fairlock.New(c, nameOf(t)), dialMutex(t, s)
+		l := hold(t, other)
+		w := begin(t.Context(), m)
+		queued(t, other, 1)
+		release(t, l)
+		release(t, w.granted(t)) // Its client hears for a while.
+
+		lock, _, _ := keysOf(nameOf(t))
+		now, token := s.Int("HGET", lock, "since"), s.Int("HGET", lock, "token")+1
+		ticket := c.ID() + ":9999:x:1:3600000:3600000"
+		until := now + time.Hour.Microseconds()
+		s.Do("HSET", lock, "owner", ticket, "until", fmt.Sprint(until), "lease", "3600000000", "token", fmt.Sprint(token), "phase", "granted")
+		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d %d %d", ticket, token, now, until))
+		eventually(t, "the grant to be given back", func() bool { return !inspect(t, other).Held })
+		require.Equal(t, uint64(1), c.Stats().GivenBack)
+		l = hold(t, other)
+		require.Greater(t, l.Token(), uint64(token))
+
+		// Said once more it is about nobody, least of all about the present holder.
+		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d %d %d", ticket, token, now, until))
+		eventually(t, "the second notice to be heard", func() bool { return c.Stats().GivenBack == 2 })
+		require.NoError(t, c.Close(t.Context()))
+		require.Equal(t, l.Token(), inspect(t, other).Token)
+		require.True(t, inspect(t, other).Held)
+		release(t, l)
+	})
+}
+
+// handOffTime is how long a hand-off takes here.
+func handOffTime(t *testing.T, a, b *fairlock.Mutex) time.Duration {
+	t.Helper()
+	var sum time.Duration
+	const rounds = 20
+	for range rounds {
+		l := hold(t, a)
+		c := begin(t.Context(), b)
+		queued(t, a, 1)
+		begun := time.Now()
+		release(t, l)
+		l = c.granted(t)
+		sum += time.Since(begun)
+		release(t, l)
+	}
+	return sum / rounds
+}

@@ -1,0 +1,189 @@
+package fairlock_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// scripts are the commands that run because of a script or of the library's own requests. What else there
+// is, such as PING, keeps connections alive.
+func scripts(s redistest.Backend) map[string]int64 {
+	all := s.CommandStats()
+	found := map[string]int64{}
+	for _, name := range []string{"evalsha", "eval", "publish", "subscribe", "unsubscribe", "pubsub|numsub"} {
+		if n := all[name]; n > 0 {
+			found[name] = n
+		}
+	}
+	return found
+}
+
+func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		release(t, hold(t, m)) // The server learns the scripts.
+		s.ResetStats()
+		const cycles = 200
+		for range cycles {
+			release(t, hold(t, m))
+		}
+		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, scripts(s))
+	})
+}
+
+func TestATryThatFailsIsOneScript(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		_, err := other.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		s.ResetStats()
+		for range 50 {
+			_, err := other.TryLock(t.Context())
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+		}
+		require.Equal(t, map[string]int64{"evalsha": 50}, scripts(s))
+		release(t, l)
+	})
+}
+
+// The two alternate: each asks while the other holds, so every release hands on.
+func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		clients := []*waitqueue.Client{dial(t, s), dial(t, s)}
+		ms := []*fairlock.Mutex{fairlock.New(clients[0], nameOf(t)), fairlock.New(clients[1], nameOf(t))}
+		turn, l := 0, hold(t, ms[0])
+		handOn := func() {
+			turn = 1 - turn
+			asks := clients[turn].Stats().Asks
+			c := begin(t.Context(), ms[turn])
+			_, queue, _ := keysOf(nameOf(t))
+			eventually(t, "the other to wait", func() bool { return s.Int("ZCARD", queue) == 1 })
+			require.Equal(t, asks+1, clients[turn].Stats().Asks)
+			release(t, l)
+			l = c.granted(t)
+		}
+		for range 4 {
+			handOn() // Both subscribe, and the server learns the scripts.
+		}
+		heard := clients[0].Stats().Messages + clients[1].Stats().Messages
+		checks := clients[0].Stats().Checks + clients[1].Stats().Checks
+		s.ResetStats()
+		const handOffs = 200
+		for range handOffs {
+			handOn()
+		}
+		got := scripts(s)
+		looked := clients[0].Stats().Checks + clients[1].Stats().Checks - checks
+		require.LessOrEqual(t, looked, uint64(5), "checks are for what goes wrong")
+		require.LessOrEqual(t, got["evalsha"], int64(2*handOffs)+int64(looked))
+		require.GreaterOrEqual(t, got["evalsha"], int64(2*handOffs))
+		require.Equal(t, int64(handOffs), got["publish"])
+		delete(got, "evalsha")
+		require.Equal(t, map[string]int64{"publish": handOffs, "pubsub|numsub": handOffs}, got)
+		require.Equal(t, heard+handOffs, clients[0].Stats().Messages+clients[1].Stats().Messages)
+		release(t, l)
+	})
+}
+
+func TestOnlyTheHeadIsWoken(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder := dialMutex(t, s)
+		l := hold(t, holder)
+		clients := make([]*waitqueue.Client, 10)
+		calls := make([]*call, len(clients))
+		for i := range clients {
+			clients[i] = dial(t, s)
+			calls[i] = begin(t.Context(), fairlock.New(clients[i], nameOf(t)))
+			queued(t, holder, i+1)
+		}
+		heard := func() (all []uint64) {
+			for _, c := range clients {
+				all = append(all, c.Stats().Messages)
+			}
+			return all
+		}
+		want := make([]uint64, len(clients))
+		require.Equal(t, want, heard())
+		for i, c := range calls {
+			release(t, l)
+			l = c.granted(t)
+			want[i] = 1
+			require.Equal(t, want, heard())
+		}
+		release(t, l)
+		require.Equal(t, want, heard())
+	})
+}
+
+func TestWithinOneClientNothingIsPublished(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		m := fairlock.New(c, nameOf(t))
+		release(t, hold(t, m))
+		s.ResetStats()
+		var inside exclusive
+		var workers sync.WaitGroup
+		for range 16 {
+			workers.Go(func() {
+				for range 20 {
+					l, err := m.Lock(t.Context())
+					if !inside.enter(t, l, err) {
+						return
+					}
+					inside.leave()
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("release: %v", err)
+					}
+				}
+			})
+		}
+		workers.Wait()
+		require.Equal(t, 16*20, inside.entries)
+		got := scripts(s)
+		require.Zero(t, c.Stats().Missed, "nothing was sent that could have been missed")
+		require.Zero(t, got["publish"])
+		require.Zero(t, got["pubsub|numsub"])
+		require.LessOrEqual(t, got["subscribe"], int64(1))
+	})
+}
+
+// exclusive is what a lock protects. Its mutex is for the race detector's sake alone: entering while
+// another is inside is an error.
+type exclusive struct {
+	mu      sync.Mutex
+	inside  bool
+	token   uint64
+	entries int
+}
+
+// enter notes that the holder of l came in, and reports whether it did.
+func (e *exclusive) enter(t testing.TB, l interface{ Token() uint64 }, err error) bool {
+	if err != nil {
+		t.Errorf("lock: %v", err)
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.inside {
+		t.Errorf("two holders: tokens %d and %d", e.token, l.Token())
+	}
+	if l.Token() <= e.token {
+		t.Errorf("token %d came after %d", l.Token(), e.token)
+	}
+	e.inside, e.token = true, l.Token()
+	e.entries++
+	return true
+}
+
+func (e *exclusive) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inside = false
+}

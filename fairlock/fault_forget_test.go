@@ -1,0 +1,182 @@
+package fairlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// crowded is a lock that one client holds and two wait for.
+type crowded struct {
+	name          string
+	held          *lease.Lease
+	first, second *call
+}
+
+// crowdAt makes one, with the given lease of the holder.
+func crowdAt(t *testing.T, s redistest.Backend, name string, lasts time.Duration) crowded {
+	t.Helper()
+	holder := fairlock.New(dial(t, s), name, fairlock.WithLease(lasts))
+	c := crowded{name: name, held: hold(t, holder)}
+	for i, x := range []**call{&c.first, &c.second} {
+		*x = begin(t.Context(), fairlock.New(dial(t, s), name))
+		queued(t, holder, i+1)
+	}
+	return c
+}
+
+// emptied waits until both waiters have had the lock, in whatever order, with tokens above the one before.
+func (c crowded) emptied(t *testing.T) {
+	t.Helper()
+	token := c.held.Token()
+	calls := []*call{c.first, c.second}
+	for len(calls) > 0 {
+		eventually(t, "the next waiter to hold", func() bool {
+			for i, x := range calls {
+				if x.returned() {
+					calls[0], calls[i] = calls[i], calls[0]
+					return true
+				}
+			}
+			return false
+		})
+		l := calls[0].granted(t)
+		require.Greater(t, l.Token(), token)
+		token = l.Token()
+		release(t, l)
+		calls = calls[1:]
+	}
+}
+
+// told asserts that the holder was told that its hold is forgotten, before its lease was over by its own
+// clock.
+func (c crowded) told(t *testing.T) {
+	t.Helper()
+	require.ErrorIs(t, lost(t, c.held), lease.ErrForgotten)
+	require.Negative(t, time.Since(c.held.Deadline()))
+	require.ErrorIs(t, c.held.Release(context.Background()), lease.ErrLost)
+}
+
+func TestAServerThatRestartsEmptyHoldsUpNobody(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, nameOf(t), 3*time.Second)
+		s.Restart()
+		c.told(t)
+		c.emptied(t)
+		free(t, dialMutex(t, s))
+	})
+}
+
+func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, nameOf(t), time.Second)
+		s.Kill()
+		require.ErrorIs(t, lost(t, c.held), lease.ErrExpired)
+		s.Restart()
+		c.emptied(t)
+		free(t, dialMutex(t, s))
+	})
+}
+
+func TestAFlushedServerHoldsUpNobody(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, nameOf(t), 3*time.Second)
+		s.Do("FLUSHALL")
+		c.told(t)
+		c.emptied(t)
+		free(t, dialMutex(t, s))
+	})
+}
+
+func TestWaitersAndHoldersOutliveTheirConnections(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := crowdAt(t, s, nameOf(t), 3*time.Second)
+	for range 5 {
+		require.Positive(t, s.Int("CLIENT", "KILL", "TYPE", "normal"))
+		s.Int("CLIENT", "KILL", "TYPE", "pubsub")
+		until := number(t, s, c.name, "until")
+		eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
+	}
+	require.NoError(t, c.held.Context().Err())
+	require.False(t, c.first.returned() || c.second.returned())
+	s.Int("CLIENT", "KILL", "TYPE", "normal")
+	release(t, c.held)
+	c.emptied(t)
+	free(t, dialMutex(t, s))
+}
+
+func TestFlushedScriptsAreNotNoticed(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		name := nameOf(t) + ":held"
+		m := fairlock.New(dial(t, s), name, fairlock.WithLease(3*time.Second))
+		l := hold(t, m)
+		until := number(t, s, name, "until")
+		c := contend(t, dialMutex(t, s), dialMutex(t, s), dialMutex(t, s), dialMutex(t, s))
+		flushes := 0
+		eventually(t, "a renewal, and progress between flushes", func() bool {
+			s.Do("SCRIPT", "FLUSH")
+			flushes++
+			return flushes >= 100 && c.fewest(4) >= 10 && number(t, s, name, "until") > until
+		})
+		c.end(t)
+		t.Logf("%d hand-offs and %d flushes", c.handed, flushes)
+		holds(t, m, l)
+		release(t, l)
+		free(t, dialMutex(t, s))
+	})
+}
+
+// subsets are the keys of a lock that a case deletes: l the lock, q the queue, s the suspects.
+var subsets = []string{"l", "q", "s", "lq", "ls", "qs", "lqs"}
+
+func TestAnyKeyMayBeDeletedWhileClientsWait(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		for _, subset := range subsets {
+			t.Run(subset, func(t *testing.T) {
+				t.Parallel()
+				lock, queue, suspects := keysOf(nameOf(t))
+				c := suspectAt(t, s)
+				for _, k := range subset {
+					s.Do("DEL", map[rune]string{'l': lock, 'q': queue, 's': suspects}[k])
+				}
+				if strings.Contains(subset, "l") {
+					c.told(t)
+				} else {
+					release(t, c.held)
+				}
+				c.emptied(t)
+				free(t, fairlock.New(dial(t, s), c.name))
+			})
+		}
+	})
+}
+
+// suspectAt makes a crowded lock where one of those that wait has let a lease run out, so that all keys
+// are there.
+func suspectAt(t *testing.T, s redistest.Backend) crowded {
+	t.Helper()
+	p := proxy(t, s)
+	c := crowded{name: nameOf(t)}
+	suspect, holder, waiter := dial(t, s, through(p)), dial(t, s), dial(t, s)
+	former := hold(t, fairlock.New(suspect, c.name, fairlock.WithLease(time.Second)))
+	next := begin(t.Context(), fairlock.New(holder, c.name, fairlock.WithLease(3*time.Second)))
+	queued(t, fairlock.New(waiter, c.name), 1)
+	p.Refuse()
+	p.Cut()
+	require.ErrorIs(t, lost(t, former), lease.ErrExpired)
+	c.held = next.granted(t)
+	c.first = begin(t.Context(), fairlock.New(waiter, c.name))
+	queued(t, fairlock.New(holder, c.name), 1)
+	require.Equal(t, []string{suspect.ID()}, inspect(t, fairlock.New(holder, c.name)).Suspects)
+	p.Heal()
+	c.second = begin(t.Context(), fairlock.New(suspect, c.name))
+	return c
+}

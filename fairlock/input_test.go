@@ -1,0 +1,161 @@
+package fairlock_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const year = 365 * 24 * time.Hour
+
+// rejected asserts that calls of m fail with the error before anything reaches Redis.
+func rejected(t *testing.T, s redistest.Backend, m *fairlock.Mutex, is error, contains string) {
+	t.Helper()
+	s.ResetStats()
+	_, lockErr := m.Lock(t.Context())
+	_, tryErr := m.TryLock(t.Context())
+	require.Regexp(t, `^fairlock: lock ".*": `, lockErr.Error())
+	require.Regexp(t, `^fairlock: try lock ".*": `, tryErr.Error())
+	for _, err := range []error{lockErr, tryErr, m.Do(t.Context(), nil)} {
+		readable(t, err, is, contains)
+	}
+	require.Empty(t, scripts(s))
+	require.Zero(t, s.Int("DBSIZE"))
+}
+
+// readable asserts what an error is, and that it fits on a line and does nothing to a terminal.
+func readable(t *testing.T, err, is error, contains string) {
+	t.Helper()
+	require.ErrorIs(t, err, is)
+	require.ErrorContains(t, err, contains)
+	require.Less(t, len(err.Error()), 400)
+	require.Regexp(t, `^\P{C}*$`, err.Error())
+}
+
+func TestUnusableNamesAreRefusedBeforeRedis(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		for _, bad := range []struct {
+			name     string
+			is       error
+			contains string
+		}{
+			{"", waitqueue.ErrName, "empty"},
+			{"}", waitqueue.ErrName, "put something before it"},
+			{"}x", waitqueue.ErrName, "put something before it"},
+			{"a\nb", waitqueue.ErrName, "encode"},
+			{"a\x00b", waitqueue.ErrName, "encode"},
+			{"a\x1b[2Jb", waitqueue.ErrName, "encode"},
+			{"\xff", waitqueue.ErrName, "encode"},
+			{"a\xffb", waitqueue.ErrName, "encode"},
+			{"a\u0085b", waitqueue.ErrName, "encode"},
+			{strings.Repeat("x", waitqueue.MaxName+1), waitqueue.ErrTooLarge, "use a hash"},
+			{strings.Repeat("x", 1<<20), waitqueue.ErrTooLarge, "use a hash"},
+			{strings.Repeat("\xff", 1<<20), waitqueue.ErrTooLarge, "use a hash"},
+		} {
+			m := fairlock.New(c, bad.name)
+			rejected(t, s, m, bad.is, bad.contains)
+			_, err := m.Inspect(t.Context())
+			readable(t, err, bad.is, bad.contains)
+			_, err = m.ForceRelease(t.Context(), 0)
+			readable(t, err, bad.is, bad.contains)
+		}
+	})
+}
+
+func TestUnusualNamesWork(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := dial(t, s), dial(t, s)
+		names := []string{
+			"{x}", "a}b", "{}x", "{", "a{b}c", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "[a-z]?", "$1",
+			"Prüfung/日本語/🔒", "a:b:queue", ":", "-", "--", "'; return 1", strings.Repeat("x", waitqueue.MaxName),
+		}
+		for _, name := range names {
+			m, other := fairlock.New(a, name), fairlock.New(b, name)
+			l := hold(t, m)
+			c := begin(t.Context(), other)
+			queued(t, m, 1)
+			_, err := m.TryLock(t.Context())
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			release(t, l)
+			next := c.granted(t)
+			require.Greater(t, next.Token(), l.Token())
+			require.Equal(t, b.ID(), inspect(t, m).Holder.Client)
+			release(t, next)
+		}
+		if server, ok := s.(*redistest.Server); ok {
+			for _, name := range names {
+				lock, queue, suspects := keysOf(name)
+				require.NotZero(t, server.Int("EXISTS", lock))
+				require.Equal(t, slot(lock), slot(queue), "%q", name)
+				require.Equal(t, slot(lock), slot(suspects), "%q", name)
+			}
+		}
+	})
+}
+
+// slot is the part of a key that decides about its slot in a cluster.
+//
+// Source: the cluster specification of Redis, "Hash tags".
+func slot(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(rest, "}"); ok && closed && tag != "" {
+		return tag
+	}
+	return key
+}
+
+func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		for _, d := range []time.Duration{
+			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, waitqueue.MinLease - 1,
+			waitqueue.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
+		} {
+			rejected(t, s, fairlock.New(c, "name", fairlock.WithLease(d)), waitqueue.ErrTime, "must be from 1ms to 8760h")
+			if d != 0 { // No maximum.
+				m := fairlock.New(c, "name", fairlock.WithMaxHold(d))
+				rejected(t, s, m, waitqueue.ErrTime, "maximum hold")
+			}
+		}
+		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MaxInt)), waitqueue.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MinInt)), waitqueue.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "", fairlock.WithLease(0)), waitqueue.ErrName, "empty")
+	})
+}
+
+func TestExtremeTimesWork(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c, other := dial(t, s), dial(t, s)
+		long := fairlock.New(c, "long", fairlock.WithLease(waitqueue.MaxLease))
+		l := hold(t, long)
+		require.InDelta(t, waitqueue.MaxLease, inspect(t, long).Left, float64(time.Minute))
+		require.WithinRange(t, l.Deadline(), time.Now().Add(waitqueue.MaxLease*9/10), time.Now().Add(waitqueue.MaxLease))
+		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(waitqueue.MaxLease)))
+		queued(t, long, 1)
+		release(t, l)
+		next := w.granted(t)
+		require.Greater(t, next.Token(), l.Token())
+		release(t, next)
+
+		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
+		short := fairlock.New(c, "short", fairlock.WithLease(waitqueue.MinLease))
+		if l, err := short.TryLock(t.Context()); err == nil {
+			_ = l.Release(t.Context())
+		}
+		eventually(t, "the short lease to be over", func() bool {
+			l, err := fairlock.New(other, "short").TryLock(t.Context())
+			if err == nil {
+				release(t, l)
+			}
+			return err == nil
+		})
+	})
+}

@@ -1,0 +1,129 @@
+package fairlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		name := nameOf(t)
+		m, other := fairlock.New(c, name), fairlock.New(c, name+":other")
+		l := hold(t, m)
+		before := state(t, s, name)
+		asks := c.Stats().Asks
+		child, cancel := context.WithTimeout(context.WithValue(l.Context(), key{}, "value"), time.Minute)
+		defer cancel()
+		for _, ctx := range []context.Context{l.Context(), child, context.WithoutCancel(child)} {
+			_, err := m.Lock(ctx)
+			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			require.EqualError(t, err, `fairlock: lock "`+name+`": deadlock: this context already holds the lock`)
+			_, err = fairlock.New(c, name, fairlock.WithLease(time.Minute)).TryLock(ctx)
+			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			err = m.Do(ctx, func(context.Context) error { t.Error("f was called"); return nil })
+			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		}
+		require.Equal(t, asks, c.Stats().Asks)
+		require.Equal(t, before, state(t, s, name))
+
+		inner, err := other.Lock(child)
+		require.NoError(t, err, "another lock is no deadlock")
+		_, err = m.TryLock(inner.Context())
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock, "the outer hold is the inner's too")
+		_, err = other.TryLock(inner.Context())
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		release(t, inner)
+		release(t, l)
+	})
+}
+
+func TestAContextThatHasHeldTheLockIsNoDeadlock(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		release(t, l)
+		_, err := m.Lock(l.Context())
+		require.NotErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, lease.ErrReleased)
+		release(t, begin(context.WithoutCancel(l.Context()), m).granted(t))
+
+		l = hold(t, m)
+		s.Do("FLUSHALL")
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+		release(t, begin(context.WithoutCancel(l.Context()), m).granted(t))
+	})
+}
+
+func TestCloseEndsWaitsAndGivesBackWhatIsHeld(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		name := nameOf(t)
+		holder, c := dial(t, s), dial(t, s)
+		l := hold(t, fairlock.New(holder, name))
+		own := hold(t, fairlock.New(c, name+":own"))
+		calls := make([]*call, 20)
+		for i := range calls {
+			calls[i] = begin(t.Context(), fairlock.New(c, name))
+			queued(t, fairlock.New(holder, name), i+1)
+		}
+		require.NoError(t, c.Close(t.Context()))
+		for _, w := range calls {
+			err := w.failed(t)
+			require.ErrorIs(t, err, waitqueue.ErrClosed)
+			require.Regexp(t, `^fairlock: lock "`+name+`": waited .*: client closed$`, err.Error())
+		}
+		require.ErrorIs(t, own.Release(t.Context()), lease.ErrClientClosed)
+		require.Empty(t, inspect(t, fairlock.New(holder, name)).Queue, "Close came back, and its calls are still queued")
+		require.False(t, inspect(t, fairlock.New(holder, name+":own")).Held)
+		require.NoError(t, l.Context().Err(), "another client's hold is none of its business")
+		release(t, l)
+	})
+}
+
+// Each round closes at another moment of the call.
+func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder := dialMutex(t, s)
+		l := hold(t, holder)
+		for i := range 40 {
+			c := dial(t, s)
+			w := begin(t.Context(), fairlock.New(c, nameOf(t)))
+			for range i {
+				inspect(t, holder) // The time of some scripts.
+			}
+			require.NoError(t, c.Close(t.Context()))
+			require.ErrorIs(t, w.failed(t), waitqueue.ErrClosed)
+			require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
+		}
+		release(t, l)
+	})
+}
+
+func TestCallsAfterCloseAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		c := dial(t, s)
+		m := fairlock.New(c, nameOf(t))
+		require.NoError(t, c.Close(t.Context()))
+		require.NoError(t, c.Close(t.Context()), "a second Close does nothing")
+		s.ResetStats()
+		_, err := m.Lock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.EqualError(t, err, `fairlock: lock "`+nameOf(t)+`": client closed`)
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		_, err = m.Inspect(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		_, err = m.ForceRelease(t.Context(), 0)
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.Empty(t, s.CommandStats())
+	})
+}

@@ -1,0 +1,138 @@
+package fairlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// ward is a server on which a user may do everything until rights are taken from it.
+type ward struct {
+	*redistest.Server
+	free *fairlock.Mutex // of a client that keeps all rights
+}
+
+func newWard(t *testing.T) ward {
+	s := redistest.Start(t)
+	w := ward{Server: s, free: dialMutex(t, s)}
+	w.may("allkeys", "allchannels", "allcommands")
+	return w
+}
+
+// may changes what the user may do.
+func (w ward) may(rules ...string) {
+	w.Do(append([]string{"ACL", "SETUSER", "lock", "on", ">secret"}, rules...)...)
+}
+
+// member is the lock of the test as a client of the user sees it.
+func (w ward) member(t *testing.T, opts ...fairlock.Option) *fairlock.Mutex {
+	return fairlock.New(dial(t, w, as("lock")), nameOf(t), opts...)
+}
+
+func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
+	t.Parallel()
+	s := newWard(t)
+	a, b := s.member(t), s.member(t)
+	l := hold(t, a)
+	c := begin(t.Context(), b)
+	queued(t, a, 1)
+	s.may("-publish")
+	err := l.Release(t.Context())
+	require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+	require.ErrorContains(t, err, "+publish")
+	info := inspect(t, s.free)
+	require.True(t, !info.Held && info.Waiting == 1 || info.Held && info.Waiting == 0, "half done: %+v", info)
+	next := c.granted(t)
+	require.Greater(t, next.Token(), l.Token())
+	expiring(t, s)
+	release(t, next)
+	require.Equal(t, lease.ErrReleased, l.Release(t.Context()))
+}
+
+func TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks(t *testing.T) {
+	t.Parallel()
+	for _, rules := range [][]string{{"resetchannels"}, {"-subscribe", "-unsubscribe"}, {"-pubsub"}} {
+		t.Run(rules[0], func(t *testing.T) {
+			t.Parallel()
+			s := newWard(t)
+			m := s.member(t)
+			l := hold(t, s.free)
+			c := begin(t.Context(), m)
+			queued(t, s.free, 1)
+			s.may(rules...)
+			s.Do("CLIENT", "KILL", "TYPE", "pubsub")
+			begun := time.Now()
+			release(t, l)
+			next := c.granted(t)
+			require.Less(t, time.Since(begun), 5*time.Second)
+			require.Greater(t, next.Token(), l.Token())
+			release(t, next)
+			queued(t, s.free, 0)
+		})
+	}
+}
+
+func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{"-evalsha", "-@all", "resetkeys"} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			s := newWard(t)
+			holder, waiter := s.member(t, fairlock.WithLease(2*time.Second)), s.member(t)
+			l := hold(t, holder)
+			c := begin(t.Context(), waiter)
+			queued(t, s.free, 1)
+			s.may(rule)
+			before := contents(t, s)
+			_, err := waiter.TryLock(t.Context())
+			denied(t, err)
+			denied(t, begin(t.Context(), holder).failed(t))
+			_, err = waiter.Inspect(t.Context())
+			denied(t, err)
+			_, err = waiter.ForceRelease(t.Context(), 0)
+			denied(t, err)
+			require.Equal(t, before, contents(t, s))
+
+			denied(t, c.failed(t))
+			require.ErrorIs(t, lost(t, l), lease.ErrExpired)
+			require.ErrorIs(t, l.Release(t.Context()), lease.ErrExpired)
+			next := begin(t.Context(), s.free).granted(t) // The queue has a ticket of the one that may not leave.
+			require.Greater(t, next.Token(), l.Token())
+
+			s.may("allkeys", "allchannels", "allcommands")
+			again := begin(t.Context(), waiter)
+			eventually(t, "the user to wait again", func() bool { return inspect(t, s.free).Waiting > 0 })
+			release(t, next)
+			release(t, again.granted(t))
+			expiring(t, s)
+		})
+	}
+}
+
+// A release that is refused frees nothing, and says so.
+func TestAReleaseThatIsRefusedIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	s := newWard(t)
+	m := s.member(t)
+	l := hold(t, m)
+	s.may("-evalsha", "-eval")
+	before := contents(t, s)
+	err := l.Release(t.Context())
+	require.ErrorIs(t, err, lease.ErrUnconfirmed)
+	denied(t, err)
+	require.Equal(t, before, contents(t, s))
+	require.Equal(t, lease.ErrReleased, l.Release(t.Context()), "a second release is not another try")
+}
+
+// denied asserts that an error says that a right is missing, and where to look it up.
+func denied(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorContains(t, err, "NOPERM")
+	require.ErrorContains(t, err, "the user lacks a right: see docs/deploy.md")
+}

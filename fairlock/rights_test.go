@@ -1,0 +1,152 @@
+package fairlock_test
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// as logs on as a user whose password is secret.
+func as(user string) func(*waitqueue.Options) {
+	return func(o *waitqueue.Options) { o.Redis.Username, o.Redis.Password = user, "secret" }
+}
+
+// dialError returns why a client cannot be had.
+func dialError(t *testing.T, s redistest.Backend, changes ...func(*waitqueue.Options)) error {
+	t.Helper()
+	o := waitqueue.Options{Redis: s.Option()}
+	for _, change := range changes {
+		change(&o)
+	}
+	c, err := waitqueue.Dial(o)
+	require.Error(t, err)
+	require.Nil(t, c)
+	require.NotContains(t, err.Error(), "secret")
+	require.Regexp(t, `^waitqueue: `, err.Error())
+	return err
+}
+
+func TestAServerThatIsNotThereIsNamed(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		s.Kill()
+		begun := time.Now()
+		err := dialError(t, s)
+		require.Less(t, time.Since(begun), 10*time.Second)
+		require.ErrorContains(t, err, s.Option().InitAddress[0])
+		require.ErrorContains(t, err, "refused")
+	})
+}
+
+func TestAWrongPasswordIsNamed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("ACL", "SETUSER", "lock", "on", ">right", "allkeys", "allchannels", "allcommands")
+	require.ErrorContains(t, dialError(t, s, as("lock")), "check user name and password")
+	require.ErrorContains(t, dialError(t, s, as("nobody")), "check user name and password")
+	s.Do("ACL", "SETUSER", "default", "off")
+	require.ErrorContains(t, dialError(t, s), "set a password")
+}
+
+func TestAURLThatCannotBeReadDoesNotTellItsPassword(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://user:secret@%zz:1", "redis://user:secret@host:port", "nonsense://user:secret@host", ":secret"} {
+		_, err := waitqueue.DialURL(url)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// lacks are users that lack something, and what the error must name.
+var lacks = []struct{ rules, named string }{
+	{"-evalsha", "evalsha"},
+	{"-eval", "eval"},
+	{"-publish", "PUBLISH"},
+	{"-subscribe", "SUBSCRIBE"},
+	{"-unsubscribe", "UNSUBSCRIBE"},
+	{"-pubsub", "PUBSUB NUMSUB"},
+	{"resetchannels", "wake channels"},
+	{"resetchannels &other:*", "wake channels"},
+	{"resetkeys", "keys"},
+	{"resetkeys ~other:*", "keys"},
+	{"resetkeys %R~*", "keys"},
+	{"-hset", "HSET"},
+	{"-hget", "HGET"},
+	{"-hmget", "HMGET"},
+	{"-hdel", "HDEL"},
+	{"-pexpire", "PEXPIRE"},
+	{"-zadd", "ZADD"},
+	{"-zrem", "ZREM"},
+	{"-zrange", "ZRANGE"},
+	{"-zmscore", "ZMSCORE"},
+	{"-time", "time"},
+	{"-@all", "evalsha"},
+}
+
+// line finds the rights that an error asks for.
+var line = regexp.MustCompile(`it needs (~\S+ &\S+( \+[a-z|]+)+)`)
+
+func TestAUserThatLacksARightIsToldWhichAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, lack := range lacks {
+		t.Run(lack.rules, func(t *testing.T) {
+			rules := append([]string{"reset", "on", ">secret", "allkeys", "allchannels", "allcommands"}, strings.Fields(lack.rules)...)
+			s.Do(append([]string{"ACL", "SETUSER", "lock"}, rules...)...)
+			s.Do("SCRIPT", "FLUSH")
+			err := dialError(t, s, as("lock"))
+			require.ErrorIs(t, err, waitqueue.ErrUnusable)
+			// The list of all that is needed names everything; what is missing must be named beside it.
+			said := line.ReplaceAllString(err.Error(), "")
+			require.NotEqual(t, err.Error(), said, "nor does it say what is needed")
+			require.Contains(t, strings.ToLower(said), strings.ToLower(lack.named), err.Error())
+			require.Zero(t, s.Int("DBSIZE"))
+		})
+	}
+}
+
+func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret")
+	found := line.FindStringSubmatch(dialError(t, s, as("lock")).Error())
+	require.NotNil(t, found)
+	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset", "on", ">secret"}, strings.Fields(found[1])...)...)
+	s.Do("ACL", "LOG", "RESET")
+	c, other := dial(t, s, as("lock"), linger(time.Millisecond)), dial(t, s, as("lock"))
+	m := fairlock.New(c, nameOf(t), fairlock.WithLease(300*time.Millisecond))
+	next := fairlock.New(other, nameOf(t))
+
+	l := hold(t, m)
+	w := begin(t.Context(), next)
+	queued(t, m, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	g := begin(ctx, next)
+	queued(t, m, 2)
+	cancel()
+	require.ErrorIs(t, g.failed(t), context.Canceled)
+	eventually(t, "a renewal", func() bool { return c.Stats().Renewals > 0 })
+	lock, _, _ := keysOf(nameOf(t))
+	s.Do("HSET", lock, "until", "1") // An expiry, with all that follows it.
+	held := w.granted(t)
+	require.ErrorIs(t, lost(t, l), lease.ErrLost)
+	require.ErrorIs(t, begin(held.Context(), next).failed(t), waitqueue.ErrDeadlock)
+	again := begin(t.Context(), m)
+	queued(t, m, 1)
+	force(t, next)
+	release(t, again.granted(t))
+	require.ErrorIs(t, lost(t, held), lease.ErrForced)
+
+	for _, entry := range s.Do("ACL", "LOG").([]any) {
+		// The connection introduces itself, and nobody minds if it may not.
+		require.Contains(t, entry, "client|setinfo")
+	}
+}

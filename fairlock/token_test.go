@@ -1,0 +1,119 @@
+package fairlock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Two clients that have never seen each other's tokens: what one has seen must not be what makes the
+// other's rise.
+func rising(t *testing.T, between func(t *testing.T, s redistest.Backend, held *lease.Lease)) {
+	t.Helper()
+	each(t, func(t *testing.T, s redistest.Backend) {
+		first := dialMutex(t, s)
+		l := hold(t, first)
+		between(t, s, l)
+		second := dialMutex(t, s)
+		next := hold(t, second)
+		require.Greater(t, next.Token(), l.Token())
+		release(t, next)
+		again := hold(t, second)
+		require.Greater(t, again.Token(), next.Token())
+		release(t, again)
+		own := hold(t, first)
+		require.Greater(t, own.Token(), again.Token())
+		release(t, own)
+	})
+}
+
+func TestTokensRiseOverARelease(t *testing.T) {
+	rising(t, func(t *testing.T, _ redistest.Backend, held *lease.Lease) { release(t, held) })
+}
+
+func TestTokensRiseOverTheDeletionOfTheKey(t *testing.T) {
+	rising(t, func(t *testing.T, s redistest.Backend, _ *lease.Lease) {
+		lock, _, _ := keysOf(nameOf(t))
+		require.Equal(t, int64(1), s.Int("DEL", lock))
+	})
+}
+
+func TestTokensRiseOverFLUSHALL(t *testing.T) {
+	rising(t, func(t *testing.T, s redistest.Backend, _ *lease.Lease) { s.Do("FLUSHALL") })
+}
+
+func TestTokensRiseOverAnEmptyRestart(t *testing.T) {
+	rising(t, func(t *testing.T, s redistest.Backend, _ *lease.Lease) { s.Restart() })
+}
+
+// The end of the lease is moved in Redis: as if the holder had not been heard of for as long.
+func TestTokensRiseOverAnExpiry(t *testing.T) {
+	rising(t, func(t *testing.T, s redistest.Backend, held *lease.Lease) {
+		lock, _, _ := keysOf(nameOf(t))
+		s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1))
+		require.NoError(t, held.Context().Err())
+	})
+}
+
+func TestTokensRiseOverAnExpiryWithWaiters(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := faults.NewProxy(t, s.Addr())
+	cut := dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
+	l := hold(t, fairlock.New(cut, nameOf(t), fairlock.WithLease(500*time.Millisecond)))
+	m := dialMutex(t, s)
+	c := begin(t.Context(), m)
+	queued(t, m, 1)
+	p.Freeze()
+	next := c.granted(t)
+	require.Error(t, l.Context().Err(), "two hold the lock")
+	require.Greater(t, next.Token(), l.Token())
+	release(t, next)
+}
+
+// What a replica that is promoted has: an earlier state, without the latest tokens.
+func TestTokensRiseOverTheReturnOfAnEarlierState(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	m := dialMutex(t, s)
+	early := hold(t, m)
+	lock, _, _ := keysOf(nameOf(t))
+	dump := s.Text("DUMP", lock)
+	release(t, early)
+	var token uint64
+	for range 10 {
+		l := hold(t, m)
+		token = l.Token()
+		release(t, l)
+	}
+	s.Do("RESTORE", lock, "60000", dump, "REPLACE")
+	s.Do("HDEL", lock, "owner")
+	l := hold(t, dialMutex(t, s))
+	require.Greater(t, l.Token(), token)
+	release(t, l)
+}
+
+// A clock behind the one that gave the last token: tokens go on from what the asking client has seen.
+func TestTokensRiseWhereTheClockOfTheServerSteppedBack(t *testing.T) {
+	t.Parallel()
+	s := redistest.Mini(t)
+	m := dialMutex(t, s)
+	l := hold(t, m)
+	s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+	release(t, l)
+	for range 3 {
+		next := hold(t, m)
+		require.Greater(t, next.Token(), l.Token())
+		release(t, next)
+		l = next
+		s.Do("FLUSHALL")
+	}
+}

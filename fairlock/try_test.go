@@ -1,0 +1,115 @@
+package fairlock_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// state is all that Redis has of a lock, but for times to live.
+func state(t *testing.T, s redistest.Backend, name string) map[string][]string {
+	t.Helper()
+	lock, queue, suspects := keysOf(name)
+	all := map[string][]string{"keys": s.List("KEYS", "*")}
+	fields := []string{"owner", "until", "lease", "token", "high", "phase", "who", "since", "mark", "scan"}
+	for _, v := range s.Do(append([]string{"HMGET", lock}, fields...)...).([]any) {
+		text, _ := v.(string)
+		all[lock] = append(all[lock], text)
+	}
+	all[queue] = s.List("ZRANGE", queue, "0", "-1", "WITHSCORES")
+	all[suspects] = s.List("ZRANGE", suspects, "0", "-1", "WITHSCORES")
+	return all
+}
+
+// expiring asserts that every key in Redis has a time to live.
+func expiring(t *testing.T, s redistest.Backend) {
+	t.Helper()
+	for _, key := range s.List("KEYS", "*") {
+		require.NotEqual(t, int64(-1), s.Int("PTTL", key), "%s stays for ever", key)
+	}
+}
+
+func TestATryOnAHeldLockIsRefusedAndLeavesNoTrace(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		before := state(t, s, nameOf(t))
+		for _, m := range []*fairlock.Mutex{other, holder} {
+			got, err := m.TryLock(t.Context())
+			require.Nil(t, got)
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.EqualError(t, err, `fairlock: try lock "`+nameOf(t)+`": busy`)
+		}
+		require.Equal(t, before, state(t, s, nameOf(t)))
+		release(t, l)
+		l, err := other.TryLock(t.Context())
+		require.NoError(t, err)
+		release(t, l)
+	})
+}
+
+func TestATryBehindAQueueIsRefusedAndLeavesNoTrace(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		c := begin(t.Context(), waiter)
+		queued(t, holder, 1)
+		before := state(t, s, nameOf(t))
+		_, err := other.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.Equal(t, before, state(t, s, nameOf(t)))
+		release(t, l)
+		release(t, c.granted(t))
+	})
+}
+
+// A lock that is free while somebody waits is what a deleted key leaves behind.
+func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		c := begin(t.Context(), waiter)
+		queued(t, holder, 1)
+		lock, queue, _ := keysOf(nameOf(t))
+		s.Do("DEL", lock)
+		_, err := other.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		next := c.granted(t)
+		require.Greater(t, next.Token(), l.Token())
+		require.Equal(t, int64(0), s.Int("EXISTS", queue))
+		expiring(t, s)
+		release(t, next)
+		expiring(t, s)
+	})
+}
+
+// Where two clients wait and none can hear, it may be the server's subscriptions that are gone. The lock
+// stays free for the grant lease of the first, and nobody barges meanwhile.
+func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		lock, queue, _ := keysOf(nameOf(t))
+		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
+		s.Do("PEXPIRE", queue, "60000")
+		_, err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.Equal(t, int64(2), s.Int("ZCARD", queue))
+		require.Empty(t, s.Text("HGET", lock, "owner"))
+		expiring(t, s)
+		eventually(t, "the dead to be skipped", func() bool {
+			l, err := m.TryLock(t.Context())
+			if err != nil {
+				require.ErrorIs(t, err, waitqueue.ErrBusy)
+				return false
+			}
+			release(t, l)
+			return true
+		})
+		require.Zero(t, s.Int("EXISTS", queue))
+		expiring(t, s)
+	})
+}

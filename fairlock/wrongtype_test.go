@@ -1,0 +1,147 @@
+package fairlock_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// contents is all that is in Redis, but for times to live.
+func contents(t *testing.T, s redistest.Backend) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, key := range s.List("KEYS", "*") {
+		switch kind := s.Text("TYPE", key); kind {
+		case "string":
+			all[key] = []string{s.Text("GET", key)}
+		case "hash":
+			fields := s.List("HGETALL", key)
+			for pair := range slices.Chunk(fields, 2) {
+				all[key] = append(all[key], pair[0]+"="+pair[1])
+			}
+			slices.Sort(all[key])
+		case "zset":
+			all[key] = s.List("ZRANGE", key, "0", "-1", "WITHSCORES")
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+	}
+	return all
+}
+
+// mistyped asserts that an error says that a key has another type, and what to do about it.
+func mistyped(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.ErrorContains(t, err, "use another name or prefix")
+	require.NotErrorIs(t, err, lease.ErrLost)
+}
+
+func TestALockKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s)
+		lock, _, _ := keysOf(nameOf(t))
+		s.Do("SET", lock, "somebody else's")
+		before := contents(t, s)
+		mistyped(t, begin(t.Context(), m).failed(t))
+		_, err := m.TryLock(t.Context())
+		mistyped(t, err)
+		_, err = m.Inspect(t.Context())
+		mistyped(t, err)
+		_, err = m.ForceRelease(t.Context(), 0)
+		mistyped(t, err)
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", lock)
+		release(t, hold(t, m))
+	})
+}
+
+func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, m)
+		_, queue, _ := keysOf(nameOf(t))
+		s.Do("SET", queue, "somebody else's")
+		before := contents(t, s)
+		mistyped(t, begin(t.Context(), other).failed(t))
+		_, err := other.TryLock(t.Context())
+		mistyped(t, err)
+		_, err = other.Inspect(t.Context())
+		mistyped(t, err)
+		_, err = other.ForceRelease(t.Context(), 0)
+		mistyped(t, err)
+		require.Equal(t, before, contents(t, s))
+
+		// The release can do nothing either. It says so, and the lease ends the hold.
+		err = l.Release(t.Context())
+		require.ErrorIs(t, err, lease.ErrUnconfirmed)
+		mistyped(t, err)
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", queue)
+		require.True(t, inspect(t, other).Held)
+		force(t, other)
+		release(t, hold(t, other))
+	})
+}
+
+// Suspects are looked at where a lease has run out, or somebody is suspected.
+func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, m)
+		lock, _, suspects := keysOf(nameOf(t))
+		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1)) }
+		expire()
+		s.Do("SET", suspects, "somebody else's")
+		before := contents(t, s)
+		_, err := other.TryLock(t.Context())
+		mistyped(t, err)
+		mistyped(t, begin(t.Context(), other).failed(t))
+		require.Equal(t, before, contents(t, s))
+
+		s.Do("DEL", suspects)
+		next := hold(t, other) // It finds the lease over, and suspects the first.
+		require.Greater(t, next.Token(), l.Token())
+		require.Equal(t, int64(1), s.Int("ZCARD", suspects))
+		s.Do("SET", suspects, "somebody else's")
+		before = contents(t, s)
+		_, err = m.TryLock(t.Context())
+		mistyped(t, err)
+		_, err = other.ForceRelease(t.Context(), 0)
+		mistyped(t, err)
+		require.Equal(t, before, contents(t, s))
+		s.Do("DEL", suspects)
+		release(t, next)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+	})
+}
+
+func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := dialMutex(t, s), dial(t, s)
+		l := hold(t, m)
+		c := begin(t.Context(), fairlock.New(other, nameOf(t)))
+		queued(t, m, 1)
+		lock, queue, _ := keysOf(nameOf(t))
+		s.Do("SET", lock, "somebody else's")
+		begun := time.Now()
+		mistyped(t, c.failed(t))
+		require.Less(t, time.Since(begun), 3*time.Second)
+		require.ErrorIs(t, lost(t, l), lease.ErrExpired)
+		require.Equal(t, "somebody else's", s.Text("GET", lock))
+
+		s.Do("DEL", lock, queue)
+		time.Sleep(time.Minute) // What goes on in the background has ended by then.
+		s.ResetStats()
+		time.Sleep(time.Minute)
+		require.Empty(t, scripts(s), "somebody still looks after a lock that nobody wants")
+		release(t, hold(t, m))
+	})
+}

@@ -1,0 +1,183 @@
+// Package crowd runs clients in a process of their own, for tests that kill or stop them.
+//
+// The process is the test binary itself: a package whose tests start one calls [Main] before its tests
+// run, in an init function or in TestMain.
+package crowd
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// planVariable is the environment variable that makes a process a child, and tells it what to do.
+const planVariable = "HEADWAITER_CROWD"
+
+// A Plan is what the clients of the process do.
+type Plan struct {
+	Addr    string        // of the server
+	Names   []string      // of the locks
+	Clients int           // how many
+	Waiters int           // how many calls of Lock each client makes for each name, at the same time
+	Lease   time.Duration // of a hold
+	Keep    bool          // hold until told to release; otherwise each hold is released at once
+}
+
+// Kinds of event.
+const (
+	Held     = "held"
+	Released = "released"
+	Failed   = "failed" // Lock returned an error
+	Watching = "watching"
+	Looked   = "looked" // the first look at the context of a hold after the process was stopped
+)
+
+// An Event is what happened to one call or hold.
+type Event struct {
+	Kind   string
+	Name   string
+	Client string
+	Token  uint64
+	Error  string // of Lock, of Release, or of the context of the hold
+	Lost   bool   // whether that is a lease.ErrLost
+}
+
+// What a child can be told.
+const (
+	watch   = "watch"
+	release = "release"
+)
+
+// A Crowd is one process. It ends with the test.
+type Crowd struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	ended chan struct{} // closed when the process has ended and all its events are here
+
+	mu     sync.Mutex // guards events and news
+	events []Event
+	news   chan struct{} // closed and replaced with each event
+}
+
+// Start runs a process with the given plan.
+func Start(t testing.TB, p Plan) *Crowd {
+	t.Helper()
+	plan, err := json.Marshal(p)
+	if err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	c := &Crowd{t: t, cmd: exec.Command(path), ended: make(chan struct{}), news: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), planVariable+"="+string(plan))
+	c.cmd.Stderr = os.Stderr
+	// In a process group of its own a stopped child is ended by the system if the test dies: its group is an
+	// orphan then. One that is not stopped ends with its input.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	if c.input, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatalf("crowd: %v", err)
+	}
+	go c.follow(bufio.NewScanner(output))
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// follow collects the events until the process ends.
+func (c *Crowd) follow(lines *bufio.Scanner) {
+	defer close(c.ended)
+	for lines.Scan() {
+		var e Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			e = Event{Kind: Failed, Error: "crowd: " + lines.Text()}
+		}
+		c.mu.Lock()
+		c.events = append(c.events, e)
+		close(c.news)
+		c.news = make(chan struct{})
+		c.mu.Unlock()
+	}
+	// How it ended is for the test to judge.
+	_ = c.cmd.Wait()
+}
+
+// Await returns the events of a kind when there are n of them, and fails the test if they do not come
+// within the limit.
+func (c *Crowd) Await(kind string, n int, limit time.Duration) []Event {
+	c.t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		all, news := slices.Clone(c.events), c.news
+		c.mu.Unlock()
+		found := slices.DeleteFunc(slices.Clone(all), func(e Event) bool { return e.Kind != kind })
+		if len(found) >= n {
+			return found
+		}
+		select {
+		case <-news:
+		case <-c.ended:
+			c.t.Fatalf("crowd: the process ended with %d of %d events %q: %+v", len(found), n, kind, all)
+		case <-timer.C:
+			c.t.Fatalf("crowd: %d of %d events %q within %v, of all: %+v", len(found), n, kind, limit, all)
+		}
+	}
+}
+
+// Watch makes the process look at the contexts of its holds without a pause, until it has been stopped
+// for longer than a lease or they end, and returns when it does. A [Looked] for each hold tells how its
+// context was at the first look after that.
+func (c *Crowd) Watch() {
+	c.t.Helper()
+	c.tell(watch)
+	c.Await(Watching, 1, time.Minute)
+}
+
+// Release makes the process release what it keeps; a [Released] for each hold tells the outcome.
+func (c *Crowd) Release() {
+	c.t.Helper()
+	c.tell(release)
+}
+
+func (c *Crowd) tell(command string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.input, command+"\n"); err != nil {
+		c.t.Fatalf("crowd: %v", err)
+	}
+}
+
+// Kill ends the process with SIGKILL, also a stopped one, and returns when it is gone.
+func (c *Crowd) Kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+}
+
+// Stop suspends the process with SIGSTOP: its connections stay open and nothing answers.
+func (c *Crowd) Stop() { c.signal(syscall.SIGSTOP) }
+
+// Cont lets a stopped process go on.
+func (c *Crowd) Cont() { c.signal(syscall.SIGCONT) }
+
+func (c *Crowd) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatalf("crowd: %v: %v", s, err)
+	}
+}

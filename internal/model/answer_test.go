@@ -1,0 +1,175 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// messages: what is published is what happened, to the client it happened to.
+func (h *happened) messages() error {
+	var grants int
+	for _, s := range h.sent {
+		m, err := lua.ParseMessage(s.Text)
+		if err != nil {
+			return err
+		}
+		if s.Client != lua.TicketClient(m.Grant.Ticket) {
+			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
+		}
+		switch m.Kind {
+		case lua.MessageGrant:
+			grants++
+			want := lua.Grant{
+				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.now, Until: h.after.number("until"),
+			}
+			if m.Grant != want {
+				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
+			}
+		case lua.MessageSuspect:
+			if m.Grant.Ticket != h.before.owner() || h.after.lock["lapsed"] != m.Grant.Ticket || !h.suspect(s.Client) {
+				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
+			}
+		case lua.MessageForced:
+			if h.after.lock["forced"] != m.Grant.Ticket {
+				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock["forced"])
+			}
+		default:
+			return fmt.Errorf("%q was sent", s.Text)
+		}
+	}
+	ask, _ := h.request.(Ask)
+	owner := h.after.owner()
+	if h.reply.Expired > 0 && h.before.lock["phase"] != lua.PhaseFinal && !h.muted {
+		client := lua.TicketClient(h.before.owner())
+		told := client == h.caller() && h.reply.Has(lua.Suspected)
+		if !told && !slices.Contains(h.sent, Sent{client, "S " + h.before.owner()}) {
+			return fmt.Errorf("%s is a suspect and was not told", client)
+		}
+	}
+	if want := h.granted() && owner != ask.Ticket && lua.TicketClient(owner) != h.caller(); want != (grants == 1) {
+		return fmt.Errorf("%d messages of a grant to %s", grants, owner)
+	}
+	return nil
+}
+
+// answer: what the reply says of grants is so, and is of the caller.
+func (h *happened) answer() error {
+	token, until := uint64(h.after.number("token")), h.after.number("until")
+	for _, g := range h.reply.Grants {
+		want := lua.Grant{Ticket: h.after.owner(), Token: token, At: h.now, Until: until}
+		if g != want || lua.TicketClient(g.Ticket) != h.caller() {
+			return fmt.Errorf("reports the grant %v, there is %v", g, want)
+		}
+	}
+	if h.granted() && lua.TicketClient(h.after.owner()) == h.caller() && len(h.reply.Grants) == 0 {
+		if ask, ok := h.request.(Ask); !ok || ask.Ticket != h.after.owner() {
+			return fmt.Errorf("granted %s and did not tell", h.after.owner())
+		}
+	}
+	if h.reply.Status != lua.Granted {
+		return nil
+	}
+	if h.reply.Token != token || h.reply.Until != until {
+		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.reply.Token, h.reply.Until, token, until)
+	}
+	if left := until - h.now; left > h.after.number("lease") {
+		return fmt.Errorf("granted for %d µs, more than the lease of %d", left, h.after.number("lease"))
+	}
+	return nil
+}
+
+// untouched: what is late, and a renewal or a try that is refused, leaves no trace.
+func (h *happened) untouched() error {
+	ask, asks := h.request.(Ask)
+	_, renews := h.request.(Renew)
+	tried := asks && h.reply.Status == lua.Busy
+	if tried {
+		is := func(s scored) bool { return s.name == ask.Ticket }
+		if slices.ContainsFunc(h.after.queue, is) && !slices.ContainsFunc(h.before.queue, is) {
+			return fmt.Errorf("the try is queued")
+		}
+		if h.before.lock["high"] != h.after.lock["high"] {
+			return fmt.Errorf("the try took an arrival")
+		}
+	}
+	left := h.before.number("until") - h.now
+	quiet := tried && h.held() && left <= h.before.number("lease")
+	if h.reply.Status != lua.Late && !(renews && h.reply.Status == lua.Refused) && !quiet {
+		return nil
+	}
+	if b, a := h.before.text(), h.after.text(); b != a {
+		return fmt.Errorf("refused, but the keys changed from\n%s", b)
+	}
+	return nil
+}
+
+// names reports whether a repeated request tells again of a grant to a ticket: an end of any of its client, a
+// check of those that it names. For the others the next check will.
+func names(r Request, ticket string) bool {
+	if c, ok := r.(Check); ok {
+		return slices.ContainsFunc(c.Tickets, func(a lua.Arrival) bool { return a.Ticket == ticket })
+	}
+	_, ok := r.(End)
+	return ok
+}
+
+// sameTwice: a request that is sent twice has the effect of one (I8).
+func sameTwice(r Request, one, two lua.Reply, first, second state) error {
+	if force, ok := r.(Force); ok && force.Token == 0 {
+		return nil // It says itself that it is not safe to repeat.
+	} else if ok && one.Status == lua.Refused && int64(one.Token) == force.Token {
+		return nil // Within one µs after the lock key was lost a token can come again.
+	}
+	const unsettled = lua.More | lua.Unwoken
+	if (one.Flags|two.Flags)&unsettled != 0 {
+		return nil
+	}
+	ask, asks := r.(Ask)
+	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
+		return nil // The second proof is taken for one of what the first has found out.
+	}
+	if asks && one.Status == lua.Waiting && first.owner() == "" {
+		return nil // Behind a mark (R6), and now that it is queued itself its client is alive.
+	}
+	free := []string{"kept"}
+	if asks && ask.Arrival == 0 {
+		free = append(free, "high") // An arrival is used up each time, also where the ticket has one in the queue.
+		if one.Place < 0 {
+			one.Arrival = two.Arrival
+		}
+	}
+	first.lock, second.lock = maps.Clone(first.lock), maps.Clone(second.lock)
+	for _, field := range free {
+		delete(first.lock, field)
+		delete(second.lock, field)
+	}
+	if a, b := first.text(), second.text(); a != b {
+		return fmt.Errorf("  the keys hold\n%s\n  after once\n%s", b, a)
+	}
+	if len(one.Grants) > 0 && names(r, one.Grants[0].Ticket) && !slices.Equal(one.Grants, two.Grants) {
+		return fmt.Errorf("reports the grants %v, at first %v", two.Grants, one.Grants)
+	}
+	if one.Token != two.Token && two.Token != 0 && one.Token != 0 {
+		return fmt.Errorf("token %d, at first %d", two.Token, one.Token)
+	}
+	if asks && (one.Status != two.Status || one.Until != two.Until || one.Place != two.Place || one.Arrival != two.Arrival) {
+		return fmt.Errorf("answers\n  %s, at first\n  %s", replyText(two), replyText(one))
+	}
+	if _, ok := r.(Check); ok {
+		for i, state := range one.States {
+			state, place, _ := strings.Cut(state, " ")
+			now := map[string]string{lua.StateGranted: lua.StateMissed, lua.StateAgain: lua.StateQueued}[state]
+			if now == "" {
+				now = state
+			}
+			if strings.TrimSpace(now+" "+place) != two.States[i] {
+				return fmt.Errorf("states %v, at first %v", two.States, one.States)
+			}
+		}
+	}
+	return nil
+}

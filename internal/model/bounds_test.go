@@ -1,0 +1,206 @@
+package model
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// onBoth runs a case on an embedded server and on a real one. What is sent is also held against the model
+// and the invariants.
+func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		run(t, newPlayer(startEmbedded(t), keysOf(0)))
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		run(t, newPlayer(startStandalone(t), keysOf(0)))
+	})
+}
+
+// must sends a request, which must do what the model says.
+func (p *player) must(t *testing.T, r Request) lua.Reply {
+	t.Helper()
+	reply, err := p.send(r)
+	require.NoError(t, err)
+	return reply
+}
+
+// queued puts silent tickets into the queue, whose grants would last 20 ms.
+func (p *player) queued(t *testing.T, size int, single bool) {
+	t.Helper()
+	p.server.pass(p.keys, int64(size)) // So that all arrive after those who are there.
+	p.now = p.server.now()
+	require.NoError(t, p.crowd(step{size: size, single: single, grant: 20}))
+}
+
+// later is a not-after that does not come.
+func (p *player) later() int64 { return p.now + 60*minute }
+
+// ticket is one of a client, with a lease of ten seconds and a first one of two.
+func ticket(client string, number uint64) string {
+	return lua.Ticket{
+		Client: client, Number: number, Kind: lua.Exclusive, Permits: 1, Lease: 10 * time.Second, Grant: 2 * time.Second,
+	}.String()
+}
+
+func (p *player) asks(client string, number uint64, mode string) Ask {
+	return Ask{Ticket: ticket(client, number), Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: client}
+}
+
+func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
+	return Check{Client: client, Mode: mode, NotAfter: p.later(), Tickets: tickets}
+}
+
+// held lets a client hold the lock that is not heard of again, until lapse.
+func (p *player) held(t *testing.T) {
+	t.Helper()
+	require.Equal(t, lua.Granted, p.must(t, p.asks("holder", 1, lua.Try)).Status)
+}
+
+// wait lets a client wait behind what is in the queue.
+func (p *player) wait(t *testing.T, client string, hears bool) Ask {
+	t.Helper()
+	require.NoError(t, p.hear(int(client[0]-'a'), hears))
+	ask := p.asks(client, 2, lua.Wait)
+	reply := p.must(t, ask)
+	require.Equal(t, lua.Waiting, reply.Status)
+	ask.Arrival = reply.Arrival
+	return ask
+}
+
+// lapse makes the lock free without that anybody looked: with its key goes the hold.
+func (p *player) lapse(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.remove(2))
+}
+
+// cut lets a client look, and finds that the work was cut at its bound.
+func (p *player) cut(t *testing.T) {
+	t.Helper()
+	reply := p.must(t, p.looks("b", lua.Hears))
+	require.True(t, reply.Has(lua.More))
+	require.NotEmpty(t, p.before.lock["scan"])
+}
+
+func TestALiveTicketIsReachedBehindThousandsOfSilentOnes(t *testing.T) {
+	for name, single := range map[string]bool{"of distinct clients": false, "of one client": true} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, p *player) {
+				p.held(t)
+				p.queued(t, 3000, single)
+				waiter := p.wait(t, "a", true)
+				p.lapse(t)
+				passes, removed := 0, 0
+				for {
+					reply := p.must(t, p.looks("b", lua.Hears))
+					passes++
+					removed += reply.Skipped
+					require.LessOrEqual(t, reply.Skipped, drops)
+					if !reply.Has(lua.More) {
+						require.True(t, reply.Has(lua.Handed))
+						break
+					}
+					require.Less(t, passes, 10, "passes go on without end")
+				}
+				require.Equal(t, 3000, removed)
+				require.Greater(t, passes, 3000/looks)
+				require.Equal(t, waiter.Ticket, p.before.owner())
+			})
+		})
+	}
+}
+
+func TestNobodyIsDroppedForAGrantLeaseWhereAllAreSilent(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.queued(t, 3000, false)
+		var mark int64
+		for number := uint64(1); ; number++ {
+			reply := p.must(t, p.asks("a", number, lua.Try))
+			if reply.Status == lua.Granted {
+				break
+			}
+			if mark == 0 && reply.Until != 0 {
+				mark = reply.Until
+				require.Equal(t, reply.Now+20*millisecond, mark)
+			}
+			if reply.Now < mark || mark == 0 {
+				require.Len(t, p.before.queue, 3000)
+			}
+			p.server.pass(p.keys, millisecond)
+		}
+		require.NotZero(t, mark, "the lock was granted without a mark")
+		require.Empty(t, p.before.queue)
+	})
+}
+
+func TestADeadProcessWithThousandsOfTicketsCostsNoGrantLease(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.queued(t, 3000, true)
+		for number := uint64(1); ; number++ {
+			reply := p.must(t, p.asks("a", number, lua.Try))
+			if reply.Status == lua.Granted {
+				break
+			}
+			require.True(t, reply.Has(lua.More))
+			require.Zero(t, reply.Until, "one silent client is no sign of lost subscriptions")
+			require.Less(t, number, uint64(10), "passes go on without end")
+		}
+	})
+}
+
+// behind queues two thousand silent tickets and a live one behind them, and lets a look be cut.
+func (p *player) behind(t *testing.T) Ask {
+	t.Helper()
+	p.queued(t, 2000, false)
+	waiter := p.wait(t, "a", true)
+	p.lapse(t)
+	p.cut(t)
+	return waiter
+}
+
+func TestATicketThatComesBackByACheckIsNotPassedOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		waiter := p.behind(t)
+		first := lua.Arrival{Ticket: ticket("c", 9), Arrival: waiter.Arrival - 2*second}
+		reply := p.must(t, p.looks("c", lua.Hears, first))
+		require.Equal(t, []string{lua.StateGranted}, reply.States)
+		require.Zero(t, reply.Skipped)
+	})
+}
+
+func TestATicketThatComesBackByAnAskIsNotPassedOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		waiter := p.behind(t)
+		require.NoError(t, p.hear(2, true))
+		ask := p.asks("c", 9, lua.Wait)
+		ask.Arrival = waiter.Arrival - 2*second
+		reply := p.must(t, ask)
+		require.Equal(t, lua.Waiting, reply.Status)
+		require.Zero(t, reply.Place)
+		reply = p.must(t, p.looks("b", lua.Hears))
+		require.True(t, reply.Has(lua.Handed))
+		require.Zero(t, reply.Skipped)
+		require.Equal(t, ask.Ticket, p.before.owner())
+	})
+}
+
+func TestATicketWhoseClientCallsIsNotPassedOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		p.queued(t, 10, false)
+		silent := p.wait(t, "c", false)
+		p.behind(t)
+		silent.NotAfter = p.later()
+		reply := p.must(t, silent)
+		require.Equal(t, lua.Granted, reply.Status, "R5: whoever calls is alive")
+		require.Equal(t, 10, reply.Skipped)
+	})
+}

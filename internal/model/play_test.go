@@ -1,0 +1,398 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// slot is what a client knows of one of its tickets.
+type slot struct {
+	ticket  lua.Ticket
+	text    string
+	arrival int64
+	token   int64
+	ended   bool
+}
+
+// player plays one history on a server and on the model.
+type player struct {
+	server  backend
+	keys    lua.Keys
+	model   *Mutex
+	clients [clients][slots]slot
+	number  uint64
+	highest int64 // token that anybody has seen
+	now     int64 // the newest time of the server
+	sent    []Request
+	muted   bool // for the next request
+	blinded bool
+	before  state // the keys after the last step
+	judge   judge
+	log     []string
+	seen    map[string]int // what the replies and messages were, to know that histories reach it
+}
+
+func newPlayer(s backend, k lua.Keys) *player {
+	return &player{server: s, keys: k, model: New(), now: s.now(), seen: map[string]int{}}
+}
+
+// play plays a history to its end or to the first difference.
+func (p *player) play(h history) (err error) {
+	defer func() {
+		for i := range clients {
+			_ = p.server.hear(p.keys.Channel(clientName(i)), false)
+		}
+		_ = p.server.remove(p.keys.All()...)
+	}()
+	p.server.deny(false, false)
+	if _, err := p.server.sent(p.keys); err != nil {
+		return err
+	}
+	for i := range clients {
+		if h.deaf>>i&1 == 0 {
+			if err := p.hear(i, true); err != nil {
+				return err
+			}
+		}
+	}
+	for i, s := range h.steps {
+		if err := p.step(s); err != nil {
+			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
+		}
+	}
+	return nil
+}
+
+func (p *player) hear(client int, on bool) error {
+	name := clientName(client)
+	p.model.Hears[name] = on
+	return p.server.hear(p.keys.Channel(name), on)
+}
+
+func (p *player) step(s step) error {
+	if p.server.frozen() {
+		p.now = p.server.now()
+	}
+	switch s.op {
+	case opHear, opHush:
+		return p.hear(s.client, s.op == opHear)
+	case opPass:
+		p.server.pass(p.keys, s.micros)
+		return p.expire()
+	case opClock:
+		p.server.clock(p.keys, s.micros)
+		return p.expire()
+	case opDeny:
+		p.muted, p.blinded = s.choice < 6, s.choice > 3
+		return nil
+	case opDelete:
+		return p.remove(s.choice)
+	case opCrowd:
+		return p.crowd(s)
+	case opRepeat:
+		if len(p.sent) == 0 {
+			return nil
+		}
+		return p.request(p.sent[max(len(p.sent)-1-s.choice, 0)], s)
+	}
+	r := p.build(s)
+	if r == nil {
+		return nil
+	}
+	p.sent = append(p.sent, r)
+	return p.request(r, s)
+}
+
+// expire lets the keys of the model go with the time, and looks whether those of the server do.
+func (p *player) expire() error {
+	if p.server.frozen() {
+		p.now = p.server.now()
+	}
+	held, until := p.before.owner() != "", p.before.number("until")
+	p.elapse()
+	if held && until > p.now && p.model.Lock.Owner == "" {
+		return fmt.Errorf("the key of a lock expired while it was held until %d", until)
+	}
+	return p.compare()
+}
+
+// elapse removes what has expired from the model.
+func (p *player) elapse() {
+	p.model.Expire(p.now)
+	if p.model.Lock == (Hash{}) {
+		p.judge.lost = true
+	}
+}
+
+func (p *player) remove(choice int) error {
+	which := [8][3]bool{
+		{true, true, true}, {true, true, true}, {true, false, false}, {true, false, false},
+		{false, true, false}, {false, false, true}, {true, true, false}, {true, false, true},
+	}[choice]
+	p.model.Delete(which[0], which[1], which[2])
+	p.judge.deleted(which[0])
+	p.log = append(p.log, fmt.Sprint("delete ", which))
+	for i, key := range p.keys.All() {
+		if which[i] {
+			if err := p.server.remove(key); err != nil {
+				return err
+			}
+		}
+	}
+	return p.compare()
+}
+
+// crowd puts silent tickets into the queue, as of clients that died while they waited.
+func (p *player) crowd(s step) error {
+	if len(p.model.Queue) > 1000 || p.model.Lock.Scan != nil {
+		return nil // More would only be slower; and nobody comes in behind a cursor without moving it.
+	}
+	var tickets []lua.Arrival
+	first := p.now - int64(s.size)
+	if len(p.model.Queue) > 0 && s.ahead {
+		first = p.model.Queue[0].Arrival - int64(s.size)
+	}
+	for i := range s.size {
+		p.number++
+		t := lua.Ticket{Client: "dead" + strconv.FormatUint(p.number, 10), Number: p.number, Kind: lua.Exclusive, Permits: 1}
+		if s.single {
+			t.Client = "dead"
+		}
+		t.Lease, t.Grant = 10*time.Second, time.Duration(s.grant)*time.Millisecond
+		tickets = append(tickets, lua.Arrival{Ticket: t.String(), Arrival: first + int64(i)})
+	}
+	lives := max(p.model.Lock.Kept-p.now, 0) + 2*minute
+	for _, a := range tickets {
+		p.model.Enqueue(a.Ticket, a.Arrival)
+	}
+	p.model.QueueEnds = p.now + lives/millisecond*millisecond
+	if err := p.server.put(p.keys, tickets, lives); err != nil {
+		return err
+	}
+	return p.compare()
+}
+
+// build makes the request of a step from what its client knows, or nil.
+func (p *player) build(s step) Request {
+	notAfter := p.now
+	if !p.server.frozen() {
+		notAfter += 60 * minute
+	}
+	if s.late {
+		notAfter = p.now - 1
+	}
+	floor := [...]int64{0, p.highest, p.highest + 1000}[s.floor]
+	t := &p.clients[s.client][s.slot]
+	switch s.op {
+	case opAsk:
+		p.renumber(t, s)
+		return Ask{
+			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
+			Uncounted: s.blank, Phase: phase(s.final), Who: "who of " + clientName(s.client),
+		}
+	case opEnd:
+		if t.text == "" {
+			return nil
+		}
+		t.ended = true
+		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.choice]
+		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank}
+	case opRenew:
+		if t.text == "" {
+			return nil
+		}
+		token := t.token
+		if s.choice == 7 {
+			token--
+		}
+		return Renew{
+			Ticket: t.text, Token: token, Lease: s.lease, Phase: phase(s.final), Who: "again", NotAfter: notAfter,
+		}
+	case opCheck:
+		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank}
+		for i, t := range p.clients[s.client] {
+			if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
+				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
+			}
+		}
+		slices.SortFunc(r.Tickets, order)
+		return r
+	}
+	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.choice%4], Floor: floor, Uncounted: s.blank}
+}
+
+func phase(final bool) string {
+	if final {
+		return lua.PhaseFinal
+	}
+	return lua.PhaseHeld
+}
+
+// renumber gives a slot a new ticket where the last one has ended, and for each try.
+func (p *player) renumber(t *slot, s step) {
+	if t.text != "" && !t.ended && !s.fresh && s.mode != lua.Try {
+		return
+	}
+	p.number++
+	*t = slot{ticket: lua.Ticket{
+		Client: clientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1,
+		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
+	}}
+	t.text = t.ticket.String()
+}
+
+// request sends one request to both and compares what comes of it.
+func (p *player) request(r Request, s step) error {
+	reply, err := p.send(r)
+	if err != nil {
+		return err
+	}
+	if !s.lost {
+		p.learn(r, reply)
+	}
+	if !s.twice || !p.server.frozen() {
+		return nil
+	}
+	first := p.before
+	again, err := p.send(r)
+	if err != nil {
+		return fmt.Errorf("the second time: %w", err)
+	}
+	if err := sameTwice(r, reply, again, first, p.before); err != nil {
+		return fmt.Errorf("sent twice: %w", err)
+	}
+	return nil
+}
+
+// send runs a request on both and holds the results against each other and the invariants.
+func (p *player) send(r Request) (lua.Reply, error) {
+	p.model.Mute, p.model.Blind = p.muted, p.blinded
+	p.server.deny(p.muted, p.blinded)
+	reply, err := p.server.run(p.keys, r)
+	if err != nil {
+		return reply, fmt.Errorf("the script: %w", err)
+	}
+	if reply.Now != 0 {
+		p.now = reply.Now
+	}
+	p.log = append(p.log, fmt.Sprintf("%d %s %v\n      -> %s", p.now, r.Script().Name, r.Args(), replyText(reply)))
+	p.elapse()
+	pre := p.model.Clone()
+	want := r.Run(p.model, p.now)
+	if err := sameReply(want, reply); err != nil {
+		return reply, err
+	}
+	p.highest = max(p.highest, int64(reply.Token))
+	messages, err := p.server.sent(p.keys)
+	if err != nil {
+		return reply, err
+	}
+	wanted := p.model.Sent
+	p.model.Sent = nil
+	if !slices.Equal(messages, wanted) {
+		return reply, fmt.Errorf("published %q, should be %q", messages, wanted)
+	}
+	before := p.before
+	if err := p.compare(); err != nil {
+		return reply, err
+	}
+	err = p.judge.step(happened{
+		request: r, reply: reply, sent: messages, now: p.now, before: before, after: p.before,
+		hears: p.model.Hears, muted: p.muted, blinded: p.blinded, scan: pre.Lock.Scan,
+	})
+	p.muted, p.blinded = false, false
+	p.server.deny(false, false)
+	p.note(r, reply, messages)
+	return reply, err
+}
+
+// note counts what came of a request.
+func (p *player) note(r Request, reply lua.Reply, messages []Sent) {
+	p.seen[fmt.Sprintf("%s %d", r.Script().Name, reply.Status)]++
+	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+		if reply.Has(flag) {
+			p.seen[fmt.Sprint("flag ", flag)]++
+		}
+	}
+	for _, state := range reply.States {
+		state, _, _ = strings.Cut(state, " ")
+		if _, force := r.(Force); !force {
+			p.seen[state]++
+		}
+	}
+	for _, m := range messages {
+		p.seen["message "+m.Text[:1]]++
+	}
+	if len(reply.Grants) > 0 {
+		p.seen["grant in a reply"]++
+	}
+	if p.before.number("mark") != 0 {
+		p.seen["mark"]++
+	}
+	if p.before.lock["scan"] != "" {
+		p.seen["scan"]++
+	}
+}
+
+// compare holds the keys of the server against those of the model.
+func (p *player) compare() error {
+	got, err := p.server.state(p.keys)
+	if err != nil {
+		return err
+	}
+	p.before = got
+	want := expected(p.model, p.now)
+	if w, g := want.text(), got.text(); w != g {
+		return fmt.Errorf("  the keys hold\n%s\n  should be\n%s", g, w)
+	}
+	for i, key := range p.keys.All() {
+		g, w := got.left[i], want.left[i]
+		if off := max(g-w, w-g); off > p.server.slack() || (g <= 0 || w <= 0) && g != w {
+			return fmt.Errorf("%s expires in %d µs, should be %d", key, g, w)
+		}
+	}
+	return nil
+}
+
+// learn lets a client take in a reply as waitqueue does.
+func (p *player) learn(r Request, reply lua.Reply) {
+	for _, g := range reply.Grants {
+		p.granted(g.Ticket, g.Token)
+	}
+	a, ok := r.(Ask)
+	if !ok {
+		return
+	}
+	t := p.find(a.Ticket)
+	switch {
+	case t == nil:
+	case reply.Status == lua.Granted:
+		t.token = int64(reply.Token)
+	case reply.Status == lua.Busy:
+		t.ended = true
+	case reply.Status == lua.Waiting:
+		t.arrival = reply.Arrival
+	}
+}
+
+func (p *player) granted(ticket string, token uint64) {
+	if t := p.find(ticket); t != nil {
+		t.token = int64(token)
+	}
+}
+
+func (p *player) find(ticket string) *slot {
+	for c := range p.clients {
+		for i := range p.clients[c] {
+			if t := &p.clients[c][i]; t.text == ticket {
+				return t
+			}
+		}
+	}
+	return nil
+}

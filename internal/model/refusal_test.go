@@ -1,0 +1,200 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// situations are what a script may find, made of a holder "a" and of b, c and d that wait, d of them without
+// a subscription.
+var situations = []struct {
+	name  string
+	lease int64 // of the holder
+	make  func(p *player, t *testing.T, lease int64)
+}{
+	{"held", 10 * second, (*player).line},
+	{"over", millisecond, (*player).over},
+	{"over, with a suspect", millisecond, func(p *player, t *testing.T, lease int64) {
+		p.over(t, lease)
+		p.must(t, p.asks("x", 1, lua.Try)) // The holder is a suspect now, and b owns for a millisecond.
+		p.after(t, 2*millisecond)
+	}},
+	{"free", 10 * second, func(p *player, t *testing.T, lease int64) {
+		p.line(t, lease)
+		p.muted = true
+		p.must(t, End{Ticket: short("a", lease)})
+		require.Empty(t, p.before.owner())
+	}},
+}
+
+func (p *player) over(t *testing.T, lease int64) {
+	t.Helper()
+	p.line(t, lease)
+	p.after(t, 2*lease)
+}
+
+// short is a ticket of a client whose grant lasts a millisecond.
+func short(client string, lease int64) string {
+	return fmt.Sprintf("%s:1:x:1:%d:1", client, lease/millisecond)
+}
+
+// line makes a queue: "a" holds for that long, the others wait.
+func (p *player) line(t *testing.T, lease int64) {
+	t.Helper()
+	held := Ask{Ticket: short("a", lease), Mode: lua.Try, NotAfter: p.later(), Phase: lua.PhaseHeld}
+	require.Equal(t, lua.Granted, p.must(t, held).Status)
+	for i, client := range []string{"b", "c", "d"} {
+		require.NoError(t, p.hear(1+i, client != "d"))
+		require.NoError(t, p.enqueue(short(client, 10*second), int64(i)))
+	}
+}
+
+// enqueue puts a ticket into the queue by hand, because asks would find the lease over.
+func (p *player) enqueue(ticket string, nth int64) error {
+	a := lua.Arrival{Ticket: ticket, Arrival: p.now - 10 + nth}
+	p.model.Enqueue(a.Ticket, a.Arrival)
+	p.model.QueueEnds = p.now + 2*minute
+	if err := p.server.put(p.keys, []lua.Arrival{a}, 2*minute); err != nil {
+		return err
+	}
+	return p.compare()
+}
+
+// after goes on when the server's time has gone on.
+func (p *player) after(t *testing.T, micros int64) {
+	t.Helper()
+	for end := p.server.now() + micros; p.server.now() < end; {
+		p.server.pass(p.keys, millisecond)
+	}
+	p.now = p.server.now()
+	p.model.Expire(p.now)
+}
+
+// everything are requests of every script, from the holder and from others.
+func (p *player) everything(lease int64) map[string]Request {
+	b := lua.Arrival{Ticket: short("b", 10*second), Arrival: p.now - 10}
+	return map[string]Request{
+		"wait":         p.asks("e", 1, lua.Wait),
+		"look":         p.asks("e", 1, lua.Look),
+		"try":          p.asks("e", 1, lua.Try),
+		"release":      End{Ticket: short("a", lease)},
+		"leave":        End{Ticket: b.Ticket},
+		"renew":        Renew{Ticket: short("a", lease), Token: p.highest, Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
+		"check":        p.looks("b", lua.Hears, b),
+		"deaf check":   p.looks("b", lua.Deaf, b),
+		"proven check": p.looks("b", lua.Proven, b),
+		"mere look":    p.looks("e", lua.Hears),
+		"force":        Force{},
+	}
+}
+
+// A key of another type is an error before anything is written or published, or does not matter.
+func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		for _, s := range situations {
+			for which, wrong := range p.keys.All() {
+				for name := range p.everything(0) {
+					s.make(p, t, s.lease)
+					r := p.everything(s.lease)[name]
+					require.NoError(t, p.server.remove(wrong))
+					require.NoError(t, spoil(p.server, wrong))
+					what := fmt.Sprintf("%s, %s, key %d", s.name, name, which)
+					before := p.whole(t, wrong, what)
+					_, err := p.server.run(p.keys, r)
+					if after := p.whole(t, wrong, what); err != nil {
+						require.Equal(t, before, after, "%s: left half done by %v", what, err)
+					}
+					sent, sentErr := p.server.sent(p.keys)
+					require.NoError(t, sentErr)
+					if err != nil {
+						require.Empty(t, sent, what)
+					}
+					require.False(t, which == 0 && err == nil, "%s: no error", what)
+					p.startOver(t)
+				}
+			}
+		}
+	})
+}
+
+// spoil makes a key one of text.
+func spoil(s backend, key string) error {
+	var client rueidis.Client
+	switch s := s.(type) {
+	case *embedded:
+		client = s.client
+	case *standalone:
+		client = s.clients[0]
+	}
+	return client.Do(context.Background(), client.B().Set().Key(key).Value("text").Build()).Error()
+}
+
+// whole is the text of the keys beside the one that is spoiled.
+func (p *player) whole(t *testing.T, spoiled, what string) string {
+	t.Helper()
+	k := p.keys
+	for _, key := range []*string{&k.Lock, &k.Queue, &k.Suspects} {
+		if *key == spoiled {
+			*key += ":nothing"
+		}
+	}
+	s, err := p.server.state(k)
+	require.NoError(t, err, what)
+	return s.text()
+}
+
+// startOver forgets everything.
+func (p *player) startOver(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.server.remove(p.keys.All()...))
+	_, err := p.server.sent(p.keys)
+	require.NoError(t, err)
+	fresh := newPlayer(p.server, p.keys)
+	fresh.highest = p.highest
+	*p = *fresh
+}
+
+// With full memory whatever frees works, to the grant of the next; what would only take is an error that
+// leaves nothing.
+func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
+	t.Parallel()
+	server := startStandalone(t)
+	p := newPlayer(server, keysOf(0))
+	refused := 0
+	for _, s := range situations {
+		for name := range p.everything(0) {
+			s.make(p, t, s.lease)
+			r := p.everything(s.lease)[name]
+			what := s.name + ", " + name
+			before := p.before.text()
+			server.server.Do("CONFIG", "SET", "maxmemory", "1")
+			trial := p.model.Clone()
+			trial.Mute = false
+			reply, err := p.server.run(p.keys, r)
+			server.server.Do("CONFIG", "SET", "maxmemory", "0")
+			if err != nil {
+				refused++
+				require.ErrorContains(t, err, "OOM", what)
+				require.IsType(t, Ask{}, r, "%s: %v", what, err)
+				state, err := p.server.state(p.keys)
+				require.NoError(t, err)
+				require.Equal(t, before, state.text(), what)
+			} else {
+				require.NoError(t, sameReply(r.Run(trial, reply.Now), reply), what)
+				if want := expected(trial, reply.Now); reply.Now != 0 {
+					state, err := p.server.state(p.keys)
+					require.NoError(t, err)
+					require.Equal(t, want.text(), state.text(), what)
+				}
+			}
+			p.startOver(t)
+		}
+	}
+	require.NotZero(t, refused, "memory was not full")
+}

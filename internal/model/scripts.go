@@ -1,0 +1,376 @@
+package model
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Request is what a client asks of the server.
+type Request interface {
+	// Script is the script that serves it.
+	Script() *lua.Script
+	// Args are what the script gets beside the keys.
+	Args() []string
+	// Run does to m what the script should do at that time, and returns what it should answer.
+	Run(m *Mutex, now int64) lua.Reply
+}
+
+// An Ask is a request of fairlock/ask.
+type Ask struct {
+	Ticket    string
+	Mode      string
+	NotAfter  int64
+	Arrival   int64
+	Head      int64
+	Floor     int64
+	Uncounted bool
+	Phase     string
+	Who       string
+}
+
+// An End is a request of fairlock/end.
+type End struct {
+	Ticket    string
+	Token     int64 // 0: any
+	Floor     int64
+	Uncounted bool
+}
+
+// A Renew is a request of fairlock/renew.
+type Renew struct {
+	Ticket   string
+	Token    int64
+	Lease    int64 // ms
+	Phase    string
+	Who      string
+	NotAfter int64
+}
+
+// A Check is a request of fairlock/check.
+type Check struct {
+	Client    string
+	Mode      string
+	NotAfter  int64
+	Floor     int64
+	Uncounted bool
+	Tickets   []lua.Arrival
+}
+
+// A Force is a request of fairlock/force.
+type Force struct {
+	Token     int64
+	Floor     int64
+	Uncounted bool
+}
+
+var (
+	_ Request = Ask{}
+	_ Request = End{}
+	_ Request = Renew{}
+	_ Request = Check{}
+	_ Request = Force{}
+)
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func counts(uncounted bool) string {
+	if uncounted {
+		return "0"
+	}
+	return "1"
+}
+
+// Script returns fairlock/ask.
+func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
+
+// Args returns what the script gets.
+func (r Ask) Args() []string {
+	return []string{
+		r.Ticket, r.Mode, decimal(r.NotAfter), decimal(r.Arrival), decimal(r.Head), decimal(r.Floor),
+		counts(r.Uncounted), r.Phase, r.Who,
+	}
+}
+
+// Script returns fairlock/end.
+func (End) Script() *lua.Script { return lua.Fairlock.End }
+
+// Args returns what the script gets.
+func (r End) Args() []string {
+	return []string{r.Ticket, decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+}
+
+// Script returns fairlock/renew.
+func (Renew) Script() *lua.Script { return lua.Fairlock.Renew }
+
+// Args returns what the script gets.
+func (r Renew) Args() []string {
+	return []string{r.Ticket, decimal(r.Token), decimal(r.Lease), r.Phase, r.Who, decimal(r.NotAfter)}
+}
+
+// Script returns fairlock/check.
+func (Check) Script() *lua.Script { return lua.Fairlock.Check }
+
+// Args returns what the script gets.
+func (r Check) Args() []string {
+	args := []string{r.Client, r.Mode, decimal(r.NotAfter), decimal(r.Floor), counts(r.Uncounted)}
+	for _, a := range r.Tickets {
+		args = append(args, a.Ticket, decimal(a.Arrival))
+	}
+	return args
+}
+
+// Script returns fairlock/force.
+func (Force) Script() *lua.Script { return lua.Fairlock.Force }
+
+// Args returns what the script gets.
+func (r Force) Args() []string {
+	return []string{decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+}
+
+// Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
+func (r Ask) Run(m *Mutex, now int64) lua.Reply {
+	if now > r.NotAfter { // R7
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	lease, _ := terms(r.Ticket)
+	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
+	if !c.held() && len(m.Queue) == 0 {
+		return r.atOnce(c, lease)
+	}
+	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
+		return c.reply(lua.Granted, 0, 0, 0)
+	}
+	if !c.held() || c.over() || c.stepped() {
+		c.settle()
+		if i := m.rank(r.Ticket); i >= 0 {
+			c.recall(m.Queue[i].Arrival)
+		}
+		c.advance()
+		if !c.held() && len(m.Queue) == 0 {
+			c.own(r.Ticket, lease, r.Phase, r.Who)
+		}
+		c.keep(len(m.Queue))
+		if m.Lock.Owner == r.Ticket {
+			return c.reply(lua.Granted, 0, 0, 0)
+		}
+	}
+	if r.Mode == lua.Try {
+		return c.reply(lua.Busy, -1, len(m.Queue), 0)
+	}
+	return r.queue(c)
+}
+
+// atOnce grants where nobody holds and nobody waits.
+func (r Ask) atOnce(c *call, lease int64) lua.Reply {
+	h := &c.Lock
+	c.own(r.Ticket, lease, r.Phase, r.Who)
+	if h.Kept < h.Until+leastKept {
+		h.Kept = h.Until + spare
+		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
+	}
+	return lua.Reply{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
+}
+
+// queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
+func (r Ask) queue(c *call) lua.Reply {
+	h := &c.Lock
+	arrival := r.Arrival
+	if arrival == 0 {
+		h.High = max(c.now, h.High+1)
+		arrival = h.High - r.Head
+	}
+	place := -1
+	if c.suspect(c.caller) {
+		c.flags |= lua.Suspected
+	} else if r.Mode == lua.Wait {
+		c.enter(r.Ticket, arrival)
+		place = c.place(r.Ticket)
+	}
+	if i := c.rank(r.Ticket); i >= 0 {
+		arrival = c.Queue[i].Arrival // What was queued already keeps its arrival.
+	}
+	c.keep(len(c.Queue))
+	return c.reply(lua.Waiting, place, c.clients(), arrival)
+}
+
+// enter queues a ticket unless it is queued already.
+func (c *call) enter(ticket string, arrival int64) bool {
+	c.created = c.created || len(c.Queue) == 0
+	entered := c.Enqueue(ticket, arrival)
+	c.recall(arrival)
+	return entered
+}
+
+// recall lets the next pass begin at the head if the one that was cut went past an arrival.
+func (c *call) recall(arrival int64) {
+	if s := c.Lock.Scan; s != nil && arrival <= s.Arrival {
+		c.Lock.Scan = nil
+	}
+}
+
+// place is how many are ahead of a ticket, the holder among them; -1 if it is not queued.
+func (c *call) place(ticket string) int {
+	rank := c.rank(ticket)
+	if rank >= 0 && c.held() {
+		rank++
+	}
+	return rank
+}
+
+// clients is the number of clients that wait, as far as a reply tells it.
+func (c *call) clients() int {
+	if len(c.Queue) > exactSize {
+		return estimated
+	}
+	return len(c.Queue)
+}
+
+// Run takes a ticket out of the queue, frees what it holds, and serves the queue (R9).
+func (r End) Run(m *Mutex, now int64) lua.Reply {
+	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
+	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || r.Token == m.Lock.Token)
+	if owns && len(m.Queue) == 0 && r.Token == 0 {
+		m.Lock.Owner = ""
+		if m.Lock.Lease > spare/4 { // What was kept for a long lease need not be any longer.
+			m.Lock.Kept, m.LockEnds = 0, now+spare
+		}
+		return lua.Reply{Status: lua.Done}
+	}
+	status := lua.Done
+	var states []string
+	size := len(m.Queue)
+	if owns {
+		m.Lock.Owner = ""
+	} else {
+		status = lua.Refused
+		if m.dequeue(r.Ticket) {
+			size--
+		}
+		if size == 0 {
+			c.forget()
+		}
+	}
+	if !c.held() || c.over() || c.stepped() {
+		c.settle()
+		c.advance()
+		c.keep(size)
+	}
+	if status == lua.Refused {
+		states = []string{m.reason(r.Ticket)}
+		if c.held() && m.Lock.Phase == granted && lua.TicketClient(m.Lock.Owner) == c.caller {
+			c.report()
+		}
+	}
+	return c.reply(status, -1, size, 0, states...)
+}
+
+// reason is why a ticket is not, or no longer, the owner.
+func (m *Mutex) reason(ticket string) string {
+	switch ticket {
+	case m.Lock.Owner:
+		return lua.StateExpired
+	case m.Lock.Forced:
+		return lua.StateForced
+	case m.Lock.Lapsed:
+		return lua.StateExpired
+	}
+	return lua.StateForgotten
+}
+
+// Run lets a hold last for another lease, and never revives one that has ended.
+func (r Renew) Run(m *Mutex, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	c := m.call(now, "", 0, false)
+	h := &m.Lock
+	if h.Owner != r.Ticket || h.Token != r.Token || c.over() {
+		return c.reply(lua.Refused, -1, 0, 0, m.reason(r.Ticket))
+	}
+	h.Lease = r.Lease * millisecond
+	h.Until = now + h.Lease
+	h.Phase, h.Who = r.Phase, r.Who
+	c.open()
+	return c.reply(lua.Granted, 0, 0, 0)
+}
+
+// Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
+// ticket.
+func (r Check) Run(m *Mutex, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
+	c.open()
+	if r.Mode == lua.Proven { // The proof is older than what this script may find out.
+		delete(m.Suspects, r.Client)
+		m.Lock.Marked = m.Lock.Marked && len(m.Suspects) > 0
+		m.tidy()
+	}
+	c.settle()
+	deaf := r.Mode == lua.Deaf
+	if c.suspect(r.Client) {
+		c.flags |= lua.Suspected
+		deaf = true
+	}
+	states := make([]string, len(r.Tickets))
+	for i, a := range r.Tickets {
+		switch {
+		case m.Lock.Owner == a.Ticket:
+			states[i] = lua.StateMissed
+			c.report()
+		case c.enter(a.Ticket, a.Arrival):
+			states[i] = lua.StateAgain
+		default:
+			states[i] = lua.StateQueued
+		}
+	}
+	c.advance()
+	r.outcome(c, states, deaf)
+	if len(m.Queue) == 0 {
+		c.forget()
+	}
+	c.keep(len(m.Queue))
+	for i, a := range r.Tickets {
+		if states[i] == lua.StateQueued || states[i] == lua.StateAgain {
+			states[i] += " " + strconv.Itoa(c.place(a.Ticket))
+		}
+	}
+	return c.reply(lua.Done, -1, c.clients(), 0, states...)
+}
+
+// outcome says which ticket was granted, and takes those of a deaf client out of the queue (R10).
+func (r Check) outcome(c *call, states []string, deaf bool) {
+	for i, a := range r.Tickets {
+		switch {
+		case slices.ContainsFunc(c.grants, func(g lua.Grant) bool { return g.Ticket == a.Ticket }):
+			if states[i] != lua.StateMissed {
+				states[i] = lua.StateGranted
+			}
+		case deaf:
+			c.dequeue(a.Ticket)
+			states[i] = lua.StateGone
+		}
+	}
+}
+
+// Run frees the lock whoever holds it, tells the holder, and serves the queue.
+func (r Force) Run(m *Mutex, now int64) lua.Reply {
+	c := m.call(now, "", r.Floor, !r.Uncounted)
+	h := &m.Lock
+	size := len(m.Queue)
+	c.settle()
+	if !c.held() || r.Token != 0 && r.Token != h.Token {
+		c.advance()
+		c.keep(size)
+		return c.reply(lua.Refused, -1, size, 0)
+	}
+	ticket := h.Owner
+	h.Owner, h.Forced = "", ticket
+	c.publish(lua.TicketClient(ticket), "F "+ticket)
+	c.advance()
+	c.keep(size)
+	return c.reply(lua.Done, -1, size, 0, ticket)
+}

@@ -1,0 +1,280 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// call is one script that runs.
+type call struct {
+	*Mutex
+	now     int64
+	caller  string
+	floor   int64
+	counted bool
+
+	created bool // a key is new, and has no expiry yet
+	flags   int64
+	skipped int
+	expired int
+	grants  []lua.Grant
+}
+
+func (m *Mutex) call(now int64, caller string, floor int64, counted bool) *call {
+	if floor > now+forgedAhead {
+		floor = 0
+	}
+	return &call{Mutex: m, now: now, caller: caller, floor: floor, counted: counted}
+}
+
+// held reports whether somebody holds; as an expired lease does until it is settled.
+func (c *call) held() bool { return c.Lock.Owner != "" }
+
+// over reports whether a lease has run out.
+func (c *call) over() bool { return c.Lock.Until <= c.now }
+
+// stepped reports whether a lease ends later than it can.
+func (c *call) stepped() bool { return c.Lock.Until-c.now > c.Lock.Lease }
+
+// open is the write that is accepted when memory is full: the lock key outlives the lease by a minute.
+func (c *call) open() {
+	if c.Lock != (Hash{}) {
+		end := c.now
+		if c.held() {
+			end = c.Lock.Until
+		}
+		c.LockEnds = c.in(float64(max(c.Lock.Kept-c.now, end+spare-c.now, spare)) / millisecond)
+	}
+}
+
+// in is a time that many milliseconds from now, rounded as PEXPIRE wants it.
+func (c *call) in(ms float64) int64 {
+	return c.now + int64(math.RoundToEven(ms))*millisecond
+}
+
+// keep lets all keys outlive the lease and two looks of those who wait (I6).
+func (c *call) keep(waiting int) {
+	if !c.held() && waiting == 0 && !c.created {
+		return
+	}
+	need := c.now + 2*max(longLook, int64(waiting)*lookEach)
+	if c.held() {
+		need = max(need, c.Lock.Until)
+	}
+	if c.Lock.Kept >= need+leastKept && !c.created {
+		return
+	}
+	c.created = false
+	c.Lock.Kept = max(c.Lock.Kept, need+spare)
+	end := c.in(float64(c.Lock.Kept-c.now) / millisecond)
+	c.LockEnds, c.QueueEnds, c.SuspectsEnds = end, end, end
+	c.tidy()
+}
+
+// own makes a ticket the owner, with a token above every earlier one (I2).
+func (c *call) own(ticket string, lease int64, phase, who string) {
+	h := &c.Lock
+	h.Owner, h.Phase, h.Who = ticket, phase, who
+	h.Token = max(h.Token, c.floor, c.now-1) + 1
+	h.Lease, h.Until, h.Since = lease, c.now+lease, c.now
+}
+
+// settle ends a lease that has run out, and cuts one that the server's clock has left behind.
+func (c *call) settle() {
+	h := &c.Lock
+	if !c.held() {
+		return
+	}
+	if c.stepped() {
+		h.Until = c.now + h.Lease
+		c.flags |= lua.Stepped
+		c.open()
+	}
+	if !c.over() {
+		return
+	}
+	ticket := h.Owner
+	h.Owner, h.Lapsed, c.expired = "", ticket, 1
+	if h.Phase == lua.PhaseFinal {
+		return
+	}
+	for client, at := range c.Suspects {
+		if at <= c.now-remembers {
+			delete(c.Suspects, client)
+		}
+	}
+	client := lua.TicketClient(ticket)
+	c.Suspects[client] = c.now
+	h.Marked, c.created = true, true
+	if client == c.caller {
+		c.flags |= lua.Suspected
+	} else {
+		c.publish(client, "S "+ticket)
+	}
+}
+
+// A pass is a look at the heads of the queue until one is alive.
+type pass struct {
+	ahead  int    // tickets before the one that is alive
+	silent int    // clients among them that nobody hears for
+	one    string // the last of these clients
+	last   int64  // arrival of the last of them
+	head   *lua.Arrival
+	cut    bool // nobody was alive as far as one script may look
+}
+
+func (c *call) pass() pass {
+	p := pass{last: never}
+	if s := c.Lock.Scan; s != nil {
+		p.silent, p.last, p.one = s.Silent, s.Arrival, s.One
+		for p.ahead < len(c.Queue) && c.Queue[p.ahead].Arrival <= s.Arrival {
+			p.ahead++
+		}
+	}
+	counted := map[string]bool{p.one: true}
+	size := 1
+	for first := p.ahead; p.ahead-first < looks; size = lookBatch {
+		heads := c.Queue[p.ahead:min(p.ahead+size, len(c.Queue))]
+		if len(heads) == 0 {
+			return p
+		}
+		c.mustCount(heads)
+		for _, a := range heads {
+			client := lua.TicketClient(a.Ticket)
+			if c.alive(client) {
+				p.head = &a
+				return p
+			}
+			if !c.suspect(client) && !counted[client] {
+				counted[client] = true
+				p.silent, p.one = p.silent+1, client
+			}
+			p.ahead, p.last = p.ahead+1, a.Arrival
+		}
+	}
+	p.cut = true
+	return p
+}
+
+// suspect reports whether a client let a lease run out.
+func (c *call) suspect(client string) bool {
+	_, found := c.Suspects[client]
+	return found && c.Lock.Marked
+}
+
+// alive reports whether a client can be granted.
+func (c *call) alive(client string) bool {
+	switch {
+	case client == c.caller:
+		return true // R5
+	case c.suspect(client):
+		return false
+	}
+	return !c.counted || c.Blind || c.Hears[client] // R4
+}
+
+// mustCount notes that the server does not tell who subscribes, if that is asked for some of the heads.
+func (c *call) mustCount(heads []lua.Arrival) {
+	for _, a := range heads {
+		client := lua.TicketClient(a.Ticket)
+		if c.Blind && c.counted && client != c.caller && !c.suspect(client) {
+			c.flags |= lua.Uncounted
+		}
+	}
+}
+
+// advance serves the queue of a lock that is free (R3).
+func (c *call) advance() {
+	if c.held() {
+		return
+	}
+	p := c.pass()
+	switch {
+	case p.cut:
+		c.remember(p)
+	case p.head == nil && p.silent >= 2 && len(c.Queue) > 0 && c.spares():
+	case !c.drop(p.ahead):
+		c.remember(p)
+	default:
+		c.forget()
+		if p.head != nil {
+			c.grant(*p.head)
+		}
+	}
+	c.tidy()
+}
+
+// forget clears what passes have left behind.
+func (c *call) forget() {
+	c.Lock.Scan, c.Lock.Mark = nil, 0
+	c.tidy()
+}
+
+// remember keeps how far a pass came, and asks for another.
+func (c *call) remember(p pass) {
+	c.Lock.Scan = &Scan{p.silent, p.last, p.one}
+	c.flags |= lua.More
+}
+
+// spares sets the mark behind which nobody is dropped for the grant lease of the first ticket, unless
+// there is one already, and reports whether it stands (R6). One that ends later than it can is from before
+// a step of the clock.
+func (c *call) spares() bool {
+	_, lasts := terms(c.Queue[0].Ticket)
+	lasts = min(lasts, mostSpared)
+	if c.now-c.Lock.Mark > markLasts || c.Lock.Mark-c.now > lasts {
+		c.Lock.Mark = c.now + lasts
+	}
+	return c.now < c.Lock.Mark
+}
+
+// drop removes the first n tickets, as far as one script may, and reports whether that was all.
+func (c *call) drop(n int) bool {
+	now := min(n, drops)
+	c.Queue = c.Queue[now:]
+	c.skipped += now
+	return now == n
+}
+
+// grant makes the head the owner for its grant lease and tells its client, in the reply if that is the
+// caller. A grant that cannot be told is undone.
+func (c *call) grant(head lua.Arrival) {
+	c.dequeue(head.Ticket)
+	lease, first := terms(head.Ticket)
+	c.own(head.Ticket, min(lease, first), granted, "")
+	client := lua.TicketClient(head.Ticket)
+	if client == c.caller {
+		c.report()
+		return
+	}
+	h := &c.Lock
+	if c.publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, h.Token, c.now, h.Until)) {
+		c.flags |= lua.Handed
+		return
+	}
+	h.Owner = ""
+	c.Enqueue(head.Ticket, head.Arrival)
+	c.created = true
+	c.flags |= lua.Unwoken
+}
+
+// report puts the present hold into the reply, as one of the caller's.
+func (c *call) report() {
+	h := &c.Lock
+	c.grants = []lua.Grant{{Ticket: h.Owner, Token: uint64(h.Token), At: c.now, Until: h.Until}}
+}
+
+// reply is the long form of an answer.
+func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Reply {
+	until := c.Lock.Mark
+	if c.held() {
+		until = c.Lock.Until
+	}
+	return lua.Reply{
+		Status: status, Now: c.now, Token: uint64(c.Lock.Token), Until: until,
+		Place: place, Waiting: waiting, Arrival: arrival,
+		Flags: c.flags, Skipped: c.skipped, Expired: c.expired, Grants: c.grants, States: states,
+	}
+}
