@@ -82,7 +82,8 @@ func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
 		got := scripts(s)
 		looked := clients[0].Stats().Checks + clients[1].Stats().Checks - checks
 		require.LessOrEqual(t, looked, uint64(5), "checks are for what goes wrong")
-		require.LessOrEqual(t, got["evalsha"], int64(2*handOffs)+int64(looked))
+		// One of each client may have been under way when the counting began.
+		require.LessOrEqual(t, got["evalsha"], int64(2*handOffs)+int64(looked)+2)
 		require.GreaterOrEqual(t, got["evalsha"], int64(2*handOffs))
 		require.Equal(t, int64(handOffs), got["publish"])
 		delete(got, "evalsha")

@@ -136,9 +136,12 @@ func TestAWaiterThatCannotHearAnyMoreIsServedWithoutDelay(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := proxy(t, s)
-	holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, through(p)), nameOf(t))
-	pass(t, holder, waiter, func() {}) // Now the waiter has a subscription, and no reason to look soon.
+	holder, waiter := dialMutex(t, s, fairlock.WithLease(3*time.Second)), fairlock.New(dial(t, s, through(p)), nameOf(t))
+	pass(t, holder, waiter, func() {})
 	l := hold(t, holder)
+	until := number(t, s, nameOf(t), "until")
+	eventually(t, "a renewal", func() bool { return number(t, s, nameOf(t), "until") > until })
+	// Now the waiter has a subscription, and no look left from before it had.
 	c := begin(t.Context(), waiter)
 	queued(t, holder, 1)
 	p.Refuse()

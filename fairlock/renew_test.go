@@ -132,6 +132,26 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 	}
 }
 
+func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		a, b := dialMutex(t, s, fairlock.WithLease(time.Hour)), dialMutex(t, s, fairlock.WithLease(time.Hour))
+		release(t, hold(t, a))
+		time.Sleep(65 * time.Second)
+		require.Empty(t, s.List("KEYS", "*"))
+
+		l := hold(t, a)
+		c := begin(t.Context(), b)
+		queued(t, a, 1)
+		time.Sleep(time.Minute)
+		release(t, l)
+		l = c.granted(t)
+		time.Sleep(time.Minute)
+		release(t, l)
+		time.Sleep(65 * time.Second)
+		require.Empty(t, s.List("KEYS", "*"))
+	})
+}
+
 // strays are the keys that stay for ever, or for longer than it takes.
 const strays = `
 local found = {}

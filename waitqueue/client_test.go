@@ -108,6 +108,7 @@ func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			require.NoError(t, l.Release(t.Context()))
 			require.NoError(t, (<-next).Release(t.Context()))
+			time.Sleep(60 * time.Millisecond) // Less than the subscription lingers.
 		}
 		for range 100 {
 			pass(a, b)

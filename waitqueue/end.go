@@ -70,6 +70,7 @@ func (s *site) end(t *ticket) {
 // forget drops a ticket whose end is acknowledged, or was never needed. The lock is held.
 func (s *site) forget(t *ticket) {
 	t.state = ended
+	s.used = time.Now()
 	delete(s.tickets, t.text)
 	if t.over != nil {
 		close(t.over)

@@ -51,7 +51,7 @@ type step struct {
 	head   int64  // µs
 	micros int64  // of pass and clock
 	choice int    // which token, keys, right, or how far back a repeat goes
-	floor  int    // 0: none, 1: the highest token seen, 2: one far above
+	floor  int    // 0: none, 1: the highest token seen, 2: one above it, 3: one that is forged
 	size   int    // of a crowd
 	fresh  bool   // a new ticket, though the last one has not ended
 	final  bool
@@ -117,6 +117,9 @@ func decodeStep(a, b, c, d byte) step {
 	}
 	s.fresh = b >= 224
 	s.floor = [...]int{0, 1, 1, 1, 1, 1, 1, 2}[c>>5]
+	if c == 255 {
+		s.floor = 3
+	}
 	s.choice = int(c) % 8
 	variant := d >> 5
 	s.lost, s.blank, s.late = variant == 4, variant == 5, variant == 7

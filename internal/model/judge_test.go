@@ -176,7 +176,7 @@ func (j *judge) grant(h happened) error {
 	}
 	token, floor := h.after.number("token"), h.floor()
 	rises := token > j.highest || j.lost && h.now <= j.highest
-	if !rises || token <= floor || token < h.now {
+	if !rises || token <= floor && floor < h.now+forgedAhead || token < h.now {
 		return fmt.Errorf("token %d after %d, floor %d, at %d", token, j.highest, floor, h.now)
 	}
 	j.highest, j.lost = token, false

@@ -186,7 +186,7 @@ func (p *player) build(s step) Request {
 	if s.late {
 		notAfter = p.now - 1
 	}
-	floor := [...]int64{0, p.highest, p.highest + 1000}[s.floor]
+	floor := [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.floor]
 	t := &p.clients[s.client][s.slot]
 	switch s.op {
 	case opAsk:

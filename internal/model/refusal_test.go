@@ -198,3 +198,20 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 	}
 	require.NotZero(t, refused, "memory was not full")
 }
+
+// What somebody else wrote into the queue stops nobody for long.
+func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		for _, uncounted := range []bool{false, true} {
+			p.line(t, 10*second)
+			require.NoError(t, p.enqueue("rubbish", -1))
+			release := End{Ticket: short("a", 10*second), Uncounted: uncounted}
+			require.Equal(t, lua.Done, p.must(t, release).Status)
+			for reply := (lua.Reply{Flags: lua.More}); reply.Has(lua.More) && p.before.owner() == ""; {
+				reply = p.must(t, p.looks("e", lua.Hears))
+			}
+			require.Equal(t, short("b", 10*second), p.before.owner())
+			p.startOver(t)
+		}
+	})
+}

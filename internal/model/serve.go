@@ -24,7 +24,7 @@ type call struct {
 
 func (m *Mutex) call(now int64, caller string, floor int64, counted bool) *call {
 	if floor > now+forgedAhead {
-		floor = 0
+		floor = 0 // It would use up the numbers that tokens can have.
 	}
 	return &call{Mutex: m, now: now, caller: caller, floor: floor, counted: counted}
 }
@@ -243,6 +243,10 @@ func (c *call) drop(n int) bool {
 func (c *call) grant(head lua.Arrival) {
 	c.dequeue(head.Ticket)
 	lease, first := terms(head.Ticket)
+	if lease == 0 {
+		c.flags |= lua.More // Not a ticket: somebody else wrote it.
+		return
+	}
 	c.own(head.Ticket, min(lease, first), granted, "")
 	client := lua.TicketClient(head.Ticket)
 	if client == c.caller {

@@ -87,7 +87,7 @@ func (h *happened) dropped() error {
 			continue
 		}
 		gone = append(gone, a.Ticket)
-		if h.alive(client) && h.reached(a) {
+		if lease, _ := terms(a.Ticket); lease != 0 && h.alive(client) && h.reached(a) {
 			return fmt.Errorf("%s was dropped though it is alive", a.Ticket)
 		}
 	}
