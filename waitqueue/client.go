@@ -229,8 +229,8 @@ func (c *Client) shut() {
 	c.listener.stop()
 	if c.sockets != nil {
 		// The sockets first: rueidis waits for the answer of a server that does not give one.
-		c.sockets.cut()
-		c.hearing.cut()
+		c.sockets.close()
+		c.hearing.close()
 		c.commands.Close()
 		c.side.Close()
 	}

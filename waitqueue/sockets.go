@@ -13,8 +13,9 @@ import (
 // sockets are the connections that a client has made. Closing one is the only way to end a call to rueidis
 // that waits for a server that does not answer.
 type sockets struct {
-	mu   sync.Mutex // guards open
-	open map[*socket]struct{}
+	mu     sync.Mutex // guards the fields below
+	open   map[*socket]struct{}
+	closed bool // there are to be no more
 }
 
 // A socket is a connection that can be found again.
@@ -41,6 +42,10 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 		made := &socket{Conn: conn, all: s}
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.closed {
+			_ = conn.Close()
+			return nil, net.ErrClosed
+		}
 		if s.open == nil {
 			s.open = make(map[*socket]struct{})
 		}
@@ -70,6 +75,14 @@ func (s *sockets) cut() {
 	for made := range open {
 		_ = made.Conn.Close()
 	}
+}
+
+// close closes every connection, and those that are being made.
+func (s *sockets) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cut()
 }
 
 // A watched call waits for its answer on its caller's goroutine, with a context that can end.
