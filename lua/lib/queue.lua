@@ -65,7 +65,10 @@ end
 local function grant(s, ticket, score, caller)
   local client, lease, first = string.match(ticket, '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
   redis.call('ZREM', s.queue, ticket)
-  if not client then return hold.flag(s, hold.MORE) end -- Not a ticket: somebody else wrote it.
+  if not client then -- Not a ticket: somebody else wrote it.
+    hold.clear(s)
+    return hold.flag(s, hold.MORE)
+  end
   local token, now, ends = hold.own(s, ticket, math.min(tonumber(lease), tonumber(first)), 'granted', '')
   if client == caller then
     s.grants = { ticket, s.token, s.ends }
