@@ -15,40 +15,45 @@
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
--- @include lib/base.lua
-local ticket, mode, now = ARGV[1], ARGV[2], base.now()
-if now > tonumber(ARGV[3]) then return { base.LATE, now } end
+-- The usual cases come ahead of the includes, because the making of their functions costs as much as what
+-- is done here. The numbers are those of lib/base.
+local GRANTED, WAITING, LATE = 1, 2, 4
+local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local ticket, mode, format = ARGV[1], ARGV[2], string.format
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if now > tonumber(ARGV[3]) then return { LATE, now } end
 
-local h = redis.call('HMGET', KEYS[1],
-  'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan')
+local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
 local size, kept = redis.call('ZCARD', KEYS[2]), tonumber(h[3] or 0)
 
--- The usual cases come ahead of the includes, because their making costs more than what is done here.
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
-  local token = math.max(tonumber(h[2] or 0), base.floor(ARGV[6], now), now - 1) + 1
+  local floor = tonumber(ARGV[6])
+  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + 1
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
-  local ends, since = now + lease_ms * 1000, base.int(now)
-  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', base.int(ends), 'lease', lease_ms .. '000',
-    'token', token == now and since or base.int(token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
-  if kept < ends + base.LEAST_US then
-    redis.call('HSET', KEYS[1], 'kept', base.int(ends + base.SPARE_US))
-    redis.call('PEXPIRE', KEYS[1], base.int((ends + base.SPARE_US - now) / 1000))
+  local ends, since = now + lease_ms * 1000, format('%.0f', now)
+  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
+    'token', token == now and since or format('%.0f', token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
+  if kept < ends + LEAST_US then
+    redis.call('HSET', KEYS[1], 'kept', format('%.0f', ends + SPARE_US))
+    redis.call('PEXPIRE', KEYS[1], format('%.0f', (ends + SPARE_US - now) / 1000))
   end
-  return { base.GRANTED, now, token, ends }
+  return { GRANTED, now, token, ends }
 end
 
 -- Held by another for some time yet, with nothing unusual about the queue: a first wait queues.
-if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0'
-  and not h[7] and not h[8] and size > 0 and size < 400 then
-  local ends = tonumber(h[4])
-  if ends > now and ends - now <= tonumber(h[5]) and kept >= math.max(ends, now + 4000000) + base.LEAST_US then
-    local arrival = math.max(now, tonumber(h[6] or 0) + 1)
-    local text = base.int(arrival)
+if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0 and size < 400 then
+  local q = redis.call('HMGET', KEYS[1], 'until', 'lease', 'high', 'marked', 'scan')
+  local ends = tonumber(q[1])
+  if ends > now and ends - now <= tonumber(q[2]) and not q[4] and not q[5]
+    and kept >= math.max(ends, now + 4000000) + LEAST_US then
+    local arrival = math.max(now, tonumber(q[3] or 0) + 1)
+    local text = format('%.0f', arrival)
     if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
       local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
-      return { base.WAITING, now, tonumber(h[2]), ends, ahead, size + 1, arrival, 0 }
+      return { WAITING, now, tonumber(h[2]), ends, ahead, size + 1, arrival, 0 }
     end
   end
 end

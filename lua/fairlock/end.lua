@@ -15,50 +15,59 @@
 -- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the
 --       calling client and is not confirmed
 
--- @include lib/base.lua
-local ticket = ARGV[1]
-local h = redis.call('HMGET', KEYS[1], 'owner', 'lease', 'token', 'kept', 'mark', 'scan', 'marked')
+-- The usual cases come ahead of the includes, because the making of their functions costs as much as what
+-- is done here. The numbers are those of lib/base.
+local DONE, HANDED = 5, 8
+local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local ticket, format = ARGV[1], string.format
+local h = redis.call('HMGET', KEYS[1], 'owner', 'lease')
 local size = redis.call('ZCARD', KEYS[2])
 local plain = h[1] == ticket and ARGV[2] == '0'
 
--- The usual cases come ahead of the includes, because their making costs more than what is done here.
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and size == 0 then
   redis.call('HDEL', KEYS[1], 'owner')
-  if tonumber(h[2]) > base.SPARE_US / 4 then
+  if tonumber(h[2]) > SPARE_US / 4 then
     -- Keys that were kept for a long lease need not be any longer.
     redis.call('HDEL', KEYS[1], 'kept')
-    redis.call('PEXPIRE', KEYS[1], base.int(base.SPARE_US / 1000))
+    redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
   end
-  return { base.DONE }
+  return { DONE }
 end
 
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
-if plain and not h[5] and not h[6] and not h[7] and ARGV[4] == '1' then
+if plain and ARGV[4] == '1' then
+  local q = redis.call('HMGET', KEYS[1], 'token', 'kept', 'mark', 'scan', 'marked')
   local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local mine = client == string.match(ticket, '^[^:]*')
-  local channel = KEYS[1] .. ':wake:' .. (client or '')
-  local counts = mine or redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
-  local now = base.now()
-  local lease_ms = math.min(tonumber(lease or 0), tonumber(first or 0))
-  local ends = now + lease_ms * 1000
-  local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + base.LEAST_US
-  if client and (mine or (counts[2] and counts[2] > 0)) and tonumber(h[4] or 0) >= need then
-    local token = math.max(tonumber(h[3]), base.floor(ARGV[3], now), now - 1) + 1
-    local since, till = base.int(now), base.int(ends)
-    local fence = token == now and since or base.int(token)
-    redis.call('ZREM', KEYS[2], head[1])
-    redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'lease', lease_ms .. '000',
-      'token', fence, 'phase', 'granted', 'who', '', 'since', since)
-    if mine then
-      return { base.DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
+  local usual = client and not q[3] and not q[4] and not q[5]
+  local mine = usual and client == string.match(ticket, '^[^:]*')
+  local channel = usual and KEYS[1] .. ':wake:' .. client
+  local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
+  if mine or (counts and counts[2] and counts[2] > 0) then
+    local t = redis.call('TIME')
+    local now = t[1] * 1000000 + t[2]
+    local lease_ms = math.min(tonumber(lease), tonumber(first))
+    local ends = now + lease_ms * 1000
+    local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
+    if tonumber(q[2] or 0) >= need then
+      local floor = tonumber(ARGV[3])
+      local token = math.max(tonumber(q[1]), floor <= now + DAY_US and floor or 0, now - 1) + 1
+      local since, till = format('%.0f', now), format('%.0f', ends)
+      local fence = token == now and since or format('%.0f', token)
+      redis.call('ZREM', KEYS[2], head[1])
+      redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'lease', lease_ms .. '000',
+        'token', fence, 'phase', 'granted', 'who', '', 'since', since)
+      if mine then
+        return { DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
+      end
+      local sent = redis.pcall('PUBLISH', channel,
+        'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
+      if type(sent) == 'number' then return { DONE, now, token, ends, -1, size, 0, HANDED } end
+      -- Refused: back to where it was, for the long way to tell of it.
+      redis.call('ZADD', KEYS[2], head[2], head[1])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[1])
     end
-    local sent = redis.pcall('PUBLISH', channel, 'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
-    if type(sent) == 'number' then return { base.DONE, now, token, ends, -1, size, 0, base.HANDED } end
-    -- Refused: back to where it was, for the long way to tell of it.
-    redis.call('ZADD', KEYS[2], head[2], head[1])
-    redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[3])
   end
 end
 
