@@ -148,8 +148,12 @@ func (h *hold) lose(cause error) {
 	t.site.end(t)
 }
 
-// lossOf is the cause for which the server refused a ticket.
-func lossOf(r *lua.Reply) error {
+// lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
+// the own clock it is known of all.
+func (h *hold) lossOf(r *lua.Reply) error {
+	if !time.Now().Before(h.deadline) {
+		return lease.ErrExpired
+	}
 	if len(r.States) > 0 {
 		switch r.States[0] {
 		case lua.StateForced:
@@ -192,7 +196,7 @@ func (h *hold) release(ctx context.Context) error {
 
 	r, err := s.sendEnd(ctx, t)
 	if err == nil {
-		return outcome(&r)
+		return h.outcome(&r)
 	}
 	if _, refused := s.verdict(t); refused != nil {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
@@ -201,10 +205,10 @@ func (h *hold) release(ctx context.Context) error {
 }
 
 // outcome is what the answer to a first release means to its caller.
-func outcome(r *lua.Reply) error {
+func (h *hold) outcome(r *lua.Reply) error {
 	switch {
 	case r.Status != lua.Done:
-		return lossOf(r)
+		return h.lossOf(r)
 	case r.Has(lua.Unwoken):
 		return ErrUnwoken
 	}

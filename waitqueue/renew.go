@@ -114,7 +114,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
-		h.lose(lossOf(reply))
+		h.lose(h.lossOf(reply))
 		return
 	default:
 		h.failures = 0
