@@ -31,6 +31,6 @@ fuzz: ## run every fuzz test for FUZZTIME (30s)
 	@set -e; for package in $$(go list $(ALL)); do \
 		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$package; \
 		done; \
 	done

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"context"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -119,6 +120,9 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	s.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret")
 	found := line.FindStringSubmatch(dialError(t, s, as("lock")).Error())
 	require.NotNil(t, found)
+	page, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "ACL SETUSER headwaiter on >secret "+found[1]+"\n", "the page says another line")
 	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset", "on", ">secret"}, strings.Fields(found[1])...)...)
 	s.Do("ACL", "LOG", "RESET")
 	c, other := dial(t, s, as("lock"), linger(time.Millisecond)), dial(t, s, as("lock"))

@@ -22,7 +22,7 @@ const (
 	Refused Status = 6 // not the owner; States[0] says why
 )
 
-// Flags of a reply. The numbers are those of lib/hold.lua.
+// Flags of a reply. The numbers are those of lib/base.lua and lib/hold.lua.
 const (
 	More      = 1  // the work was cut at its bound: look again at once
 	Suspected = 2  // the calling client let a lease run out

@@ -35,7 +35,7 @@ type ticket struct {
 	hold    *hold // once the lease is made
 	doubted bool  // something was heard that the first renewal must look into at once
 	err     error // why the wait is over, from outside: the client was closed
-	refused error // what Redis refused, from a check made for the ticket
+	refused error // why Redis, or the way to it, will never let it hold or end
 
 	inflight int           // asks and checks that name the ticket and are not answered
 	ghost    time.Time     // until when one that will not be answered can still run
@@ -54,7 +54,7 @@ type grant struct {
 	token uint64
 	from  time.Time // local, not after the server's grant
 	lasts time.Duration
-	slept time.Duration // what lease.Slept said when it was received
+	slept time.Duration // what lease.Slept said at the time from which that was reckoned
 
 	confirmed bool // by a renewal, which moved from
 }

@@ -2,7 +2,7 @@
 -- @include lib/base.lua
 
 local hold = {
-  -- flags of a reply
+  -- flags of a reply, beside base.HANDED
   MORE = 1,       -- the work was cut at its bound: look again at once
   SUSPECTED = 2,  -- the calling client let a lease run out
   STEPPED = 4,    -- the server's clock stepped back, and a lease was cut to its length
