@@ -80,14 +80,16 @@ func (c *child) call(m *fairlock.Mutex, client string) {
 		return
 	}
 	e.Token = l.Token()
-	c.tell(e)
-	if !c.plan.Keep {
-		c.tell(e.with(Released, l.Release(context.Background())))
+	if c.plan.Keep {
+		// Before it is told: whoever hears of the hold may ask for its release at once.
+		c.mu.Lock()
+		c.kept = append(c.kept, kept{e, l})
+		c.mu.Unlock()
+		c.tell(e)
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.kept = append(c.kept, kept{e, l})
+	c.tell(e)
+	c.tell(e.with(Released, l.Release(context.Background())))
 }
 
 // serve does what the test says.
