@@ -10,17 +10,31 @@ import (
 
 // A View is the answer of an inspection.
 type View struct {
-	Now      int64 // server µs, as the other times
-	Token    uint64
-	Owner    string
-	Until    int64
-	Since    int64
-	Phase    string
-	Who      string
-	Waiting  int
+	Now      int64  // server µs, as the other times
+	Token    uint64 // the last that was given; of a latch or barrier, its generation
+	Limit    int64  // permits, parties, or the count that was set
+	Used     int64  // permits held, parties that have come, or the count that is left
+	Holders  []Holder
+	Waiting  int // tickets that wait; of a latch, clients
 	Queue    []Arrival
 	Suspects []string
+	State    string
 }
+
+// A Holder is one hold as the server knows it.
+type Holder struct {
+	Ticket  string
+	Until   int64 // server µs
+	Since   int64 // server µs
+	Permits int64
+	Phase   string
+	Token   uint64
+	Count   int64 // how many times it was entered
+	Who     string
+}
+
+// holderFields is how many fields of the reply tell one hold.
+const holderFields = 8
 
 // An Arrival is a ticket with its place in time.
 type Arrival struct {
@@ -35,25 +49,49 @@ func (s *Script) DecodeInspect(res rueidis.RedisResult) (View, error) {
 	if err != nil {
 		return v, err
 	}
-	if len(f) != 10 {
+	if len(f) != 9 {
 		return v, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(f))
 	}
-	var errs [10]error
+	var errs [9]error
 	v.Now, errs[0] = f[0].ToInt64()
 	v.Token, errs[1] = f[1].AsUint64()
-	v.Owner, errs[2] = f[2].ToString()
-	v.Until, errs[3] = f[3].AsInt64()
-	v.Since, errs[4] = f[4].AsInt64()
-	v.Phase, errs[5] = f[5].ToString()
-	v.Who, errs[6] = f[6].ToString()
-	waiting, err := f[7].ToInt64()
-	v.Waiting, errs[7] = int(waiting), err
-	v.Queue, errs[8] = arrivals(f[8])
-	v.Suspects, errs[9] = f[9].AsStrSlice()
+	v.Limit, errs[2] = f[2].AsInt64()
+	v.Used, errs[3] = f[3].AsInt64()
+	v.Holders, errs[4] = holders(f[4])
+	waiting, err := f[5].ToInt64()
+	v.Waiting, errs[5] = int(waiting), err
+	v.Queue, errs[6] = arrivals(f[6])
+	v.Suspects, errs[7] = f[7].AsStrSlice()
+	v.State, errs[8] = f[8].ToString()
 	if err := errors.Join(errs[:]...); err != nil {
 		return v, fmt.Errorf("lua: %s: reply: %w", s.Name, err)
 	}
 	return v, nil
+}
+
+func holders(m rueidis.RedisMessage) ([]Holder, error) {
+	f, err := m.AsStrSlice()
+	if err != nil || len(f)%holderFields != 0 {
+		return nil, orShape(err)
+	}
+	list := make([]Holder, 0, len(f)/holderFields)
+	for ; len(f) > 0; f = f[holderFields:] {
+		h := Holder{Ticket: f[0], Phase: f[4], Who: f[7]}
+		numbers := [...]*int64{&h.Until, &h.Since, &h.Permits}
+		for i, n := range numbers {
+			if *n, err = strconv.ParseInt(f[1+i], 10, 64); err != nil {
+				return nil, err
+			}
+		}
+		var err1, err2 error
+		h.Token, err1 = strconv.ParseUint(f[5], 10, 64)
+		h.Count, err2 = strconv.ParseInt(f[6], 10, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		list = append(list, h)
+	}
+	return list, nil
 }
 
 func arrivals(m rueidis.RedisMessage) ([]Arrival, error) {

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-//go:embed lib/*.lua waitqueue/*.lua fairlock/*.lua
+//go:embed */*.lua
 var sources embed.FS
 
 // A Script is one Lua script as Redis gets it.

@@ -6,10 +6,19 @@ type Protocol struct {
 	Kind    string // in keys: prefix:<kind>:{name}
 	Ask     *Script
 	End     *Script
-	Renew   *Script
+	Renew   *Script // nil where nothing is held
 	Check   *Script
 	Force   *Script
 	Inspect *Script
+
+	// Endings are those of the keys beside the lock, in the order in which the scripts want them, and Renewed
+	// those that a renewal wants.
+	Endings []string
+	Renewed []string
+	// Entries: a renewal tells how many times the hold was entered.
+	Entries bool
+	// Broadcast: one message on one channel is for all who wait, and nobody has a place in a queue.
+	Broadcast bool
 }
 
 // Probe asks the server what of the protocol it does not allow.
@@ -24,33 +33,74 @@ var Fairlock = &Protocol{
 	Check:   load("fairlock/check"),
 	Force:   load("fairlock/force"),
 	Inspect: load("fairlock/inspect"),
+	Endings: queueEndings,
 }
+
+// Reentrant is the protocol of the reentrant lock: that of the fair lock, with counts.
+var Reentrant = &Protocol{
+	Kind:    "reentrant",
+	Ask:     Fairlock.Ask,
+	End:     Fairlock.End,
+	Renew:   Fairlock.Renew,
+	Check:   Fairlock.Check,
+	Force:   Fairlock.Force,
+	Inspect: Fairlock.Inspect,
+	Endings: queueEndings,
+	Entries: true,
+}
+
+// queueEndings are the keys of a lock that one ticket holds at a time.
+var queueEndings = []string{"queue", "suspects"}
 
 // Keys are the names in Redis of one lock. All share the hash tag {name}, so they live in one slot.
 type Keys struct {
 	Lock     string
 	Queue    string
 	Suspects string
+	Holders  string
+
+	all, renewed []string
+	broadcast    bool
 }
 
 // Keys returns the keys of the lock with the given name. The name must not be empty nor begin with a
 // closing brace, which would break the hash tag.
 func (p *Protocol) Keys(prefix, name string) Keys {
 	lock := prefix + ":" + p.Kind + ":{" + name + "}"
-	return Keys{Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects"}
+	k := Keys{
+		Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects", Holders: lock + ":holders",
+		all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
+	}
+	for _, ending := range p.Endings {
+		k.all = append(k.all, lock+":"+ending)
+	}
+	for _, ending := range p.Renewed {
+		k.renewed = append(k.renewed, lock+":"+ending)
+	}
+	return k
 }
 
 // All returns the keys in the order in which the scripts want them.
-func (k Keys) All() []string { return []string{k.Lock, k.Queue, k.Suspects} }
+func (k Keys) All() []string { return k.all }
 
-// Channel returns the wake channel of one client for this lock.
-func (k Keys) Channel(client string) string { return k.Lock + ":wake:" + client }
+// Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
+// absent key is refused while a slot moves.
+func (k Keys) Renewed() []string { return k.renewed }
+
+// Channel returns the channel on which one client hears of this lock.
+func (k Keys) Channel(client string) string {
+	if k.broadcast {
+		return k.Lock + ":wake"
+	}
+	return k.Lock + ":wake:" + client
+}
 
 // Modes of an ask.
 const (
-	Try  = "try"  // now or never, without a trace
-	Look = "look" // without a place in the queue: the client cannot hear yet
-	Wait = "wait" // with a place in the queue
+	Try   = "try"   // now or never, without a trace
+	Look  = "look"  // without a place in the queue: the client cannot hear yet
+	Wait  = "wait"  // with a place in the queue
+	Drain = "drain" // a try for all permits that are free
 )
 
 // Modes of a check.

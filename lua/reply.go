@@ -20,6 +20,12 @@ const (
 	Late    Status = 4 // the request ran after its not-after, and changed nothing
 	Done    Status = 5
 	Refused Status = 6 // not the owner; States[0] says why
+
+	Excess   Status = 7  // it asks for more permits than there are; States[0] is the limit
+	Mismatch Status = 8  // it states another limit or number of parties; States[0] is the one that counts
+	Unset    Status = 9  // the latch has no count
+	Broken   Status = 10 // the barrier is broken
+	Acting   Status = 11 // all parties are here, and this one runs the action before it opens
 )
 
 // Flags of a reply. The numbers are those of lib/base.lua and lib/hold.lua.
@@ -42,7 +48,12 @@ const (
 	StateExpired   = "expired"
 	StateForced    = "forced"
 	StateForgotten = "forgotten"
+	StateExcess    = "excess" // it asks for more than the limit, followed by it
+	StateBroken    = "broken"
 )
+
+// What an inspection says of a latch that nobody has set, or of a barrier that nobody has used.
+const StateUnset = "unset"
 
 // A Grant says that a ticket holds, until a time of the server in µs.
 type Grant struct {
@@ -138,13 +149,19 @@ const (
 	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
 	MessageForced  MessageKind = 'F' // a hold was released by force
 	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
+	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
+	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open
+	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken
 )
 
 // A Message is what a client hears on a wake channel.
 type Message struct {
-	Kind  MessageKind
-	Grant Grant  // for a grant; Ticket alone for MessageSuspect and MessageForced
-	Nonce string // for an echo
+	Kind       MessageKind
+	Grants     []Grant // for a grant: one or several
+	Ticket     string  // for MessageSuspect, MessageForced and MessageExcess
+	Limit      int64   // for MessageExcess
+	Generation int64   // for MessageOpen and MessageBroken
+	Nonce      string  // for an echo
 }
 
 // ParseMessage reads a message, or says that it is none: anybody with the right may publish anything.
@@ -154,27 +171,46 @@ func ParseMessage(text string) (Message, error) {
 		return Message{}, fmt.Errorf("lua: message %.80q", text)
 	}
 	m := Message{Kind: MessageKind(kind[0])}
+	var err error
 	switch m.Kind {
 	case MessageGrant:
-		f := strings.Fields(rest)
-		if len(f) != 4 {
-			return m, fmt.Errorf("lua: message %.80q", text)
-		}
+		m.Grants, err = parseGrants(rest)
+	case MessageSuspect, MessageForced:
+		m.Ticket = rest
+	case MessageExcess:
+		ticket, limit, _ := strings.Cut(rest, " ")
+		m.Ticket = ticket
+		m.Limit, err = strconv.ParseInt(limit, 10, 54)
+	case MessageOpen, MessageBroken:
+		m.Generation, err = strconv.ParseInt(rest, 10, 54)
+	case MessageEcho:
+		m.Nonce = rest
+	default:
+		err = errShape
+	}
+	if err != nil {
+		return m, fmt.Errorf("lua: message %.80q: %w", text, err)
+	}
+	return m, nil
+}
+
+// parseGrants reads what follows the letter of a grant: four words for each.
+func parseGrants(text string) ([]Grant, error) {
+	f := strings.Fields(text)
+	if len(f) == 0 || len(f)%4 != 0 {
+		return nil, errShape
+	}
+	grants := make([]Grant, 0, len(f)/4)
+	for ; len(f) > 0; f = f[4:] {
 		token, err1 := strconv.ParseUint(f[1], 10, 53)
 		at, err2 := strconv.ParseInt(f[2], 10, 54)
 		until, err3 := strconv.ParseInt(f[3], 10, 54)
 		if err := errors.Join(err1, err2, err3); err != nil || token == 0 || at < 0 || until <= at {
-			return m, fmt.Errorf("lua: message %.80q: %w", text, orShape(err))
+			return nil, orShape(err)
 		}
-		m.Grant = Grant{Ticket: f[0], Token: token, At: at, Until: until}
-	case MessageSuspect, MessageForced:
-		m.Grant.Ticket = rest
-	case MessageEcho:
-		m.Nonce = rest
-	default:
-		return m, fmt.Errorf("lua: message %.80q", text)
+		grants = append(grants, Grant{Ticket: f[0], Token: token, At: at, Until: until})
 	}
-	return m, nil
+	return grants, nil
 }
 
 // EchoMessage is what a client publishes to itself.

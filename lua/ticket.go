@@ -7,7 +7,16 @@ import (
 )
 
 // Kind letters of a ticket.
-const Exclusive = 'x'
+const (
+	Exclusive = 'x' // the whole lock
+	Permit    = 'p' // permits of a semaphore
+	Read      = 'r' // one of many readers
+	Write     = 'w' // all that readers could have
+	Party     = 'b' // one that meets others at a barrier, or waits at a latch
+)
+
+// AllReaders is what a writer takes of a read-write lock, of which a reader takes 1.
+const AllReaders = 1 << 30
 
 // A Ticket is what one waiting call is called in the queue. Its text carries what whoever hands on must
 // know to grant the right thing.

@@ -3,13 +3,19 @@
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
--- ARGV  limit     how many tickets of the queue to tell
--- REPLY {now, token, owner, until, since, phase, who, waiting, {ticket, arrival, …}, {suspect, …}}
+-- ARGV  most      how many tickets of the queue to tell
+-- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state}
+--       holders has for each hold: ticket, until, since, permits, phase, token, count, who
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
-local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'who')
-return { base.now(), h[1] or '0', h[2] or '', h[3] or '0', h[4] or '0', h[5] or '', h[6] or '',
+local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'who', 'entries')
+local holders = {}
+if h[2] then
+  local count = string.match(h[7] or '', '^' .. h[1] .. ':%d+:(%d+)$')
+  holders = { h[2], h[3], h[4], '1', h[5], h[1], count or '1', h[6] }
+end
+return { base.now(), h[1] or '0', 1, h[2] and 1 or 0, holders,
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[3], 0, ARGV[1] - 1) }
+  redis.call('ZRANGE', KEYS[3], 0, ARGV[1] - 1), '' }

@@ -9,6 +9,7 @@
 --       phase     held, or final if this is the last renewal
 --       who       what operators are told of the client
 --       notafter  server µs after which the renewal changes nothing
+--       entries   of a reentrant hold: revision:count, how many times it was entered; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
 -- RETRY safe: a second call prolongs from its own time
@@ -28,4 +29,11 @@ s.ends = now + s.lease
 hold.open(s)
 redis.call('HSET', s.lock, 'until', base.int(s.ends), 'lease', base.int(s.lease),
   'phase', ARGV[4], 'who', ARGV[5])
+if ARGV[7] then
+  -- The token says of which hold it is told; an older revision than the one there came late.
+  local token, revision = string.match(redis.call('HGET', s.lock, 'entries') or '', '^(%d+):(%d+):')
+  if token ~= ARGV[2] or tonumber(revision) < tonumber(string.match(ARGV[7], '^%d+')) then
+    redis.call('HSET', s.lock, 'entries', ARGV[2] .. ':' .. ARGV[7])
+  end
+end
 return hold.reply(s, base.GRANTED)

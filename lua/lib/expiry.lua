@@ -8,7 +8,7 @@ local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
 
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
 -- the reply if it is the caller.
-local function suspect(s, ticket)
+function expiry.suspect(s, ticket)
   local client = hold.client(ticket)
   redis.call('HSET', s.lock, 'lapsed', ticket, 'marked', '1')
   redis.call('ZREMRANGEBYSCORE', s.suspects, '-inf', base.int(s.now - SUSPECT_US))
@@ -39,6 +39,6 @@ function expiry.settle(s)
   if s.phase == 'final' then
     redis.call('HSET', s.lock, 'lapsed', ticket)
   else
-    suspect(s, ticket)
+    expiry.suspect(s, ticket)
   end
 end

@@ -87,6 +87,9 @@ function hold.keep(s, waiting)
   if not s.owner and waiting == 0 and not s.created then return end
   local need = math.max(s.owner and s.ends or 0, s.now + 2 * math.max(2000, waiting * 5) * 1000)
   if s.kept >= need + base.LEAST_US and not s.created then return end
+  if s.holders then -- What renewals have prolonged counts too.
+    need = math.max(need, tonumber(redis.call('ZRANGE', s.holders, -1, -1, 'WITHSCORES')[2] or 0))
+  end
   s.kept = math.max(s.kept, need + base.SPARE_US)
   s.created = false
   local ms = base.int((s.kept - s.now) / 1000)
@@ -94,6 +97,7 @@ function hold.keep(s, waiting)
   redis.call('PEXPIRE', s.lock, ms)
   redis.call('PEXPIRE', s.queue, ms)
   redis.call('PEXPIRE', s.suspects, ms)
+  if s.holders then redis.call('PEXPIRE', s.holders, ms) end
 end
 
 -- reply is the answer of every script that serves the queue. Where nobody holds, until is the end of the

@@ -49,3 +49,19 @@ function place.recall(s, arrival)
     s.scan = false
   end
 end
+
+-- wait gives a ticket a place, if its client hears and is no suspect, and an arrival, if this is its first ask.
+-- It returns the place, the arrival, and the size of the queue, which is given as it was before.
+function place.wait(s, ticket, mode, arrival, head_start, size)
+  if arrival == 0 then arrival = place.arrive(s, head_start) end
+  local ahead, new = -1, 0
+  if s.marked and redis.call('ZSCORE', s.suspects, s.caller) then
+    hold.flag(s, hold.SUSPECTED)
+  elseif mode == 'wait' then
+    new = place.queue(s, ticket, arrival, size)
+    ahead = place.of(s, ticket)
+  end
+  -- What is queued already keeps the arrival that it has.
+  if new == 0 then arrival = tonumber(redis.call('ZSCORE', s.queue, ticket) or arrival) end
+  return ahead, arrival, size + new
+end

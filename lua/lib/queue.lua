@@ -7,6 +7,7 @@ local SCAN = 512   -- heads looked at in one script: about a millisecond
 local BATCH = 128  -- heads looked at in one call
 local POPS = 2048  -- tickets removed in one script: about a millisecond
 local MARK_MS = 10000 -- how long nobody is dropped at the most
+local GRANTS = 256 -- tickets granted in one script: about five milliseconds
 local STALE_US = 60 * 1000000 -- a mark older than this was left behind by a queue that emptied
 
 -- judge tells of each client in a batch of heads whether it can be granted: 'alive', 'silent' (nobody
@@ -54,32 +55,35 @@ end
 
 -- remember keeps how far a pass came that was cut at its bound: the number of silent clients, the arrival
 -- up to which nobody was alive, and one of the silent clients, not to be counted twice.
-local function remember(s, silent, score, one)
-  s.scan = silent .. ':' .. score .. ':' .. (one or '')
+local function remember(s, p)
+  s.scan = p.silent .. ':' .. p.last .. ':' .. (p.one or '')
   redis.call('HSET', s.lock, 'scan', s.scan)
   hold.flag(s, hold.MORE)
 end
 
+-- parse reads the text of a head, or returns nil where somebody else wrote it.
+local function parse(ticket, score)
+  local client, kind, permits, lease, first = string.match(ticket, '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$')
+  if not client then return nil end
+  return { ticket = ticket, score = score, client = client, kind = kind, permits = tonumber(permits),
+    lease_ms = math.min(tonumber(lease), tonumber(first)) }
+end
+
 -- grant makes the head the owner for its grant lease, and tells its client: in the reply if that is the
 -- caller (R5), else by message. If the message is refused the grant is undone.
-local function grant(s, ticket, score, caller)
-  local client, lease, first = string.match(ticket, '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  redis.call('ZREM', s.queue, ticket)
-  if not client then -- Not a ticket: somebody else wrote it.
-    hold.clear(s)
-    return hold.flag(s, hold.MORE)
-  end
-  local token, now, ends = hold.own(s, ticket, math.min(tonumber(lease), tonumber(first)), 'granted', '')
-  if client == caller then
-    s.grants = { ticket, s.token, s.ends }
+local function grant(s, heads, caller)
+  local head = heads[1]
+  local token, now, ends = hold.own(s, head.ticket, head.lease_ms, 'granted', '')
+  if head.client == caller then
+    s.grants = { head.ticket, s.token, s.ends }
     return
   end
-  local sent = redis.pcall('PUBLISH', hold.channel(s, client),
-    'G ' .. ticket .. ' ' .. token .. ' ' .. now .. ' ' .. ends)
+  local sent = redis.pcall('PUBLISH', hold.channel(s, head.client),
+    'G ' .. head.ticket .. ' ' .. token .. ' ' .. now .. ' ' .. ends)
   if type(sent) == 'table' and sent.err then
     hold.free(s)
     hold.clear(s)
-    redis.call('ZADD', s.queue, score, ticket)
+    redis.call('ZADD', s.queue, head.score, head.ticket)
     s.created = true
     hold.flag(s, hold.UNWOKEN)
   else
@@ -87,33 +91,69 @@ local function grant(s, ticket, score, caller)
   end
 end
 
--- scan looks at the heads until one is alive. It returns how many are before it, and of the pass: the
--- number of silent clients and one of them, the arrival up to which nobody was alive, the live head with
--- its arrival, and whether the pass was cut at its bound.
-local function scan(s, caller)
-  local rank, silent, last, one, counted = 0, 0, '-inf', nil, nil
+-- resume begins a pass: at the head, or where the last one was cut at its bound.
+local function resume(s, room)
+  local p = { room = room, rank = 0, gone = 0, strays = 0, silent = 0, last = '-inf', grants = {}, excess = {} }
   if s.scan then
-    silent, last, one = string.match(s.scan, '^(%d+):([^:]*):(.*)$')
-    silent, rank = tonumber(silent), redis.call('ZCOUNT', s.queue, '-inf', last)
-    counted = one
+    p.silent, p.last, p.one = string.match(s.scan, '^(%d+):([^:]*):(.*)$')
+    p.silent, p.rank = tonumber(p.silent), redis.call('ZCOUNT', s.queue, '-inf', p.last)
+    p.counted = p.one
   end
-  local verdict, limit, size = {}, rank + SCAN, 1
-  while rank < limit do
-    local batch = redis.call('ZRANGE', s.queue, rank, rank + size - 1, 'WITHSCORES')
-    if #batch == 0 then return rank, silent, one, last end
+  return p
+end
+
+-- meet decides on a head that is alive, and says whether the pass ends with it. A lock has one permit.
+local function meet(s, p, ticket, score)
+  p.alive, p.gone = true, p.rank
+  local head, most = parse(ticket, score), s.limit or 1
+  local permits = head and s.limit and head.permits or 1
+  if permits <= most and permits > p.room then return true end
+  p.rank, p.gone = p.rank + 1, p.rank + 1
+  if not head then
+    p.strays = 1
+    hold.flag(s, hold.MORE)
+    return true
+  elseif permits > most then
+    p.excess[#p.excess + 1] = head
+  else
+    p.grants[#p.grants + 1] = head
+    p.room = p.room - permits
+  end
+  if p.room <= 0 then return true end
+  if #p.grants + #p.excess < GRANTS then return false end
+  hold.flag(s, hold.MORE)
+  return true
+end
+
+-- scan looks at the heads as long as they are dead, or fit. What it finds is in the pass: rank is how many it
+-- looked at, gone how many of them leave the queue, silent the number of clients that nobody hears for and one
+-- of them, last the arrival up to which nobody was alive. It returns why it ended: it 'met' a head that ends
+-- it, at the 'end' of the queue, 'cut' at its bound, or 'far', with more dead ahead of a head than one script
+-- may remove.
+local function scan(s, p, caller)
+  local verdict, limit, size = {}, p.rank + SCAN, 1
+  while p.rank < limit do
+    local batch = redis.call('ZRANGE', s.queue, p.rank, p.rank + size - 1, 'WITHSCORES')
+    if #batch == 0 then return 'end' end
     judge(s, caller, batch, verdict)
     for i = 1, #batch, 2 do
       local client = hold.client(batch[i])
-      if verdict[client] == 'alive' then return rank, silent, one, last, batch[i], batch[i + 1] end
-      if verdict[client] == 'silent' then
-        if client ~= counted then silent, one = silent + 1, client end
-        verdict[client] = 'counted'
+      if verdict[client] == 'alive' then
+        if p.rank > POPS and not p.alive then return 'far' end
+        if client ~= caller then p.heard = true end
+        if meet(s, p, batch[i], batch[i + 1]) then return 'met' end
+      else
+        if verdict[client] == 'silent' then
+          if client ~= p.counted then p.silent, p.one = p.silent + 1, client end
+          verdict[client] = 'counted'
+        end
+        p.rank = p.rank + 1
       end
-      rank, last = rank + 1, batch[i + 1]
+      p.last = batch[i + 1]
     end
-    size = BATCH
+    size = p.alive and math.min(BATCH, p.room + 1) or BATCH
   end
-  return rank, silent, one, last, nil, nil, true
+  return 'cut'
 end
 
 -- spare sets the mark behind which the lock stays free and nobody is dropped, for the grant lease of the
@@ -130,19 +170,38 @@ local function spare(s)
   return s.now < s.mark
 end
 
--- advance serves the queue of a lock that is free (R3): heads that are suspects or silent are dropped,
--- the first that is alive is granted. Where two or more clients are silent and none is alive, nobody is
--- dropped for one grant lease. The keys must be kept after it.
-function queue.advance(s, caller)
-  if s.owner then return end
-  local rank, silent, one, last, head, score, cut = scan(s, caller)
-  if not head then hold.clear(s) end
-  if cut then return remember(s, silent, last, one) end
-  if not head and silent >= 2 and spare(s) then return end
-  if not drop(s, rank) then
-    hold.clear(s)
-    return remember(s, silent, last, one)
+-- serve removes what a pass is done with, and grants.
+local function serve(s, p, caller)
+  if p.gone > 0 then
+    redis.call('ZREMRANGEBYRANK', s.queue, 0, p.gone - 1)
+    s.skipped = s.skipped + p.gone - #p.grants - #p.excess - p.strays
   end
   hold.forget(s)
-  if head then grant(s, head, score, caller) end
+  if #p.grants > 0 then (s.grant or grant)(s, p.grants, caller) end
+  for _, head in ipairs(p.excess) do
+    if head.client ~= caller then
+      redis.pcall('PUBLISH', hold.channel(s, head.client), 'X ' .. head.ticket .. ' ' .. base.int(s.limit))
+    end
+  end
+end
+
+-- advance serves the queue while something is free (R3): heads that are suspects or silent are dropped, those
+-- that are alive are granted while they fit, and told where they ask for more than there is. Where two or more
+-- clients are silent and none is alive, nobody is dropped for one grant lease. Where only the caller is known
+-- to be alive, the silent behind it are left to the next pass. The keys must be kept after it.
+function queue.advance(s, caller)
+  local room = s.limit and s.limit - s.used or s.owner and 0 or 1
+  if room <= 0 then return end
+  local p = resume(s, room)
+  local why = scan(s, p, caller)
+  if #p.grants == 0 then hold.clear(s) end
+  if not p.alive then
+    if why == 'cut' then return remember(s, p) end
+    if why == 'end' and p.silent >= 2 and spare(s) then return end
+    if not drop(s, p.rank) then return remember(s, p) end
+    return hold.forget(s)
+  end
+  if why == 'cut' then hold.flag(s, hold.MORE) end
+  if why ~= 'met' and (p.heard or p.silent < 2) then p.gone = p.rank end
+  serve(s, p, caller)
 end

@@ -1,0 +1,25 @@
+package lua
+
+// Barrier is the protocol of the cyclic barrier. A party's lease is prolonged by the checks of its client,
+// so nothing is renewed.
+//
+// In replies the place is the arrival index, token the present generation, arrival that of the ticket.
+// Messages of MessageOpen and MessageBroken are for those who wait in just that generation.
+var Barrier = &Protocol{
+	Kind:      "barrier",
+	Ask:       load("barrier/ask"),
+	End:       load("barrier/end"),
+	Check:     load("barrier/check"),
+	Inspect:   load("barrier/inspect"),
+	Endings:   []string{"leases", "arrivals", "last", "calls"},
+	Broadcast: true,
+}
+
+// The scripts of the barrier that only it has.
+var (
+	BarrierOpen  = load("barrier/open")
+	BarrierReset = load("barrier/reset")
+)
+
+// MaxParties is how many parties a barrier may have: scripts do work for each of them.
+const MaxParties = 10000

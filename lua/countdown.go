@@ -1,0 +1,21 @@
+package lua
+
+// Countdown is the protocol of the latch. Nothing is held and nobody has a place, so nothing ends.
+//
+// In replies the place is the count that is left, token and arrival are the generation: a number that rises
+// each time the latch is set. A message of MessageOpen is for those who wait for just that generation.
+var Countdown = &Protocol{
+	Kind:      "latch",
+	Ask:       load("countdown/ask"),
+	Check:     load("countdown/check"),
+	Inspect:   load("countdown/inspect"),
+	Endings:   []string{"calls"},
+	Broadcast: true,
+}
+
+// The scripts of the latch that only it has.
+var (
+	LatchSet    = load("countdown/set")
+	LatchDown   = load("countdown/down")
+	LatchRemove = load("countdown/remove")
+)

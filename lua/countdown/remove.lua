@@ -1,0 +1,20 @@
+-- countdown/remove: delete the latch. Those who wait for it get an error, not a pass.
+--
+-- The ids of requests stay: one that is repeated must not count on the next latch.
+--
+-- KEYS  lock      hash  the count, the generation, how long the latch lives
+--       calls     zset  ids of requests that had their effect, by server µs until which they are known
+-- ARGV  token     only if it is of this generation; 0 for any
+--       floor     not used
+--       counted   not used
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is DONE, with the count that was left in place, or REFUSED
+-- RETRY unsafe without a token: a second call deletes a latch that was set since
+
+-- @include lib/latch.lua
+local s = latch.read(KEYS, base.now())
+local wanted = tonumber(ARGV[1])
+if s.generation == 0 or (wanted ~= 0 and wanted ~= s.generation) then return gather.reply(s, base.REFUSED) end
+redis.call('DEL', s.lock)
+gather.tell(s, 'B ' .. base.int(s.generation))
+return gather.reply(s, base.DONE, s.count, 0, s.generation)

@@ -1,0 +1,283 @@
+-- lib/permits: a lock that many hold at a time: how many permits it has, who holds them, and until when.
+--
+-- The hash has a field for each hold, named by its ticket: "permits:token:lease:phase:since:who", with the
+-- lease in µs and a letter for the phase: g granted by message, r granted in a reply to another request of its
+-- client, h held, f final. The holders are a sorted set of their tickets by the end of the lease. It begins
+-- with a guard, so that it never is empty; where the guard is missing the key was lost, and with it all holds.
+-- @include lib/queue.lua
+
+local permits = { GUARD = '-' }
+
+local LAPSES = 128 -- leases that are ended in one script: about a millisecond
+local FIRST = 64 -- holds that are looked at for one that its client may not know of
+local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
+
+-- read loads the lock. A key of another type ends the script here, before anything is written. stated is the
+-- limit that the caller goes by, if the script makes a lock that is not there.
+function permits.read(keys, now, floor, counted, stated)
+  local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
+    'kept', 'group', 'resized')
+  local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
+  redis.call('ZCARD', keys[2])
+  redis.call('ZCARD', keys[3])
+  return {
+    lock = keys[1], queue = keys[2], suspects = keys[3], holders = keys[4], now = now, grant = permits.grant,
+    new = not h[1], lost = guard ~= permits.GUARD, limit = tonumber(h[1] or stated or 0), stated = h[2] or stated,
+    used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
+    token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
+    marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0), resized = h[11],
+    floor = base.floor(floor, now), counted = counted == '1', created = false,
+    flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
+  }
+end
+
+-- agreed says whether the limit that a client states is that of the lock, now or when it was made.
+function permits.agreed(s, stated)
+  return s.new or stated == s.stated or tonumber(stated) == s.limit
+end
+
+-- parse reads the record of a hold: permits, token, lease, phase, since, who.
+function permits.parse(record)
+  local n, token, lease, phase, since, who = string.match(record, RECORD)
+  return tonumber(n), tonumber(token), tonumber(lease), phase, since, who
+end
+
+-- use changes the number of permits that are held.
+local function use(s, n)
+  s.used = n
+  s.owner = n > 0
+end
+
+-- forget_holds begins anew where a key was lost. DEL is accepted when memory is full.
+local function forget_holds(s)
+  redis.call('DEL', s.lock, s.holders)
+  use(s, 0)
+  s.group = 0
+  local ms = base.int(math.max(s.kept - s.now, base.SPARE_US) / 1000)
+  local fields = { 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0' }
+  local function put(field, value)
+    if value then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = value
+    end
+  end
+  put('token', s.token > 0 and base.int(s.token))
+  put('high', s.high > 0 and base.int(s.high))
+  put('mark', s.mark > 0 and base.int(s.mark))
+  put('kept', s.kept > 0 and base.int(s.kept))
+  put('scan', s.scan)
+  put('marked', s.marked)
+  put('resized', s.resized)
+  redis.call('HSET', s.lock, unpack(fields))
+  redis.call('ZADD', s.holders, 0, permits.GUARD)
+  redis.call('PEXPIRE', s.lock, ms)
+  redis.call('PEXPIRE', s.holders, ms)
+end
+
+-- make writes down the limit of a lock that was never used, or was lost with its key.
+local function make(s)
+  redis.call('DEL', s.holders)
+  if not s.stated then return end
+  redis.call('HSET', s.lock, 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0')
+  redis.call('ZADD', s.holders, 0, permits.GUARD)
+  s.new, s.created = false, true
+end
+
+-- lapse ends holds whose leases have run out. Their clients are suspects, but for those that were not to renew.
+function permits.lapse(s, tickets)
+  local records = redis.call('HMGET', s.lock, unpack(tickets))
+  redis.call('ZREM', s.holders, unpack(tickets))
+  redis.call('HDEL', s.lock, unpack(tickets))
+  local used, told = s.used, {}
+  for i, record in ipairs(records) do
+    local n, _, _, phase = permits.parse(record or '0:0:0:f:0:')
+    used = used - n
+    if phase == 'f' then records[i] = false end
+  end
+  use(s, used)
+  redis.call('HSET', s.lock, 'used', base.int(used))
+  for i, ticket in ipairs(tickets) do
+    local client = hold.client(ticket)
+    if records[i] and not told[client] then
+      told[client] = true
+      expiry.suspect(s, ticket)
+    end
+  end
+  redis.call('HSET', s.lock, 'lapsed', tickets[#tickets])
+  s.expired = s.expired + #tickets
+end
+
+-- cap cuts a lease that ends later than it can because the server's clock stepped back, and returns its end.
+local function cap(s, ticket, record, ends)
+  local _, _, lease = permits.parse(record or '')
+  if not lease or ends - s.now <= lease then return ends end
+  hold.flag(s, hold.STEPPED)
+  redis.call('ZADD', s.holders, base.int(s.now + lease), ticket)
+  return s.now + lease
+end
+
+-- unwind cuts the leases that end last, as long as they end later than they can.
+local function unwind(s)
+  for _, size in ipairs({ 1, LAPSES }) do
+    local last = redis.call('ZRANGE', s.holders, -size, -1, 'WITHSCORES')
+    for i = #last - 1, 1, -2 do
+      local ends = tonumber(last[i + 1])
+      if last[i] == permits.GUARD or cap(s, last[i], redis.call('HGET', s.lock, last[i]), ends) == ends then return end
+    end
+  end
+  hold.flag(s, hold.MORE)
+end
+
+-- settle brings the holds up to date: it makes or mends the lock, cuts leases after a step of the clock, and
+-- ends those that have run out.
+function permits.settle(s)
+  if s.new then
+    make(s)
+  elseif s.lost then
+    forget_holds(s)
+  end
+  if s.used == 0 then return end
+  unwind(s)
+  local over = redis.call('ZRANGE', s.holders, '1', base.int(s.now), 'BYSCORE', 'LIMIT', 0, LAPSES)
+  if #over > 0 then permits.lapse(s, over) end
+  if #over == LAPSES then hold.flag(s, hold.MORE) end
+end
+
+-- held returns the permits, token, end and phase of a hold, or nothing where there is none with time left.
+-- It looks at the ticket itself, as settle may not have come to it.
+function permits.held(s, ticket)
+  local record = redis.call('HGET', s.lock, ticket)
+  local ends = record and redis.call('ZSCORE', s.holders, ticket)
+  if not ends then return nil end
+  local n, token, _, phase = permits.parse(record)
+  ends = cap(s, ticket, record, tonumber(ends))
+  if ends <= s.now then
+    permits.lapse(s, { ticket })
+    return nil
+  end
+  return n, token, ends, phase
+end
+
+-- free takes the permits of a hold back. HDEL is accepted when memory is full, and so is what follows.
+function permits.free(s, ticket, n)
+  redis.call('HDEL', s.lock, ticket)
+  redis.call('ZREM', s.holders, ticket)
+  use(s, s.used - n)
+  redis.call('HSET', s.lock, 'used', base.int(s.used))
+end
+
+-- lower leaves a hold one permit of what it has. Readers who come to it share its token.
+function permits.lower(s, ticket, token)
+  local n, rest = string.match(redis.call('HGET', s.lock, ticket), '^(%d+)(:.*)$')
+  use(s, s.used - n + 1)
+  s.group = token
+  redis.call('HSET', s.lock, 'used', base.int(s.used), 'group', base.int(token), ticket, '1' .. rest)
+end
+
+-- fence gives a token above every earlier one (I2); but readers share that of the readers beside whom they
+-- hold, unless their clients have seen a higher one.
+local function fence(s, kind)
+  if kind == 'r' and s.used > 0 and s.group == s.token and s.floor <= s.token then return base.int(s.token) end
+  s.token = math.max(s.token, s.floor, s.now - 1) + 1
+  if kind == 'r' then s.group, s.grouped = s.token, true end
+  return base.int(s.token)
+end
+
+-- take lets tickets hold: a list of {ticket, kind, permits, lease_ms, phase}. It returns what it wrote of each:
+-- the token and the end of the lease.
+function permits.take(s, list, who)
+  local fields, scores, wrote = {}, {}, {}
+  local since = base.int(s.now)
+  for i, head in ipairs(list) do
+    local token, ends = fence(s, head.kind), base.int(s.now + head.lease_ms * 1000)
+    use(s, s.used + head.permits)
+    fields[2 * i - 1] = head.ticket
+    fields[2 * i] = base.int(head.permits) .. ':' .. token .. ':' .. base.int(head.lease_ms * 1000) .. ':' ..
+      head.phase .. ':' .. since .. ':' .. who
+    scores[2 * i - 1], scores[2 * i] = ends, head.ticket
+    wrote[i] = { token = token, ends = ends }
+    s.ends = math.max(s.ends, tonumber(ends)) -- Of what this script grants.
+    s.taken[head.ticket] = { permits = head.permits, token = s.token, ends = tonumber(ends) }
+  end
+  redis.call('HSET', s.lock, 'used', base.int(s.used), 'token', base.int(s.token), unpack(fields))
+  if s.grouped then redis.call('HSET', s.lock, 'group', base.int(s.group)) end
+  redis.call('ZADD', s.holders, unpack(scores))
+  return wrote
+end
+
+-- tell publishes the grants of one client. If the message is refused they are undone.
+local function tell(s, client, heads, text)
+  local sent = redis.pcall('PUBLISH', hold.channel(s, client), text)
+  if type(sent) ~= 'table' or not sent.err then return hold.flag(s, base.HANDED) end
+  for _, head in ipairs(heads) do
+    redis.call('ZADD', s.queue, head.score, head.ticket)
+    permits.free(s, head.ticket, head.permits)
+    s.taken[head.ticket] = nil
+  end
+  s.created = true
+  hold.flag(s, hold.UNWOKEN)
+end
+
+-- grant lets heads hold for their grant leases, and tells their clients: in the reply if that is the caller
+-- (R5), else in one message for each.
+function permits.grant(s, heads, caller)
+  for _, head in ipairs(heads) do
+    head.phase = head.client == caller and 'r' or 'g'
+  end
+  local wrote, now = permits.take(s, heads, ''), base.int(s.now)
+  local order, texts, lists = {}, {}, {}
+  for i, head in ipairs(heads) do
+    local client, w = head.client, wrote[i]
+    if client == caller then
+      permits.report(s, head.ticket, tonumber(w.token), tonumber(w.ends))
+    else
+      if not texts[client] then
+        order[#order + 1], texts[client], lists[client] = client, { 'G' }, {}
+      end
+      table.insert(texts[client], head.ticket .. ' ' .. w.token .. ' ' .. now .. ' ' .. w.ends)
+      table.insert(lists[client], head)
+    end
+  end
+  for _, client in ipairs(order) do
+    tell(s, client, lists[client], table.concat(texts[client], ' '))
+  end
+end
+
+-- report puts a hold into the reply, as one of the caller's.
+function permits.report(s, ticket, token, ends)
+  local n = #s.grants
+  s.grants[n + 1], s.grants[n + 2], s.grants[n + 3] = ticket, token, ends
+end
+
+-- unconfirmed reports what a client was granted and has not renewed, as far as that is among the holds that
+-- end next: grants end early.
+function permits.unconfirmed(s, client)
+  local first = redis.call('ZRANGE', s.holders, 1, FIRST, 'WITHSCORES')
+  for i = 1, #first, 2 do
+    if hold.client(first[i]) == client and not s.taken[first[i]] then
+      local _, token, _, phase = permits.parse(redis.call('HGET', s.lock, first[i]) or '')
+      if phase == 'g' or phase == 'r' then permits.report(s, first[i], token, tonumber(first[i + 1])) end
+    end
+  end
+end
+
+-- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted too.
+function permits.open(s)
+  s.ends = tonumber(redis.call('ZRANGE', s.holders, -1, -1, 'WITHSCORES')[2] or 0)
+  hold.open(s)
+  s.ends = 0
+end
+
+-- reply is the answer of every script that serves the queue. until is when the next lease ends, or the mark
+-- behind which permits stay free, or 0.
+function permits.reply(s, status, place, waiting, arrival, states)
+  local ends = tonumber(redis.call('ZRANGE', s.holders, 1, 1, 'WITHSCORES')[2] or 0)
+  if s.mark > s.now and (ends == 0 or s.mark < ends) then ends = s.mark end
+  return { status, s.now, s.token, ends, place, waiting, arrival, s.flags, s.skipped, s.expired, s.grants,
+    states or {} }
+end
+
+-- granted is the answer to a ticket that holds, with the number of its permits where its text has none.
+function permits.granted(s, n, token, ends)
+  return { base.GRANTED, s.now, token, ends, n, 0, 0, s.flags, s.skipped, s.expired, s.grants, {} }
+end

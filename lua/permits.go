@@ -1,0 +1,38 @@
+package lua
+
+// Semaphore is the protocol of the fair semaphore. Its asks say the limit behind what all asks say, and so do
+// its checks, behind the tickets: whoever comes first after the server has forgotten the lock makes it anew.
+var Semaphore = &Protocol{
+	Kind:    "semaphore",
+	Ask:     load("semaphore/ask"),
+	End:     load("semaphore/end"),
+	Renew:   load("semaphore/renew"),
+	Check:   load("semaphore/check"),
+	Force:   load("semaphore/force"),
+	Inspect: load("semaphore/inspect"),
+	Endings: permitEndings,
+	Renewed: []string{"holders"},
+}
+
+// RWLock is the protocol of the fair read-write lock: a semaphore of [AllReaders] permits, of which a reader
+// takes one and a writer all.
+var RWLock = &Protocol{
+	Kind:    "rwlock",
+	Ask:     Semaphore.Ask,
+	End:     Semaphore.End,
+	Renew:   Semaphore.Renew,
+	Check:   Semaphore.Check,
+	Force:   Semaphore.Force,
+	Inspect: Semaphore.Inspect,
+	Endings: permitEndings,
+	Renewed: Semaphore.Renewed,
+}
+
+// Resize changes the limit of a semaphore, Downgrade turns a writer into a reader.
+var (
+	Resize    = load("semaphore/resize")
+	Downgrade = load("rwlock/downgrade")
+)
+
+// permitEndings are the keys of a lock that many hold at a time.
+var permitEndings = []string{"queue", "suspects", "holders"}

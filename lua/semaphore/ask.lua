@@ -1,0 +1,127 @@
+-- semaphore/ask: take permits if enough are free and nobody waits, else keep a place in the queue.
+--
+-- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+--       holders   zset  tickets that hold, by the end of their leases
+-- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
+--       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place; drain:
+--                 a try for all permits that are free, of a ticket that names none
+--       notafter  server µs after which the ask changes nothing
+--       arrival   what an earlier ask of this ticket answered, or 0
+--       head      head start of the priority in µs
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+--       phase     held, or final if the lease will not be renewed
+--       who       what operators are told of the client
+--       limit     how many permits there are, as the client states it: that of the maker counts
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
+--       are. MISMATCH: another limit counts. Both are told at once, with the limit in states, and change nothing
+-- RETRY safe: the same ticket gets the same grant, or keeps its place
+
+-- The usual cases come ahead of the includes, because the making of their functions costs as much as what
+-- is done here. The numbers are those of lib/base.
+local GRANTED, WAITING, LATE = 1, 2, 4
+local LEAST_US, DAY_US = 45000000, 86400000000
+local ticket, mode, format = ARGV[1], ARGV[2], string.format
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if now > tonumber(ARGV[3]) then return { LATE, now } end
+
+local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
+local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group')
+local size, n = redis.call('ZCARD', KEYS[2]), tonumber(number)
+local kept, room = tonumber(h[6] or 0), tonumber(h[2] or 0) - tonumber(h[4] or 0)
+local agreed = h[2] and (ARGV[10] == h[3] or ARGV[10] == h[2]) and not h[1] and n > 0
+local lost = false
+
+-- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
+if agreed and size == 0 and n <= room then
+  local ends = now + lease_ms * 1000
+  local usual = kept >= math.max(ends, now + 4000000) + LEAST_US
+  lost = usual and redis.call('ZADD', KEYS[4], 0, '-', format('%.0f', ends), ticket) ~= 1
+  if usual and not lost then
+    local token, floor, since = tonumber(h[5] or 0), tonumber(ARGV[6]), format('%.0f', now)
+    local fence = h[5]
+    if floor > now + DAY_US then floor = 0 end
+    local record = ':' .. lease_ms .. '000:' .. string.sub(ARGV[8], 1, 1) .. ':' .. since .. ':' .. ARGV[9]
+    local used = format('%.0f', h[4] + n)
+    if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
+      -- Readers share the token of those beside whom they hold.
+      redis.call('HSET', KEYS[1], 'used', used, ticket, number .. ':' .. fence .. record)
+      return { GRANTED, now, token, ends }
+    end
+    token = math.max(token, floor, now - 1) + 1
+    fence = token == now and since or format('%.0f', token)
+    if kind == 'r' then
+      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, 'group', fence, ticket, number .. ':' .. fence .. record)
+    else
+      redis.call('HSET', KEYS[1], 'used', used, 'token', fence, ticket, number .. ':' .. fence .. record)
+    end
+    return { GRANTED, now, token, ends }
+  end
+end
+
+-- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a first wait
+-- queues.
+if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0 and size < 400
+  and n <= tonumber(h[2]) and kept >= now + 4000000 + LEAST_US then
+  local client = string.match(ticket, '^[^:]*')
+  local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
+  local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
+  local ends = tonumber(first[4] or 0)
+  local stuck = first[1] == '-' and ends > now and not q[2] and not q[3] and not q[4]
+  if stuck and room > 0 then
+    local head = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+    local other, needs = string.match(head, '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
+    stuck = other and tonumber(needs) > room and tonumber(needs) <= tonumber(h[2])
+    if stuck and other ~= client then
+      local counts = ARGV[7] == '1' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1] .. ':wake:' .. other) -- R4
+      stuck = counts and counts[2] and counts[2] > 0
+    end
+  end
+  if stuck then
+    local arrival = math.max(now, tonumber(q[1] or 0) + 1)
+    local text = format('%.0f', arrival)
+    if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
+      redis.call('HSET', KEYS[1], 'high', text)
+      local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
+      return { WAITING, now, tonumber(h[5] or 0), ends, ahead, size + 1, arrival, 0 }
+    end
+  end
+end
+
+-- @include lib/permits.lua
+-- @include lib/place.lua
+local s = permits.read(KEYS, now, ARGV[6], ARGV[7], ARGV[10])
+if not permits.agreed(s, ARGV[10]) then
+  return permits.reply(s, base.MISMATCH, -1, size, 0, { base.int(s.limit) })
+end
+if s.new and n > s.limit then return permits.reply(s, base.EXCESS, -1, size, 0, { base.int(s.limit) }) end
+local client = hold.client(ticket)
+s.caller = client
+s.lost = s.lost or lost
+permits.settle(s)
+local holds, token, ends = permits.held(s, ticket)
+if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, ticket)) end
+if not holds and n > s.limit then redis.call('ZREM', s.queue, ticket) end
+queue.advance(s, client)
+size = redis.call('ZCARD', s.queue)
+if mode == 'drain' then n = math.max(s.limit - s.used, 0) end
+if not holds and not s.taken[ticket] and size == 0 and n > 0 and n <= s.limit - s.used then
+  permits.take(s, { {
+    ticket = ticket, kind = kind, permits = n, lease_ms = tonumber(lease_ms), phase = string.sub(ARGV[8], 1, 1),
+  } }, ARGV[9])
+end
+local taken = s.taken[ticket]
+if taken then holds, token, ends = taken.permits, taken.token, taken.ends end
+hold.keep(s, size)
+if holds then return permits.granted(s, mode == 'drain' and holds or 0, token, ends) end
+if n > s.limit then return permits.reply(s, base.EXCESS, -1, size, 0, { base.int(s.limit) }) end
+if mode == 'try' or mode == 'drain' then return permits.reply(s, base.BUSY, -1, size, 0) end
+
+local ahead, arrival
+ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
+hold.keep(s, size)
+return permits.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)

@@ -1,0 +1,87 @@
+-- semaphore/check: the look of one client after its tickets of one lock; without tickets, after the queue.
+--
+-- What is neither queued nor granted is queued again with its arrival, before the queue is served (I3).
+--
+-- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+--       holders   zset  tickets that hold, by the end of their leases
+-- ARGV  client    who looks
+--       mode      hears: it has a subscription; proven: made since it was suspected, and an echo came; deaf:
+--                 it has none, and its tickets may be granted in the reply but not stay queued (R10)
+--       notafter  server µs after which the check changes nothing
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+--       then for each ticket, the oldest first: the ticket and its arrival
+--       limit     behind them: how many permits there are, where the server has forgotten it
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
+--       granted, missed (it was granted before, by message), gone, or excess with the limit
+-- RETRY safe: it asks for a state, not for a change
+
+-- @include lib/permits.lua
+-- @include lib/place.lua
+local client, mode = ARGV[1], ARGV[2]
+local now = base.now()
+if now > tonumber(ARGV[3]) then return { base.LATE, now } end
+
+local count = math.floor((#ARGV - 5) / 2)
+local s = permits.read(KEYS, now, ARGV[4], ARGV[5], count > 0 and ARGV[6 + 2 * count] or nil)
+local size = redis.call('ZCARD', s.queue)
+permits.open(s)
+if mode == 'proven' then
+  -- Ahead of settle: the proof is older than what this script may find out.
+  redis.call('ZREM', s.suspects, client)
+  if redis.call('ZCARD', s.suspects) == 0 then
+    redis.call('HDEL', s.lock, 'marked')
+    s.marked = false
+  end
+  mode = 'hears'
+end
+s.caller = client
+permits.settle(s)
+
+local states = {}
+for i = 1, count do
+  local ticket = ARGV[4 + 2 * i]
+  local holds, token, ends, phase = permits.held(s, ticket)
+  if holds then
+    states[i] = phase == 'g' and 'missed' or 'granted'
+    permits.report(s, ticket, token, ends)
+  elseif s.stated and tonumber(string.match(ticket, ':(%d+):%d+:%d+$')) > s.limit then
+    states[i] = 'excess ' .. base.int(s.limit)
+    size = size - redis.call('ZREM', s.queue, ticket)
+  else
+    local new = place.queue(s, ticket, tonumber(ARGV[5 + 2 * i]), size)
+    states[i] = new == 1 and 'again' or 'queued'
+    size = size + new
+  end
+end
+if s.marked and redis.call('ZSCORE', s.suspects, client) then
+  hold.flag(s, hold.SUSPECTED)
+  mode = 'deaf'
+end
+queue.advance(s, client)
+
+local left = {}
+for i = 1, count do
+  local ticket = ARGV[4 + 2 * i]
+  if states[i] == 'queued' or states[i] == 'again' then
+    if s.taken[ticket] then
+      states[i] = 'granted'
+    elseif mode == 'deaf' then
+      states[i] = 'gone'
+      left[#left + 1] = ticket
+    end
+  end
+end
+if #left > 0 then redis.call('ZREM', s.queue, unpack(left)) end
+size = redis.call('ZCARD', s.queue)
+if size == 0 then hold.forget(s) end
+hold.keep(s, size)
+for i = 1, count do
+  if states[i] == 'queued' or states[i] == 'again' then
+    states[i] = states[i] .. ' ' .. place.of(s, ARGV[4 + 2 * i])
+  end
+end
+return permits.reply(s, base.DONE, -1, place.clients(s, size), 0, states)

@@ -1,0 +1,126 @@
+-- semaphore/end: the end of a ticket: out of the queue, its permits given back, and the heads that fit are served.
+--
+-- Release, leaving the queue and giving back a grant are this one operation (R9).
+--
+-- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+--       holders   zset  tickets that hold, by the end of their leases
+-- ARGV  ticket    client:number:kind:permits:lease:grant
+--       token     only if it holds with this token; 0 for any
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is DONE if the ticket held, REFUSED if not; then states holds the reason: expired, forced or
+--       forgotten
+-- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the calling
+--       client and is not confirmed
+
+-- The usual cases come ahead of the includes, because the making of their functions costs as much as what
+-- is done here. The numbers are those of lib/base.
+local DONE, HANDED = 5, 8
+local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local ticket, format = ARGV[1], string.format
+local h = redis.call('HMGET', KEYS[1], ticket, 'used')
+local size = redis.call('ZCARD', KEYS[2])
+local freed = h[1] and ARGV[2] == '0'
+
+if freed then
+  -- Ours: give it back. HDEL is accepted when memory is full, and so is what follows.
+  local number, lease = string.match(h[1], '^(%d+):%d+:(%d+):')
+  local used = h[2] - number
+  redis.call('HDEL', KEYS[1], ticket)
+  redis.call('ZREM', KEYS[4], ticket)
+  if size == 0 then
+    redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+    if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'resized') == 0 then
+      -- Keys that were kept for a long lease need not be any longer.
+      redis.call('HDEL', KEYS[1], 'kept')
+      redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
+      redis.call('PEXPIRE', KEYS[4], format('%.0f', SPARE_US / 1000))
+    end
+    return { DONE }
+  end
+
+  -- Nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
+  -- nothing, or not enough for the next.
+  local q = redis.call('HMGET', KEYS[1], 'limit', 'token', 'kept', 'mark', 'scan', 'marked')
+  local usual = ARGV[4] == '1' and not q[4] and not q[5] and not q[6]
+  local heads = usual and redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
+  local client, kind, needs, lease_ms, first
+  if usual then client, kind, needs, lease_ms, first = string.match(heads[1], '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$') end
+  local limit = tonumber(q[1])
+  if client and tonumber(needs) <= limit and kind ~= 'r' then
+    local room = limit - used
+    local fits = tonumber(needs) <= room
+    local left, mine = fits and room - needs or 0, string.match(ticket, '^[^:]*')
+    local waits = { client ~= mine and KEYS[1] .. ':wake:' .. client or nil }
+    if left > 0 and heads[3] then
+      local other, more = string.match(heads[3], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
+      usual = other and tonumber(more) > left and tonumber(more) <= limit
+      if usual and other ~= mine and other ~= client then waits[#waits + 1] = KEYS[1] .. ':wake:' .. other end
+    end
+    if usual and #waits > 0 then
+      local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(waits)) -- R4, R5
+      usual = counts[2] and counts[2] > 0 and (not counts[3] or counts[4] > 0)
+    end
+    local earliest = usual and redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
+    local t = redis.call('TIME')
+    local now = t[1] * 1000000 + t[2]
+    local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
+    local ends = fits and now + grant_ms * 1000 or 0
+    local next_end = earliest and tonumber(earliest[4] or 0) or 0
+    usual = usual and earliest[1] == '-' and (next_end == 0 or next_end > now)
+      and tonumber(q[3] or 0) >= math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
+    if usual and not fits then
+      redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+      return { DONE, now, tonumber(q[2]), next_end, -1, size, 0, 0 }
+    end
+    if usual then
+      local floor = tonumber(ARGV[3])
+      local token = math.max(tonumber(q[2]), floor <= now + DAY_US and floor or 0, now - 1) + 1
+      local since, till = format('%.0f', now), format('%.0f', ends)
+      local fence = token == now and since or format('%.0f', token)
+      local phase = client == mine and 'r' or 'g'
+      redis.call('ZREM', KEYS[2], heads[1])
+      redis.call('ZADD', KEYS[4], till, heads[1])
+      redis.call('HSET', KEYS[1], 'used', format('%.0f', used + needs), 'token', fence, heads[1],
+        needs .. ':' .. fence .. ':' .. format('%.0f', grant_ms) .. '000:' .. phase .. ':' .. since .. ':')
+      if next_end == 0 or ends < next_end then next_end = ends end
+      if phase == 'r' then
+        return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
+      end
+      local sent = redis.pcall('PUBLISH', waits[1],
+        'G ' .. heads[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
+      if type(sent) == 'number' then return { DONE, now, token, next_end, -1, size, 0, HANDED } end
+      -- Refused: back to where it was, for the long way to tell of it.
+      redis.call('ZADD', KEYS[2], heads[2], heads[1])
+      redis.call('ZREM', KEYS[4], heads[1])
+      redis.call('HDEL', KEYS[1], heads[1])
+      redis.call('HSET', KEYS[1], 'token', q[2])
+    end
+  end
+  redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+end
+
+-- @include lib/permits.lua
+local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
+local client, removed = hold.client(ticket), 0
+s.caller = client
+local number, token = permits.parse(not freed and h[1] or '')
+if number and tonumber(ARGV[2]) == token then
+  permits.free(s, ticket, number)
+  freed = true
+elseif not freed then
+  -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
+  removed = redis.call('ZREM', s.queue, ticket)
+  size = size - removed
+  if size == 0 then hold.forget(s) end
+end
+permits.settle(s)
+queue.advance(s, client)
+hold.keep(s, size)
+if freed then return permits.reply(s, base.DONE, -1, size, 0) end
+-- @include lib/reason.lua
+if removed == 0 then permits.unconfirmed(s, client) end
+return permits.reply(s, base.REFUSED, -1, size, 0, { number and 'expired' or reason.of(s, ticket) })

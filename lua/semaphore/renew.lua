@@ -1,0 +1,35 @@
+-- semaphore/renew: let a hold last for another lease. It never revives one that has ended.
+--
+-- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
+--       holders   zset  tickets that hold, by the end of their leases
+-- ARGV  ticket    whose hold it is
+--       token     the token of the hold
+--       lease     ms from now until the end of the lease
+--       phase     held, or final if this is the last renewal
+--       who       what operators are told of the client
+--       notafter  server µs after which the renewal changes nothing
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
+-- RETRY safe: a second call prolongs from its own time
+
+-- @include lib/base.lua
+local now = base.now()
+if now > tonumber(ARGV[6]) then return { base.LATE, now } end
+
+local ticket = ARGV[1]
+local h = redis.call('HMGET', KEYS[1], ticket, 'kept', 'forced', 'lapsed')
+local ends = tonumber(redis.call('ZSCORE', KEYS[2], ticket) or 0)
+local permits, token, since = string.match(h[1] or '', '^(%d+):(%d+):%d+:%a:(%d+):')
+if token ~= ARGV[2] or ends <= now then
+  local why = h[1] and 'expired' or h[3] == ticket and 'forced' or h[4] == ticket and 'expired' or 'forgotten'
+  return { base.REFUSED, now, tonumber(token or 0), 0, -1, 0, 0, 0, 0, 0, {}, { why } }
+end
+ends = now + ARGV[3] * 1000
+-- PEXPIRE is accepted when memory is full, and so is what a script writes after it. It never shortens.
+local lives = base.int((math.max(tonumber(h[2] or 0), ends + base.SPARE_US) - now) / 1000)
+redis.call('PEXPIRE', KEYS[1], lives)
+redis.call('PEXPIRE', KEYS[2], lives)
+redis.call('HSET', KEYS[1], ticket, permits .. ':' .. token .. ':' .. base.int(ARGV[3] * 1000) .. ':' ..
+  string.sub(ARGV[4], 1, 1) .. ':' .. since .. ':' .. ARGV[5])
+redis.call('ZADD', KEYS[2], base.int(ends), ticket)
+return { base.GRANTED, now, tonumber(token), ends }
