@@ -13,64 +13,79 @@ import (
 // tryTime is how long a try waits out errors that pass by themselves.
 const tryTime = 3 * time.Second
 
-// Acquire waits its turn and returns the hold. It is the one loop behind every blocking call: ask, wait,
-// check, and leave if ctx ends first.
+// Acquire waits its turn and returns the hold.
 func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
-	return q.acquire(ctx, false)
+	l, _, err := q.acquire(ctx, lua.Wait)
+	return l, err
 }
 
-// Try returns the hold if nobody has it and nobody waits for it, and an error that wraps [ErrBusy]
+// Try returns the hold if it can be had at once and nobody waits, and an error that wraps [ErrBusy]
 // otherwise.
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	return q.acquire(ctx, true)
+	l, _, err := q.acquire(ctx, lua.Try)
+	return l, err
 }
 
-func (q *Queue) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
-	if q.err != nil {
-		return nil, q.err
-	}
-	if q.termsErr != nil {
-		return nil, q.termsErr
-	}
-	if ctx.Err() != nil {
-		return nil, &WaitError{Place: -1, Err: whyEnded(ctx)}
-	}
-	if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
-		return nil, ErrDeadlock
-	}
-	t := q.client.newTicket(q.terms)
-	s, err := q.client.enter(q, t)
-	if err != nil {
-		return nil, err
-	}
-	w := wait{ctx: ctx, ticket: t, site: s, begun: time.Now(), budget: attemptTime, try: try}
-	l, err := w.run(q.held)
-	if err != nil {
-		s.finish(t, errors.Is(err, ErrBusy))
-		return nil, err
-	}
-	return l, nil
+// Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
+func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
+	return q.For(q.kind, 0).acquire(ctx, lua.Drain)
 }
 
-// wait is one call on its way to a hold.
+func (q Queue) acquire(ctx context.Context, mode string) (*lease.Lease, int64, error) {
+	if err := q.usable(ctx); err != nil {
+		return nil, 0, err
+	}
+	if l, err := q.within(ctx); l != nil || err != nil {
+		return l, 0, err
+	}
+	t := q.newTicket()
+	if q.nesting == Reenters {
+		t.owner = ownerOf(ctx)
+	}
+	s, err := q.client.enter(&q, t)
+	if err != nil {
+		return nil, 0, err
+	}
+	w := wait{ctx: ctx, queue: &q, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: mode}
+	l, err := w.run()
+	if err != nil || w.joined {
+		s.finish(t, w.clean)
+	}
+	return l, w.taken, err
+}
+
+// wait is one call on its way: to a hold, or past an event. It is the one loop behind every call that blocks:
+// ask, wait, check, and leave if ctx ends first.
 type wait struct {
 	ctx    context.Context
+	queue  *Queue
+	event  *Event // nil: it waits for a hold
 	ticket *ticket
 	site   *site
 	begun  time.Time
-	try    bool
+	mode   string        // try or drain: it does not wait
 	budget time.Duration // of the next ask
 	tries  int           // repeats since the last answer
 	last   error         // the last error that was waited out
+	clean  bool          // the last answer says that the server has nothing of the ticket
+	joined bool          // it entered the hold of another ticket
+	taken  int64         // how many permits a drain has
 }
 
-// run goes from state to state until the ticket holds, or cannot.
-func (w *wait) run(key any) (*lease.Lease, error) {
+// run goes from state to state until the ticket holds, or has passed, or cannot.
+func (w *wait) run() (*lease.Lease, error) {
 	t, s := w.ticket, w.site
 	for {
 		s.mu.Lock()
 		st, failure := t.state, errors.Join(t.err, t.refused)
+		other := s.heldBy(t)
 		s.mu.Unlock()
+		if other != nil {
+			if l, err := s.reenter(w.ctx, other, w.queue); l != nil || err != nil {
+				w.joined = true
+				return l, err
+			}
+		}
 		switch {
 		case failure != nil:
 			return nil, w.failed(failure)
@@ -83,8 +98,14 @@ func (w *wait) run(key any) (*lease.Lease, error) {
 		case st == confirming:
 			w.confirm()
 		case st == held:
-			if l := s.grasp(w.ctx, t, key, time.Since(w.begun)); l != nil {
+			if l := s.grasp(w.ctx, t, w.queue, time.Since(w.begun)); l != nil {
 				return l, nil
+			}
+		case st == passed:
+			return nil, nil
+		case st == acting:
+			if err := w.act(); err != nil {
+				return nil, w.failed(err)
 			}
 		default:
 			select {
@@ -97,21 +118,14 @@ func (w *wait) run(key any) (*lease.Lease, error) {
 
 // ask sends one ask. An error that will pass is waited out here; any other ends the call.
 func (w *wait) ask() error {
-	t := w.ticket
-	reply, err := w.site.ask(w.ctx, t, w.try, w.budget)
+	reply, err := w.site.ask(w)
+	w.clean = false
 	switch {
-	case err == nil && reply.Status == lua.Busy:
-		return ErrBusy
-	case err == nil && reply.Status == lua.Late:
-		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
-		w.budget = min(2*w.budget, longestAttempt)
-		return nil
 	case err == nil:
-		w.tries, w.last = 0, nil
-		return nil
+		return w.answered(&reply)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !transient(err) || (w.try && time.Since(w.begun) > tryTime):
+	case !transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
 		return advise(err)
 	}
 	w.last = err
@@ -119,17 +133,51 @@ func (w *wait) ask() error {
 	return w.rest(pause(w.tries - 1))
 }
 
+// answered is what the answer to an ask means to the call.
+func (w *wait) answered(r *lua.Reply) error {
+	switch r.Status {
+	case 0: // Not sent: a message was faster.
+	case lua.Late:
+		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
+		w.budget = min(2*w.budget, longestAttempt)
+		return nil
+	case lua.Busy:
+		if w.event != nil { // Not now, but soon.
+			w.tries++
+			return w.rest(pause(w.tries - 1))
+		}
+		w.clean = true
+		return ErrBusy
+	case lua.Granted, lua.Waiting, lua.Acting:
+		w.taken = int64(r.Place)
+	default:
+		w.clean = true
+		return w.ticket.verdict(r.Status, r.States)
+	}
+	w.tries, w.last = 0, nil
+	return nil
+}
+
 // rest waits, but not beyond the context.
 func (w *wait) rest(d time.Duration) error {
+	if err := w.site.client.rest(w.ctx, d); w.ctx.Err() == nil {
+		return err
+	}
+	return nil // The loop says how.
+}
+
+// rest waits, but not beyond ctx or the life of the client.
+func (c *Client) rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-w.ctx.Done():
-	case <-w.site.client.life.Done():
+		return nil
+	case <-ctx.Done():
+		return whyEnded(ctx)
+	case <-c.life.Done():
 		return ErrClosed
 	}
-	return nil
 }
 
 // confirm asks by a renewal whether an old grant still holds.
@@ -150,6 +198,9 @@ func (w *wait) failed(err error) error {
 	}
 	w.site.mu.Lock()
 	place, last := w.ticket.place, w.last
+	if w.event != nil {
+		place = -1
+	}
 	for _, err := range []error{w.ticket.last, w.ticket.unheard} {
 		if last == nil {
 			last = err
@@ -186,50 +237,65 @@ func inBackground[T any](ctx context.Context, c *Client, f func() (T, error)) (T
 }
 
 // ask sends one ask of a ticket and takes in the reply.
-func (s *site) ask(ctx context.Context, t *ticket, try bool, budget time.Duration) (lua.Reply, error) {
-	c := s.client
-	a := c.attempt(budget)
+func (s *site) ask(w *wait) (lua.Reply, error) {
+	c, t := s.client, w.ticket
+	a := c.attempt(w.budget)
 	s.mu.Lock()
 	if t.state != idling && t.state != asking {
 		s.mu.Unlock()
 		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
 	}
-	mode := lua.Look
-	switch {
-	case try:
-		mode = lua.Try
-	case s.hears():
-		mode = lua.Wait
+	mode := w.mode
+	if mode == lua.Wait && !s.hears() {
+		mode = lua.Look
 	}
 	t.state = asking
 	t.inflight++
-	text, arrival := t.text, t.arrival
+	if t.asked.IsZero() {
+		t.asked = a.sent
+	}
+	text, arrival, since := t.text, t.arrival, ""
+	hearing, seen := s.confirms, s.generation
+	if t.unsure {
+		since = strconv.FormatInt(c.clock.atLeast(t.asked), 10)
+	}
 	s.mu.Unlock()
 
 	c.stats.asks.Add(1)
+	args := make([]string, 0, 16)
 	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
-	r, err := s.proto.Ask.Decode(c.runFor(ctx, s.proto.Ask, s.keys, text, mode, a.notAfter,
-		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who))
+	args = append(args, text, mode, a.notAfter, strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10),
+		c.highest(), c.counted(), t.phase, c.who)
+	args = append(args, t.extras...)
+	if w.event != nil && w.event.Extras != nil {
+		args = append(args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
+	}
+	r, err := s.proto.Ask.Decode(c.runFor(w.ctx, s.proto.Ask, s.keys.All(), args...))
 
 	s.mu.Lock()
 	s.landed(t, a, err)
-	if err == nil && r.Status == lua.Waiting && t.arrival == 0 {
-		t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
-	}
-	if err == nil && r.Status == lua.Waiting && t.state == asking {
-		t.place = r.Place
-		t.state = waiting
-		if r.Place < 0 {
-			t.state = subscribing
+	switch {
+	case err != nil:
+	case s.proto.Broadcast:
+		s.told(t, &r, hearing)
+	case r.Status == lua.Waiting:
+		if t.arrival == 0 {
+			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
 		}
-	}
-	if err == nil && r.Status == lua.Granted {
+		if t.state == asking {
+			t.place = r.Place
+			t.state = waiting
+			if r.Place < 0 {
+				t.state = subscribing
+			}
+		}
+	case r.Status == lua.Granted:
 		s.offer(lua.Grant{Ticket: text, Token: r.Token, At: r.Now, Until: r.Until}, a.sent, a.slept)
 	}
 	s.mu.Unlock()
 	if err == nil {
 		s.absorb(a, &r, false)
-		if r.Status == lua.Waiting {
+		if r.Status == lua.Waiting || r.Status == lua.Acting {
 			s.await(&r)
 		}
 	}

@@ -47,14 +47,14 @@ func (s *site) await(r *lua.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lookAt(s.nextCheck(r, time.Now()))
-	if r.Place >= 0 {
+	if r.Place >= 0 && !s.proto.Broadcast {
 		return
 	}
 	switch {
 	case !s.wanted:
 		s.wanted = true
 		s.client.listener.want(s)
-	case s.hears():
+	case s.hears() && r.Place < 0:
 		s.startCheck() // The confirmation came between the question and its answer.
 	}
 }
@@ -66,6 +66,9 @@ func (s *site) nextCheck(r *lua.Reply, now time.Time) time.Time {
 	d := jitter(every*3/4, every*5/4)
 	if !s.hears() {
 		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
+	}
+	if s.proto.Broadcast {
+		return now.Add(s.nextLook(r, d))
 	}
 	place := r.Waiting
 	for _, t := range s.tickets {
@@ -133,8 +136,7 @@ func (s *site) failed(tickets []*ticket, err error) {
 	for _, t := range tickets {
 		t.last = err
 		if t.waits() && !passes {
-			t.refused = advise(err)
-			t.poke()
+			t.refuse(advise(err))
 		}
 	}
 	if passes && s.anyWaits() {
@@ -174,7 +176,13 @@ func (s *site) newRound() *round {
 		}
 	}
 	slices.SortFunc(r.rest, func(a, b *ticket) int { return cmp.Compare(a.arrival, b.arrival) })
-	if !s.all && len(r.rest) > checkBatch {
+	switch {
+	case s.proto.Broadcast && s.proto.End == nil:
+		// Nothing of them is in the server: those that wait for the same are alike.
+		r.rest = slices.CompactFunc(r.rest, func(a, b *ticket) bool { return a.arrival == b.arrival })
+	case s.proto.Broadcast:
+		// The check is what keeps the place of each.
+	case !s.all && len(r.rest) > checkBatch:
 		r.rest = r.rest[:checkBatch]
 	}
 	r.next()
@@ -205,9 +213,12 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 		}
 	}
 	s.mu.Unlock()
+	if len(named) > 0 {
+		args = append(args, named[0].extras...)
+	}
 
 	c.stats.checks.Add(1)
-	r, err := c.run(s.proto.Check, s.keys, args...)
+	r, err := c.run(s.proto.Check, s.keys.All(), args...)
 	if err == nil {
 		s.absorb(a, &r, true)
 	}
@@ -218,7 +229,11 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 		if err == nil {
 			t.last = nil
 		}
-		if err == nil && i < len(r.States) && t.text == texts[i] {
+		switch {
+		case err != nil || i >= len(r.States) || t.text != texts[i]:
+		case s.proto.Broadcast:
+			s.seen(t, r.States[i])
+		default:
 			s.checked(t, r.States[i], &r, round.mode)
 		}
 	}
@@ -236,12 +251,12 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 	}
 	switch state {
 	case lua.StateGranted:
-		s.told = max(s.told, r.Token)
+		t.told = true
 	case lua.StateMissed:
 		// It was granted before this check. The news of it, a message or another reply, may still be on its
 		// way; if it does not come, this client does not hear (R10).
-		if mode != lua.Deaf && s.heard && r.Token > s.told {
-			s.missing, s.missBy = r.Token, time.Now().Add(soonEnough)
+		if mode != lua.Deaf && s.heard && !t.told {
+			s.missing, s.missBy = t.text, time.Now().Add(soonEnough)
 			s.arm(s.missBy)
 		}
 	case lua.StateAgain, lua.StateQueued:
@@ -257,6 +272,10 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 	case lua.StateGone:
 		if t.waits() {
 			t.state = subscribing
+		}
+	case lua.StateExcess:
+		if t.waits() {
+			t.refuse(excess(t, place))
 		}
 	}
 }

@@ -255,20 +255,24 @@ func (c *Client) enter(q *Queue, t *ticket) (*site, error) {
 
 // site returns the site of a queue, which it makes if there is none. c.mu is held.
 func (c *Client) site(q *Queue) *site {
-	s := c.sites[q.keys[0]]
+	s := c.sites[q.keys.Lock]
 	if s == nil {
 		s = newSite(c, q.proto, q.keys)
-		c.sites[q.keys[0]] = s
+		c.sites[q.keys.Lock] = s
 	}
 	return s
 }
 
 // newTicket makes the ticket of one call.
-func (c *Client) newTicket(t Terms) *ticket {
+func (q *Queue) newTicket() *ticket {
+	c, t := q.client, q.terms
 	lasts, phase := t.first()
 	spec := lua.Ticket{
-		Client: c.id, Number: c.numbers.Add(1), Kind: lua.Exclusive, Permits: 1,
+		Client: c.id, Number: c.numbers.Add(1), Kind: q.kind, Permits: q.permits,
 		Lease: lasts, Grant: min(c.opts.GrantLease.Truncate(time.Millisecond), lasts),
 	}
-	return &ticket{spec: spec, text: spec.String(), phase: phase, terms: t, place: -1, wake: make(chan struct{}, 1)}
+	return &ticket{
+		spec: spec, text: spec.String(), phase: phase, terms: t, extras: q.extras, verdicts: q.verdicts, place: -1,
+		wake: make(chan struct{}, 1),
+	}
 }

@@ -47,11 +47,12 @@ type departure struct {
 	entry  entry
 }
 
-// finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten.
-func (s *site) finish(t *ticket, busy bool) {
+// finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
+// clean says that the last answer said so.
+func (s *site) finish(t *ticket, clean bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.inflight == 0 && t.ghost.IsZero() && (busy || t.state == idling) {
+	if t.state == passed || t.inflight == 0 && t.ghost.IsZero() && (clean || t.state == idling) {
 		s.forget(t)
 		return
 	}
@@ -63,6 +64,10 @@ func (s *site) end(t *ticket) {
 	if t.state == ending || t.state == ended {
 		return
 	}
+	if s.proto.End == nil {
+		s.forget(t)
+		return
+	}
 	t.state = ending
 	s.client.ends.add(t)
 }
@@ -72,6 +77,9 @@ func (s *site) forget(t *ticket) {
 	t.state = ended
 	s.used = time.Now()
 	delete(s.tickets, t.text)
+	if t.owner != "" && s.owners[t.owner] == t.hold {
+		delete(s.owners, t.owner)
+	}
 	if t.over != nil {
 		close(t.over)
 	}
@@ -96,7 +104,7 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
 	defer s.client.ends.done(1)
 	sent := sending()
 	s.client.stats.ends.Add(1)
-	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys,
+	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys.All(),
 		t.text, "0", s.client.highest(), s.client.counted()))
 	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
 	return r, err
@@ -254,7 +262,7 @@ func (e *ends) sendBatch(batch []*departure) {
 	c := e.client
 	jobs := make([]job, len(batch))
 	for i, d := range batch {
-		jobs[i] = job{d.site.proto.End, d.site.keys, []string{d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted()}}
+		jobs[i] = job{d.site.proto.End, d.site.keys.All(), []string{d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted()}}
 	}
 	a := sending()
 	c.stats.ends.Add(uint64(len(batch)))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 var (
@@ -21,12 +23,48 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrName: the name cannot be used.
 	ErrName = errors.New("unusable name")
+	// ErrCount: a number of permits, parties or counts is not positive.
+	ErrCount = errors.New("unusable count")
+	// ErrMismatch: another client has stated another limit for the name, and that one counts.
+	ErrMismatch = errors.New("mismatch")
+	// ErrUnknown: no answer came, so what was asked for may have been done or not.
+	ErrUnknown = errors.New("no answer from Redis: it may have been done or not")
 	// ErrTime: a lease or another time cannot be used.
 	ErrTime = errors.New("unusable time")
 	// ErrUnwoken: the lock was released, but the server refused to wake the next waiter, which will find out
 	// by itself some time later.
 	ErrUnwoken = errors.New("released, but the next waiter was not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)")
 )
+
+// excess says that a ticket asks for more than there is.
+func excess(t *ticket, limit string) error {
+	return fmt.Errorf("%w: %d permits of %s", ErrTooLarge, t.spec.Permits, limit)
+}
+
+// Verdict is what an answer means that is not the one that was hoped for.
+func (q Queue) Verdict(r *lua.Reply) error { return q.verdicts.of(r.Status, r.States) }
+
+// verdict is what an answer that ends the wait of a ticket means.
+func (t *ticket) verdict(status lua.Status, states []string) error {
+	if status == lua.Excess && len(states) > 0 {
+		return excess(t, states[0])
+	}
+	return t.verdicts.of(status, states)
+}
+
+func (v Verdicts) of(status lua.Status, states []string) error {
+	if err := v[status]; err != nil {
+		return err
+	}
+	state := ""
+	if len(states) > 0 {
+		state = states[0]
+	}
+	if status == lua.Mismatch {
+		return fmt.Errorf("%w: it was made with %s, which counts until it is forgotten", ErrMismatch, state)
+	}
+	return fmt.Errorf("answer %d %q of Redis makes no sense here", status, state)
+}
 
 // A WaitError says how far a call had come when it ended without the lock. It wraps why it ended: the
 // context's error and cause, ErrClosed, or an error of Redis that no retry would mend.

@@ -28,6 +28,7 @@ func (s *site) confirmed(n int) {
 		return
 	}
 	s.heard = true
+	s.confirms++
 	if s.deaf {
 		s.sendEcho()
 		return

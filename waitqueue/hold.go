@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,12 +9,15 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A hold is what a ticket has while it is held: the machinery's side of the lease. The lock of the site
-// guards it.
+// A hold is what a ticket has while it is held: the machinery's side of the lease, or of the leases where it
+// was entered again. The lock of the site guards it.
 type hold struct {
 	ticket *ticket
-	keeper *lease.Keeper
 	token  uint64
+	first  share    // the lease of the call that got the hold
+	more   []*share // those of calls that entered it again
+	lasts  lease.Until
+	counts uint64 // how often the number of its leases has changed
 
 	entry    entry
 	due      time.Time // of the next renewal; zero if there is none to come
@@ -28,7 +30,7 @@ type hold struct {
 
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
 // without a word from the server; the ticket is then to be confirmed.
-func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Duration) *lease.Lease {
+func (s *site) grasp(ctx context.Context, t *ticket, q *Queue, waited time.Duration) *lease.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != held {
@@ -48,8 +50,8 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 		h.limit = g.from.Add(t.terms.MaxHold)
 	}
 	u := h.until(g.from, g.lasts, g.slept, !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
-	h.deadline = u.Deadline
-	h.keeper = lease.New(ctx, lease.Terms{Token: g.token, Until: u, Waited: waited, Release: h.release, Key: key})
+	h.deadline, h.lasts = u.Deadline, u
+	l := h.open(ctx, &h.first, q, waited)
 	// A third: two renewals may fail before the lease is in doubt. It also is what lifts a grant by message
 	// to a full lease.
 	h.due = g.from.Add(g.lasts / 3)
@@ -60,7 +62,8 @@ func (s *site) grasp(ctx context.Context, t *ticket, key any, waited time.Durati
 	}
 	s.client.stats.granted.Add(1)
 	s.client.agenda.before(&h.entry, earlier(h.due, h.deadline))
-	return h.keeper.Lease()
+	s.own(t)
+	return l
 }
 
 // mostLapses is how many grants of one call may run out on their way before the call fails.
@@ -106,7 +109,7 @@ func (h *hold) fired(now time.Time) {
 	if t.state != held || h.releasing() {
 		return
 	}
-	if h.keeper.Overdue() {
+	if h.overdue() {
 		h.lose(lease.ErrExpired)
 		return
 	}
@@ -120,11 +123,6 @@ func (h *hold) fired(now time.Time) {
 		}
 	}
 	s.client.agenda.before(&h.entry, next)
-}
-
-// releasing reports whether the owner has begun to release: then the rest is the release's.
-func (h *hold) releasing() bool {
-	return errors.Is(context.Cause(h.keeper.Lease().Context()), lease.ErrReleased)
 }
 
 // hurry asks for a renewal now, because something was heard about the hold. The site's lock is held.
@@ -141,7 +139,9 @@ func (h *hold) lose(cause error) {
 	if t.state != held {
 		return
 	}
-	h.keeper.Lose(cause)
+	for sh := range h.shares {
+		sh.keeper.Lose(cause)
+	}
 	c := t.site.client
 	c.stats.lost.Add(1)
 	c.agenda.remove(&h.entry)
@@ -154,6 +154,9 @@ func (h *hold) lossOf(r *lua.Reply) error {
 	if !time.Now().Before(h.deadline) {
 		return lease.ErrExpired
 	}
+	if h.ticket.doubted {
+		return lease.ErrForced // The server may have forced another since.
+	}
 	if len(r.States) > 0 {
 		switch r.States[0] {
 		case lua.StateForced:
@@ -165,26 +168,19 @@ func (h *hold) lossOf(r *lua.Reply) error {
 	return lease.ErrForgotten
 }
 
-// release is what Release of the lease does, once. The lease's context has ended.
-func (h *hold) release(ctx context.Context) error {
+// release is what Release of the last lease on the hold does, once. The lease's context has ended, and the
+// site's lock is held, which release gives back.
+func (h *hold) release(ctx context.Context, sh *share) error {
 	t := h.ticket
 	s := t.site
-	s.mu.Lock()
-	if t.state != held {
-		s.mu.Unlock()
-		if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
-			return cause
-		}
-		return lease.ErrReleased
-	}
 	s.client.agenda.remove(&h.entry)
 	t.state = ending
-	if !h.releasing() {
+	if !sh.released() {
 		// The deadline had passed, and nobody had noticed.
 		s.client.stats.lost.Add(1)
 		s.client.ends.add(t)
 		s.mu.Unlock()
-		return context.Cause(h.keeper.Lease().Context())
+		return sh.cause()
 	}
 	if ctx.Err() != nil {
 		// Nobody can wait for the answer, which is no reason to keep the lock.

@@ -13,44 +13,67 @@ import (
 // Info is what the server knows of one name at one moment.
 type Info struct {
 	Held    bool
-	Holder  Waiter        // who holds, if Held
-	Token   uint64        // the last that was given; that of the holder, if Held
-	Since   time.Duration // how long it has been held
-	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
-	Waiting int           // how many wait
-	Queue   []Waiter      // the first of them, in their order
+	Holder  Holder   // who holds, if Held; where several do, the one whose lease ends first
+	Holders []Holder // the first of those who hold, by the ends of their leases
+	Token   uint64   // the last that was given; of a latch or a barrier, its generation
+	Limit   int64    // permits, parties, or the count that was set; 1 for a lock
+	Used    int64    // permits held, parties that have come, or the count that is left
+	Waiting int      // how many wait
+	Queue   []Waiter // the first of them, in their order
 	// Suspects are clients that let a lease run out and have not been heard of since.
 	Suspects []string
+	// State is that of a latch (unset, closed, open) or a barrier (unset, open, broken).
+	State string
 }
 
 // A Waiter is a ticket as the server knows it.
 type Waiter struct {
 	Client string
 	Ticket string
-	// Who is name@host#pid. It is known of holders only, and of those that were granted by message only once
-	// they have renewed.
-	Who  string
-	Wait time.Duration // since its arrival, less the head start of its priority; for the holder, 0
+	Wait   time.Duration // since its arrival, less the head start of its priority
+}
+
+// A Holder is a hold as the server knows it.
+type Holder struct {
+	Client string
+	Ticket string
+	// Who is name@host#pid. Of those that were granted by message it is known only once they have renewed.
+	Who     string
+	Permits int64
+	Entries int64 // how many times it was entered, as the last renewal told it
+	Token   uint64
+	Since   time.Duration // how long it has been held
+	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
 }
 
 // inspectQueue is how many waiters an inspection names.
 const inspectQueue = 100
 
-// Inspect tells who holds and who waits. It changes nothing, and takes no place in any order.
-func (q Queue) Inspect(ctx context.Context) (Info, error) {
+// Inspect tells who holds and who waits. It changes nothing, and takes no place in any order. The arguments are
+// what the script wants beside the number of tickets to tell.
+func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
 	if q.err != nil {
 		return Info{}, q.err
 	}
 	c := q.client
-	v, err := q.proto.Inspect.DecodeInspect(c.runFor(ctx, q.proto.Inspect, q.keys, strconv.Itoa(inspectQueue)))
+	args = append([]string{strconv.Itoa(inspectQueue)}, args...)
+	v, err := q.proto.Inspect.DecodeInspect(c.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
 	if err != nil {
 		return Info{}, advise(err)
 	}
 	micros := func(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
-	info := Info{Held: v.Owner != "", Token: v.Token, Waiting: v.Waiting, Suspects: v.Suspects}
+	info := Info{
+		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Used: v.Used, Waiting: v.Waiting,
+		Suspects: v.Suspects, State: v.State,
+	}
+	for _, h := range v.Holders {
+		info.Holders = append(info.Holders, Holder{
+			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
+			Token: h.Token, Since: micros(v.Now - h.Since), Left: micros(h.Until - v.Now),
+		})
+	}
 	if info.Held {
-		info.Holder = Waiter{Client: lua.TicketClient(v.Owner), Ticket: v.Owner, Who: v.Who}
-		info.Since, info.Left = micros(v.Now-v.Since), micros(v.Until-v.Now)
+		info.Holder = info.Holders[0]
 	}
 	for _, w := range v.Queue {
 		info.Queue = append(info.Queue, Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
@@ -65,13 +88,23 @@ func (q Queue) Inspect(ctx context.Context) (Info, error) {
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. It returns
 // what it freed, and ErrNotHeld if there was nothing to free.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (Waiter, error) {
+	return q.force(ctx, strconv.FormatUint(token, 10))
+}
+
+// ForceTicket is [Queue.ForceRelease] where several may hold: it frees the hold of the ticket that Inspect
+// names.
+func (q Queue) ForceTicket(ctx context.Context, ticket string) (Waiter, error) {
+	return q.force(ctx, ticket)
+}
+
+func (q *Queue) force(ctx context.Context, which string) (Waiter, error) {
 	if q.err != nil {
 		return Waiter{}, q.err
 	}
 	c := q.client
 	r, err := inBackground(ctx, c, func() (lua.Reply, error) {
 		a := sending()
-		r, err := c.run(q.proto.Force, q.keys, strconv.FormatUint(token, 10), c.highest(), c.counted())
+		r, err := c.run(q.proto.Force, q.keys.All(), which, c.highest(), c.counted())
 		if err == nil {
 			c.clock.observe(a, r.Now, false)
 			c.count(&r)

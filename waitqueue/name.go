@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,8 @@ type Terms struct {
 	Lease    time.Duration // how long a hold lasts unless renewed
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
 	Priority int           // head start in steps of PriorityStep
+	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
+	WithoutRenewal bool
 }
 
 // PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
@@ -28,16 +31,25 @@ const maxPriority = 1_000_000
 
 // A Queue is one name as one client sees it: what a primitive is made of. It is immutable.
 type Queue struct {
-	client *Client
-	proto  *lua.Protocol
-	name   string
-	keys   []string
-	terms  Terms
-	held   any   // what a lease's context is asked for, to see that it holds this
-	err    error // why it cannot be used
+	client   *Client
+	proto    *lua.Protocol
+	name     string
+	keys     lua.Keys
+	terms    Terms
+	kind     byte
+	permits  int64
+	nesting  Nesting
+	extras   []string // what its asks say beside what all asks do
+	verdicts Verdicts
+	held     any   // what a lease's context is asked for, to see that it holds this
+	shared   any   // and for the share that it is
+	err      error // why it cannot be used
 
 	termsErr error // why it cannot be asked for
 }
+
+// Verdicts are a primitive's own errors for what the server may answer.
+type Verdicts map[lua.Status]error
 
 // heldKey finds the lease on a lock in a context.
 type heldKey struct {
@@ -48,12 +60,48 @@ type heldKey struct {
 // Queue binds a protocol to a name. What is wrong with the name or the terms is reported by the first call
 // that uses it.
 func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
-	q := Queue{client: c, proto: p, name: name, terms: t}
+	if t.WithoutRenewal {
+		t.MaxHold = t.Lease
+	}
+	q := Queue{client: c, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
 	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
-		keys := p.Keys(c.opts.Prefix, name)
-		q.keys, q.held = keys.All(), heldKey{c, keys.Lock}
+		q.keys = p.Keys(c.opts.Prefix, name)
+		q.held = heldKey{c, q.keys.Lock}
+		q.shared = shareKey{c, q.keys.Lock}
 	}
 	return q
+}
+
+// For returns the queue for calls of another kind, and for a number of permits.
+func (q Queue) For(kind byte, permits int64) Queue {
+	q.kind, q.permits = kind, permits
+	return q
+}
+
+// Nested returns the queue with another meaning of calls from within a hold.
+func (q Queue) Nested(n Nesting) Queue {
+	q.nesting = n
+	return q
+}
+
+// Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
+// mean.
+func (q Queue) Says(v Verdicts, extras ...string) Queue {
+	q.verdicts, q.extras = v, extras
+	return q
+}
+
+// usable is why the queue cannot be asked, if it cannot.
+func (q *Queue) usable(ctx context.Context) error {
+	switch {
+	case q.err != nil:
+		return q.err
+	case q.termsErr != nil:
+		return q.termsErr
+	case ctx.Err() != nil:
+		return &WaitError{Place: -1, Err: whyEnded(ctx)}
+	}
+	return nil
 }
 
 // Name returns the name.

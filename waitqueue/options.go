@@ -78,3 +78,14 @@ func (o Options) withDefaults() (Options, error) {
 	o.Linger = max(o.Linger, minLinger)
 	return o, nil
 }
+
+// minLifetime: less would not outlive a server that is away for a while.
+const minLifetime = time.Minute
+
+// CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
+func CheckLifetime(d time.Duration) error {
+	if d < minLifetime || d > MaxLease {
+		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", ErrTime, d, minLifetime, MaxLease)
+	}
+	return nil
+}

@@ -41,7 +41,7 @@ func (c *Client) probe() error {
 
 // rights is the part of an ACL line that the protocol needs; docs/deploy.md has it whole.
 func rights(prefix string) string {
-	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +pexpire +zadd +zrem +zcard "+
+	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
 		"+zrange +zrank +zcount +zscore +zmscore +zrandmember +zremrangebyrank +zremrangebyscore "+
 		"+publish +subscribe +unsubscribe +pubsub|numsub +ping +hello", prefix)
 }

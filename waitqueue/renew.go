@@ -47,6 +47,8 @@ type renewal struct {
 	hold  *hold
 	lasts time.Duration
 	final bool // to the maximum hold: there is none after it
+
+	entries string // what the server is to be told of how often the hold was entered
 }
 
 func (c *Client) renew(batch []*hold) {
@@ -55,7 +57,7 @@ func (c *Client) renew(batch []*hold) {
 	jobs := make([]job, len(batch))
 	for i, h := range batch {
 		asked[i] = h.next(a.sent)
-		jobs[i] = h.ticket.site.renewJob(h.ticket.text, h.token, asked[i], a)
+		jobs[i] = h.ticket.site.renewJob(h.ticket, h.token, asked[i], a)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
 	for i, res := range c.runAll(c.side, jobs) {
@@ -70,7 +72,13 @@ func (c *Client) renew(batch []*hold) {
 
 // next is what the hold is to be renewed to at the given time.
 func (h *hold) next(now time.Time) renewal {
-	return renew(h.ticket, h, now)
+	r := renew(h.ticket, h, now)
+	if s := h.ticket.site; s.proto.Entries {
+		s.mu.Lock()
+		r.entries = h.entries()
+		s.mu.Unlock()
+	}
+	return r
 }
 
 // renew says for how long a ticket's hold, made or about to be made, is to last from now on.
@@ -85,15 +93,19 @@ func renew(t *ticket, h *hold, now time.Time) renewal {
 	return r
 }
 
-func (s *site) renewJob(text string, token uint64, r renewal, a attempt) job {
+func (s *site) renewJob(t *ticket, token uint64, r renewal, a attempt) job {
 	phase := lua.PhaseHeld
 	if r.final {
 		phase = lua.PhaseFinal
 	}
-	return job{s.proto.Renew, s.keys[:1], []string{
-		text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
+	args := []string{
+		t.text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
 		phase, s.client.who, a.notAfter,
-	}}
+	}
+	if s.proto.Entries && r.entries != "" {
+		args = append(args, r.entries)
+	}
+	return job{s.proto.Renew, s.keys.Renewed(), args}
 }
 
 // answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
@@ -119,11 +131,11 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	default:
 		h.failures = 0
 		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, a.slept, r.final)
-		if !h.keeper.Extend(u) {
+		if !h.extend(u) {
 			h.lose(lease.ErrExpired)
 			return
 		}
-		h.deadline, h.due = u.Deadline, a.sent.Add(r.lasts/3)
+		h.due = a.sent.Add(r.lasts / 3)
 		switch {
 		case h.hurried.After(a.sent):
 			h.due = time.Now()
@@ -149,7 +161,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	a := c.attempt(attemptTime)
 	wanted := renew(t, nil, a.sent)
-	j := s.renewJob(t.text, t.grant.token, wanted, a)
+	j := s.renewJob(t, t.grant.token, wanted, a)
 	s.mu.Unlock()
 
 	c.stats.renewals.Add(1)

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,12 +14,13 @@ import (
 type site struct {
 	client  *Client
 	proto   *lua.Protocol
-	keys    []string
+	keys    lua.Keys
 	channel string
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
-	used    time.Time // last use, as far as calls and ticks told it
+	owners  map[string]*hold // by the owner that a context named
+	used    time.Time        // last use, as far as calls and ticks told it
 
 	// The subscription, as the listener told it.
 	wanted bool   // asked for
@@ -29,15 +31,19 @@ type site struct {
 	doubts int    // echoes that did not come, in a row
 	proven bool   // an echo came, and no check has told the server so yet
 
+	// Of an event.
+	confirms   int   // how often the channel was confirmed
+	news       int64 // the newest generation that a message told of
+	generation int64 // and the newest that anything told of
+
 	// When to look. All lie on one entry of the agenda.
 	tick     entry
 	retired  bool      // dropped from the client: nothing is to come on the agenda any more
 	check    time.Time // at the queue, for the tickets that wait
 	look     time.Time // whether the grant handed on was claimed
 	handed   uint64    // its token
-	missing  uint64    // the token of a grant that a check found and no message brought yet
+	missing  string    // a ticket whose grant a check found and no message brought yet
 	missBy   time.Time // when that is a miss
-	told     uint64    // the highest token that a message or a reply brought in time
 	echoBy   time.Time // when the echo is late
 	checking bool      // a check is under way
 	again    bool      // and another is wanted after it
@@ -45,16 +51,18 @@ type site struct {
 	failures int       // checks that failed, in a row
 }
 
-func newSite(c *Client, p *lua.Protocol, keys []string) *site {
-	k := lua.Keys{Lock: keys[0]}
+func newSite(c *Client, p *lua.Protocol, keys lua.Keys) *site {
 	s := &site{
-		client: c, proto: p, keys: keys, channel: k.Channel(c.id),
+		client: c, proto: p, keys: keys, channel: keys.Channel(c.id),
 		tickets: make(map[string]*ticket), used: time.Now(),
 	}
 	s.tick.call = s.ticked
 	c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
 	return s
 }
+
+// many reports whether several tickets may hold at once.
+func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
 
 // hears reports whether tickets may queue (R2). The lock is held.
 func (s *site) hears() bool { return s.heard && !s.deaf }
@@ -74,10 +82,21 @@ func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration) {
 	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: slept})
 }
 
+// hear notes that the news of a grant came as it should. The lock is held.
+func (s *site) hear(ticket string) {
+	if t := s.tickets[ticket]; t != nil {
+		t.told = true
+	}
+	if s.missing == ticket {
+		s.missing = ""
+	}
+}
+
 // landed notes that an ask or check that named t is over. The lock is held.
 func (s *site) landed(t *ticket, a attempt, err error) {
 	t.inflight--
 	if err != nil && !answered(err) {
+		t.unsure = true
 		if t.ghost.Before(a.expires) {
 			t.ghost = a.expires
 		}
@@ -101,16 +120,18 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
 		if !check {
-			s.told = max(s.told, g.Token)
+			s.hear(g.Ticket)
 		}
 		s.offer(g, a.sent, a.slept)
 	}
 	switch {
-	case r.Has(lua.Handed):
+	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
 		// Whoever hands on looks once whether the grant was claimed.
 		s.handed = r.Token
 		s.look = time.Now().Add(time.Duration(r.Until-r.Now)*time.Microsecond + lookSlack)
 		s.arm(s.look)
+	case s.many():
+		// A later grant says nothing of the earlier ones.
 	case r.Token > s.handed:
 		s.look, s.handed = time.Time{}, 0
 	}
@@ -157,18 +178,26 @@ func (s *site) message(text string, received time.Time) {
 	defer s.mu.Unlock()
 	switch m.Kind {
 	case lua.MessageGrant:
-		s.told = max(s.told, m.Grant.Token)
-		from, slept := c.clock.since(m.Grant.At, received)
-		s.offer(m.Grant, from, slept)
+		for _, g := range m.Grants {
+			s.hear(g.Ticket)
+			from, slept := c.clock.since(g.At, received)
+			s.offer(g, from, slept)
+		}
 	case lua.MessageSuspect:
-		s.suspected(m.Grant.Ticket)
+		s.suspected(m.Ticket)
 	case lua.MessageForced:
-		if t := s.tickets[m.Grant.Ticket]; t != nil {
+		if t := s.tickets[m.Ticket]; t != nil {
 			t.doubted = true
 			if t.hold != nil {
 				t.hold.hurry()
 			}
 		}
+	case lua.MessageExcess:
+		if t := s.tickets[m.Ticket]; t != nil && t.waits() {
+			t.refuse(excess(t, strconv.FormatInt(m.Limit, 10)))
+		}
+	case lua.MessageOpen, lua.MessageBroken:
+		s.happened(m)
 	case lua.MessageEcho:
 		if m.Nonce == s.echo && s.echo != "" {
 			s.echoed()
@@ -182,8 +211,8 @@ func (s *site) ticked(now time.Time) {
 	defer s.mu.Unlock()
 	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	if due(s.missBy) {
-		missed := s.missing > s.told
-		s.missBy, s.missing = time.Time{}, 0
+		missed := s.missing != ""
+		s.missBy, s.missing = time.Time{}, ""
 		if missed {
 			s.client.stats.missed.Add(1)
 			s.doubt()
@@ -233,8 +262,8 @@ func (c *Client) retire(s *site) {
 		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
 		leave := !used && s.wanted
 		if !used {
-			if c.sites[s.keys[0]] == s {
-				delete(c.sites, s.keys[0])
+			if c.sites[s.keys.Lock] == s {
+				delete(c.sites, s.keys.Lock)
 			}
 			s.retired, s.wanted, s.heard = true, false, false
 		} else {
@@ -259,6 +288,9 @@ func (s *site) close() {
 			continue
 		}
 		t.err = ErrClosed
+		if t.stop != nil {
+			t.stop()
+		}
 		s.end(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
 		t.poke()
 	}

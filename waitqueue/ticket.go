@@ -16,6 +16,8 @@ const (
 	waiting
 	confirming
 	held
+	acting // at a barrier: it runs the action before the others pass
+	passed // the event that it waited for has come
 	ending
 	ended
 )
@@ -26,18 +28,26 @@ type ticket struct {
 	spec  lua.Ticket
 	terms Terms
 	phase string // of the first lease: held, or final if it is the maximum hold
+	owner string // on whose behalf it asks, where a context names one
+
+	extras   []string // what its asks, and the checks that name it, say beside what all do
+	verdicts Verdicts
 
 	text    string // spec as the queue has it
 	state   state
 	arrival int64 // 0 until an ask has been answered
-	place   int   // at the last look; -1: unknown
+	place   int   // at the last look; -1: unknown. Of an event: what its scripts tell there
 	grant   grant // while confirming or held
 	hold    *hold // once the lease is made
-	doubted bool  // something was heard that the first renewal must look into at once
+	told    bool  // a message, or the reply to a request of its own, brought the grant
+	doubted bool  // a message says that it was released by force: a renewal must look into that at once
 	err     error // why the wait is over, from outside: the client was closed
 	refused error // why Redis, or the way to it, will never let it hold or end
 
 	inflight int           // asks and checks that name the ticket and are not answered
+	asked    time.Time     // when the first ask was sent
+	unsure   bool          // an ask was not answered
+	stop     func()        // ends the action that it runs
 	ghost    time.Time     // until when one that will not be answered can still run
 	endAgain bool          // something was in flight when the end was sent (R1)
 	owed     bool          // the ends wait for that
@@ -69,7 +79,24 @@ func (t *ticket) poke() {
 
 // waits reports whether the ticket is one that a check names.
 func (t *ticket) waits() bool {
-	return (t.state == waiting || t.state == subscribing) && t.arrival != 0
+	return (t.state == waiting || t.state == subscribing || t.state == acting) && t.arrival != 0
+}
+
+// pass ends the wait for an event that has come. The site's lock is held.
+func (t *ticket) pass() {
+	if t.state != acting {
+		t.state = passed
+		t.poke()
+	}
+}
+
+// refuse ends the wait with an error. The site's lock is held.
+func (t *ticket) refuse(err error) {
+	t.refused = err
+	if t.stop != nil {
+		t.stop()
+	}
+	t.poke()
 }
 
 // offer brings the notice of a grant, from a reply or a message, to a ticket that is known (R8). The site's
@@ -114,7 +141,7 @@ func (t *ticket) lapsed() {
 	t.spec.Grant = min(2*t.spec.Grant, t.spec.Lease)
 	t.text = t.spec.String()
 	s.tickets[t.text] = t
-	t.grant = grant{}
+	t.grant, t.told = grant{}, false
 	t.lapses++
 	t.state = waiting
 	if t.arrival == 0 {

@@ -1,0 +1,289 @@
+package waitqueue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// An Event is what [Queue.Await] waits for: something that happens to all who wait at once, such as the
+// opening of a latch.
+type Event struct {
+	// Extras is what an ask says beside what all asks do. since is a time of the server in µs before which no
+	// earlier ask of the same call can have run, or empty if all of them were answered; seen is the highest
+	// generation that this client knows of.
+	Extras func(since, seen string) []string
+	// Act is run by the call that the server tells to, before the event: its context ends with the call's, and
+	// if the event cannot happen any more. Nil if there is nothing to run.
+	Act func(ctx context.Context) error
+	// Open is the script that tells the server how Act ended.
+	Open *lua.Script
+}
+
+// Await waits for an event and returns what its scripts say of the call's place. If ctx ends first, it leaves
+// and returns an error that wraps the context's and its cause.
+func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
+	if err := q.usable(ctx); err != nil {
+		return 0, err
+	}
+	t := q.newTicket()
+	s, err := q.client.enter(&q, t)
+	if err != nil {
+		return 0, err
+	}
+	w := wait{
+		ctx: ctx, queue: &q, event: &e, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: lua.Wait,
+	}
+	done := false
+	defer func() {
+		if !done { // The action panicked.
+			s.finish(t, false)
+		}
+	}()
+	_, err = w.run()
+	done = true
+	s.finish(t, w.clean)
+	return t.place, err
+}
+
+// act runs the action of a call, and tells the server how it ended.
+func (w *wait) act() error {
+	t, s := w.ticket, w.site
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	s.mu.Lock()
+	if t.refused != nil || t.err != nil {
+		s.mu.Unlock()
+		return nil // The loop says how.
+	}
+	t.stop = cancel
+	s.mu.Unlock()
+	ok := false
+	var failure error
+	defer func() {
+		if !ok && failure == nil {
+			_, _ = w.open(false) // It panicked, and goes on to.
+		}
+	}()
+	failure = w.event.Act(ctx)
+	ok = failure == nil
+	r, err := w.open(ok)
+	s.mu.Lock()
+	t.stop = nil
+	refused := t.refused != nil
+	s.mu.Unlock()
+	switch {
+	case refused:
+		return nil
+	case failure != nil:
+		w.clean = err == nil
+		return failure
+	case err != nil:
+		return err
+	case r.Status != lua.Granted:
+		w.clean = true
+		return t.verdict(r.Status, r.States)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.place = r.Place
+	t.state = passed
+	return nil
+}
+
+// open tells the server how the action ended. The others wait for it, so it outlasts the call's context by
+// some time.
+func (w *wait) open(ok bool) (lua.Reply, error) {
+	t, result := w.ticket, "0"
+	if ok {
+		result = "1"
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.terms.Lease)
+	defer cancel()
+	return w.queue.Call(ctx, w.event.Open, 0, func(a Attempt) []string {
+		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
+	})
+}
+
+// told takes in the answer to an ask for an event; hearing says how often the channel was confirmed before it
+// was sent. The lock is held.
+func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
+	s.generation = max(s.generation, int64(r.Token))
+	if t.state != asking {
+		return
+	}
+	switch r.Status {
+	case lua.Granted:
+		t.place = r.Place
+		t.pass()
+	case lua.Waiting, lua.Acting:
+		t.place, t.arrival = r.Place, r.Arrival
+		switch {
+		case r.Status == lua.Acting:
+			t.state = acting
+		case s.hears():
+			t.state = waiting
+		default:
+			t.state = subscribing
+		}
+		if t.arrival <= s.news || s.hears() && s.confirms != hearing {
+			s.startCheck() // The message may have overtaken the answer, or come before the subscription.
+		}
+	}
+}
+
+// seen takes in what a check says of a ticket that waits for an event, and of those that are like it. The lock
+// is held.
+func (s *site) seen(t *ticket, state string) {
+	if s.proto.End != nil {
+		t.seen(state)
+		return
+	}
+	arrival := t.arrival
+	for _, alike := range s.tickets {
+		if alike.arrival == arrival {
+			alike.seen(state)
+		}
+	}
+}
+
+func (t *ticket) seen(state string) {
+	if !t.waits() {
+		return
+	}
+	switch state {
+	case lua.StateGranted:
+		t.pass()
+	case lua.StateBroken:
+		t.refuse(t.verdict(lua.Broken, nil))
+	case lua.StateForgotten:
+		t.refuse(t.verdict(lua.Refused, []string{state}))
+	default:
+		if t.state == subscribing {
+			t.state = waiting
+		}
+	}
+}
+
+// happened takes in the news of an event. What a message does not say for certain a check finds out. The lock
+// is held.
+func (s *site) happened(m lua.Message) {
+	s.news = max(s.news, m.Generation)
+	s.generation = max(s.generation, m.Generation)
+	unsure := false
+	for _, t := range s.tickets {
+		switch {
+		case !t.waits():
+		case t.arrival < m.Generation:
+			unsure = true
+		case t.arrival > m.Generation:
+			// Old news.
+		case m.Kind == lua.MessageOpen:
+			t.pass()
+		default:
+			t.refuse(t.verdict(lua.Broken, nil))
+		}
+	}
+	if unsure {
+		s.startCheck()
+	}
+}
+
+// eventSpread is how long the looks of all clients are spread over that wait for the same time.
+const eventSpread = 50 * time.Millisecond
+
+// nextLook says when to look again for an event: before the lease of a place in it runs out, when that of
+// another does, and after d at the latest. The lock is held.
+func (s *site) nextLook(r *lua.Reply, d time.Duration) time.Duration {
+	if s.proto.End != nil {
+		for _, t := range s.tickets {
+			if t.waits() {
+				d = min(d, t.spec.Lease/3)
+			}
+		}
+	}
+	if r.Until > 0 {
+		left := max(time.Duration(r.Until-r.Now)*time.Microsecond, 0)
+		d = min(d, left+time.Millisecond+jitter(0, eventSpread))
+	}
+	return d
+}
+
+// An Attempt is what scripts are told of each sending of a request.
+type Attempt struct {
+	NotAfter string // server µs after which it changes nothing (R7)
+	Floor    string // the highest token that the client has seen
+	Counted  string // 1 if subscribers can be counted
+}
+
+// RequestID returns an id for a request that is to have its effect once, however often it is sent.
+func (q Queue) RequestID() string {
+	return q.client.id + ":" + strconv.FormatUint(q.client.numbers.Add(1), 10)
+}
+
+// Call runs a script that waits for nothing, again and again until it is answered: it must do the same when
+// it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
+// not 0; then the error wraps [ErrUnknown] if the script may have run.
+func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+	if q.err != nil {
+		return lua.Reply{}, q.err
+	}
+	if ctx.Err() != nil {
+		return lua.Reply{}, whyEnded(ctx)
+	}
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	c := q.client
+	budget, unsure := attemptTime, false
+	for tries := 0; ; tries++ {
+		a := c.attempt(budget)
+		r, err := script.Decode(c.runFor(ctx, script, q.keys.All(), args(Attempt{a.notAfter, c.highest(), c.counted()})...))
+		switch {
+		case err == nil && r.Status == lua.Late:
+			c.clock.observe(a, r.Now, true)
+			c.count(&r)
+			budget = min(2*budget, longestAttempt)
+			continue
+		case err == nil:
+			q.took(a, &r)
+			return r, nil
+		case answered(err) && !transient(err):
+			return r, advise(err)
+		case !answered(err):
+			unsure = true
+		}
+		if !transient(err) && ctx.Err() == nil {
+			return r, unsureOf(unsure, advise(err))
+		}
+		if ended := c.rest(ctx, pause(tries)); ended != nil {
+			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, err))
+		}
+	}
+}
+
+func unsureOf(unsure bool, err error) error {
+	if unsure {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return err
+}
+
+// took takes in a reply to a request that belongs to no ticket.
+func (q *Queue) took(a attempt, r *lua.Reply) {
+	c := q.client
+	c.mu.Lock()
+	s := c.sites[q.keys.Lock]
+	c.mu.Unlock()
+	if s != nil {
+		s.absorb(a, r, false)
+		return
+	}
+	c.clock.observe(a, r.Now, false)
+	c.count(r)
+}

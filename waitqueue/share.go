@@ -1,0 +1,346 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A hold can be entered again, by a call whose context comes from it. Each entry is a lease of its own with
+// the hold's token; the hold ends when the last of them is released, and a loss ends them all. To enter and
+// to leave is a matter of this process alone: what the server has is one hold, and it is told the number of
+// entries with the renewals.
+
+// Nesting says what a call means whose context comes from a hold of the same name.
+type Nesting int
+
+const (
+	// Deadlocks: the call would wait for itself. It fails with [ErrDeadlock].
+	Deadlocks Nesting = iota
+	// Independent: the call has nothing to do with that hold.
+	Independent
+	// Reenters: the call enters that hold once more.
+	Reenters
+)
+
+const (
+	// MaxEntries bounds how often one hold is entered: more is a recursion without end.
+	MaxEntries = 1<<16 - 1
+	// entriesPause is how long a change of the number of entries waits for others before the server is told.
+	entriesPause = 50 * time.Millisecond
+)
+
+// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for
+// each other for ever.
+var ErrUpgrade = errors.New("cannot upgrade a read hold to a write hold: release it first")
+
+// A share is one lease on a hold. The lock of the site guards it.
+type share struct {
+	hold   *hold
+	keeper *lease.Keeper
+	kind   byte
+	over   bool // released; only of the first, which stays where it is
+}
+
+// shareKey finds the share in the context of its lease.
+type shareKey heldKey
+
+type ownerKey struct{}
+
+// WithOwner returns a context on whose behalf several calls may enter one hold, as if each had the context of
+// the others' lease. It counts within one client, for primitives that can be entered again.
+func WithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+func ownerOf(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
+}
+
+// open makes a lease on the hold. The site's lock is held.
+func (h *hold) open(ctx context.Context, sh *share, q *Queue, waited time.Duration) *lease.Lease {
+	sh.hold, sh.kind = h, q.kind
+	if q.nesting == Reenters {
+		ctx = context.WithValue(ctx, q.shared, sh)
+	}
+	sh.keeper = lease.New(ctx, lease.Terms{
+		Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Key: q.held,
+	})
+	return sh.keeper.Lease()
+}
+
+// shares goes through the leases that are not released. The site's lock is held.
+func (h *hold) shares(yield func(*share) bool) {
+	if !h.first.over && !yield(&h.first) {
+		return
+	}
+	for _, sh := range h.more {
+		if !yield(sh) {
+			return
+		}
+	}
+}
+
+// entered is how many leases of a kind there are on the hold; of kind 0, how many of any.
+func (h *hold) entered(kind byte) int {
+	n := 0
+	for sh := range h.shares {
+		if kind == 0 || sh.kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// entries is what the server is told of the number of leases; nothing while there was never more than one.
+func (h *hold) entries() string {
+	if h.counts == 0 {
+		return ""
+	}
+	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.entered(0))
+}
+
+// extend moves the end of all leases, and reports whether there is one for which it was not too late.
+func (h *hold) extend(u lease.Until) bool {
+	h.deadline, h.lasts = u.Deadline, u
+	ok := false
+	for sh := range h.shares {
+		ok = sh.keeper.Extend(u) || ok
+	}
+	return ok
+}
+
+// overdue reports whether all leases have ended.
+func (h *hold) overdue() bool {
+	for sh := range h.shares {
+		if !sh.keeper.Overdue() {
+			return false
+		}
+	}
+	return true
+}
+
+// releasing reports whether the last owner has begun to release: then the rest is the release's.
+func (h *hold) releasing() bool {
+	for sh := range h.shares {
+		if !sh.released() {
+			return false
+		}
+	}
+	return true
+}
+
+func (sh *share) cause() error   { return context.Cause(sh.keeper.Lease().Context()) }
+func (sh *share) released() bool { return errors.Is(sh.cause(), lease.ErrReleased) }
+
+// own notes on whose behalf a ticket holds, and lets the calls of the same owner enter. The lock is held.
+func (s *site) own(t *ticket) {
+	if t.owner == "" {
+		return
+	}
+	if s.owners == nil {
+		s.owners = make(map[string]*hold)
+	}
+	s.owners[t.owner] = t.hold
+	for _, other := range s.tickets {
+		if other != t && other.owner == t.owner {
+			other.poke()
+		}
+	}
+}
+
+// heldBy returns what the owner of a waiting ticket holds by another. The lock is held.
+func (s *site) heldBy(t *ticket) *hold {
+	if t.owner == "" {
+		return nil
+	}
+	if h := s.owners[t.owner]; h != nil && h.ticket != t && t.state != held {
+		return h
+	}
+	return nil
+}
+
+// within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
+// nothing if it is to ask.
+func (q *Queue) within(ctx context.Context) (*lease.Lease, error) {
+	switch q.nesting {
+	case Deadlocks:
+		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
+			return nil, ErrDeadlock
+		}
+	case Reenters:
+		if sh := q.shareIn(ctx); sh != nil {
+			return sh.hold.ticket.site.reenter(ctx, sh.hold, q)
+		}
+	}
+	return nil, nil
+}
+
+// shareIn returns the share that a context comes from, or one of the owner that it names.
+func (q *Queue) shareIn(ctx context.Context) *share {
+	if sh, ok := ctx.Value(q.shared).(*share); ok {
+		return sh
+	}
+	owner := ownerOf(ctx)
+	if owner == "" {
+		return nil
+	}
+	c := q.client
+	c.mu.Lock()
+	s := c.sites[q.keys.Lock]
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.owners[owner]; h != nil {
+		return &h.first
+	}
+	return nil
+}
+
+// reenter enters a hold once more. It returns nothing where the hold has ended.
+func (s *site) reenter(ctx context.Context, h *hold, q *Queue) (*lease.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case h.ticket.state != held || h.releasing() || h.overdue():
+		return nil, nil
+	case q.kind == lua.Write && h.entered(lua.Write) == 0:
+		return nil, ErrUpgrade
+	case h.entered(0) >= MaxEntries:
+		return nil, fmt.Errorf("%w: it was entered %d times", ErrTooLarge, MaxEntries)
+	}
+	sh := &share{}
+	l := h.open(ctx, sh, q, 0)
+	h.more = append(h.more, sh)
+	h.recount()
+	return l, nil
+}
+
+// recount sees that the server is told of a change in the number of leases, with others that come soon. The
+// site's lock is held.
+func (h *hold) recount() {
+	s := h.ticket.site
+	if !s.proto.Entries {
+		return
+	}
+	h.counts++
+	if h.due.IsZero() {
+		return // The last renewal was sent.
+	}
+	h.due = earlier(h.due, time.Now().Add(entriesPause))
+	if !h.renewing {
+		s.client.agenda.before(&h.entry, h.due)
+	}
+}
+
+// release is what Release of a lease does, once. The lease's context has ended.
+func (sh *share) release(ctx context.Context) error {
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	if h.ticket.state != held {
+		s.mu.Unlock()
+		if cause := sh.cause(); !errors.Is(cause, lease.ErrReleased) {
+			return cause
+		}
+		return lease.ErrReleased
+	}
+	if h.entered(0) == 1 || !sh.released() {
+		return h.release(ctx, sh)
+	}
+	writes := h.entered(lua.Write)
+	if sh == &h.first {
+		sh.over = true
+	}
+	h.more = slices.DeleteFunc(h.more, func(other *share) bool { return other == sh })
+	h.recount()
+	lower := writes > 0 && h.entered(lua.Write) == 0
+	s.mu.Unlock()
+	if lower {
+		err := h.lower(ctx)
+		if err != nil && !errors.Is(err, lease.ErrLost) {
+			err = fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A
+// hold that the server does not know any more is lost.
+func (h *hold) lower(ctx context.Context) error {
+	s := h.ticket.site
+	q := Queue{client: s.client, proto: s.proto, keys: s.keys}
+	r, err := q.Call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
+		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
+	})
+	if err != nil {
+		return err
+	}
+	if r.Status == lua.Granted {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cause := h.lossOf(&r)
+	h.lose(cause)
+	return cause
+}
+
+// Downgrade turns a lease that was got for writing into one for reading. Where no lease for writing is left
+// on its hold, readers may hold beside it from then on. After an error that wraps [ErrUnknown] or the
+// context's, it is one for reading, though the server may keep others out until Downgrade is called again or
+// the lease ends.
+func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
+	if q.err != nil {
+		return q.err
+	}
+	sh, _ := l.Context().Value(q.shared).(*share)
+	if sh == nil || sh.keeper.Lease() != l {
+		return fmt.Errorf("%w: the lease is one of another lock", ErrNotHeld)
+	}
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	if h.ticket.state != held || l.Context().Err() != nil {
+		s.mu.Unlock()
+		return context.Cause(l.Context())
+	}
+	sh.kind = lua.Read
+	lower := h.ticket.spec.Kind == lua.Write && h.entered(lua.Write) == 0
+	s.mu.Unlock()
+	if !lower {
+		return nil
+	}
+	return h.lower(ctx)
+}
+
+// HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
+// names; of kind 0, how many of any kind.
+func (q Queue) HoldCount(ctx context.Context, kind byte) int {
+	if q.err != nil {
+		return 0
+	}
+	sh := q.shareIn(ctx)
+	if sh == nil {
+		return 0
+	}
+	h := sh.hold
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.ticket.state != held || h.overdue() {
+		return 0
+	}
+	return h.entered(kind)
+}

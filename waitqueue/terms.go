@@ -1,0 +1,53 @@
+package waitqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// An Option sets how a primitive asks for its name and holds it.
+type Option func(*Terms)
+
+// With returns the terms with the options applied, from the defaults on.
+func With(opts []Option) Terms {
+	t := Terms{Lease: DefaultLease}
+	for _, o := range opts {
+		o(&t)
+	}
+	return t
+}
+
+// WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of
+// it: how long the others wait if the holder dies. The default is [DefaultLease]. It has nothing to do with
+// how long a call may wait: that is its context's.
+func WithLease(d time.Duration) Option {
+	return func(t *Terms) { t.Lease = d }
+}
+
+// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
+// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+func WithMaxHold(d time.Duration) Option {
+	return func(t *Terms) { t.MaxHold = d }
+}
+
+// WithPriority gives calls a head start of so many steps of [PriorityStep]: a call with priority p overtakes
+// those of priority 0 that came at most p steps before it, so nobody starves. The default is 0; a negative p
+// lets others pass.
+func WithPriority(p int) Option {
+	return func(t *Terms) { t.Priority = p }
+}
+
+// Within calls f with the context of a lease, and releases it, also if f panics. The context that f gets ends
+// when the lease does and also when ctx does. Within returns what f returned, and what Release did: the
+// loss, if the hold was lost before f came back.
+func Within(ctx context.Context, l *lease.Lease, f func(context.Context) error) (err, ended error) {
+	// The caller's context may have ended, which is no reason to keep the others waiting.
+	defer func() { ended = l.Release(context.WithoutCancel(ctx)) }()
+	held, cancel := context.WithCancelCause(l.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	return f(held), nil
+}
