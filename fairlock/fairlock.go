@@ -18,18 +18,13 @@ import (
 // A Mutex is the name of a lock, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Mutex struct {
-	client *waitqueue.Client
-	queue  waitqueue.Queue
+	queue waitqueue.Queue
 }
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
 // call of Lock or TryLock.
 func New(c *waitqueue.Client, name string, opts ...Option) *Mutex {
-	t := waitqueue.Terms{Lease: waitqueue.DefaultLease}
-	for _, o := range opts {
-		o(&t)
-	}
-	return &Mutex{client: c, queue: c.Queue(lua.Fairlock, name, t)}
+	return &Mutex{queue: c.Queue(lua.Fairlock, name, waitqueue.With(opts))}
 }
 
 // Name returns the name of the lock.
@@ -66,22 +61,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 // with the loss if the lock was lost before f came back: then f may have run beside another holder.
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
-func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	l, err := m.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// The caller's context may have ended, which is no reason to keep the others waiting.
-		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil {
-			err = errors.Join(err, fmt.Errorf("fairlock: unlock %q: %w", m.queue.Label(), rerr))
-		}
-	}()
-	held, cancel := context.WithCancelCause(l.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
-	return f(held)
+	err, ended := waitqueue.Within(ctx, l, f)
+	if ended != nil {
+		err = errors.Join(err, fmt.Errorf("fairlock: unlock %q: %w", m.queue.Label(), ended))
+	}
+	return err
 }
 
 // Inspect tells who holds m and who waits for it. It takes no place in any order.

@@ -136,7 +136,7 @@ func TestExtremeTimesWork(t *testing.T) {
 		c, other := dial(t, s), dial(t, s)
 		long := fairlock.New(c, "long", fairlock.WithLease(waitqueue.MaxLease))
 		l := hold(t, long)
-		require.InDelta(t, waitqueue.MaxLease, inspect(t, long).Left, float64(time.Minute))
+		require.InDelta(t, waitqueue.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
 		require.WithinRange(t, l.Deadline(), time.Now().Add(waitqueue.MaxLease*9/10), time.Now().Add(waitqueue.MaxLease))
 		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(waitqueue.MaxLease)))
 		queued(t, long, 1)

@@ -84,6 +84,8 @@ var lacks = []struct{ rules, named string }{
 	{"-hmget", "HMGET"},
 	{"-hdel", "HDEL"},
 	{"-pexpire", "PEXPIRE"},
+	{"-del", "DEL"},
+	{"-rename", "RENAME"},
 	{"-zadd", "ZADD"},
 	{"-zrem", "ZREM"},
 	{"-zrange", "ZRANGE"},

@@ -1,0 +1,167 @@
+// Package barrier is a cyclic barrier between processes: so many parties wait for each other, go on together,
+// and may meet again.
+//
+// Each meeting is a generation. It takes in exactly as many arrivals as there are parties, and ends in one of
+// two ways, the same for all of them: it trips, when the last has come and the action is done; or it is broken,
+// because one of them gave up, died, or the action failed. A broken barrier stays broken until Reset. The place
+// of a party that waits has a lease, which its client prolongs: it is how soon the others learn of its death.
+//
+// How waits survive lost messages and broken connections is explained in package waitqueue.
+package barrier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// DefaultLifetime is for how long the state of a barrier outlives its last use where [WithLifetime] does not
+// say otherwise.
+const DefaultLifetime = 24 * time.Hour
+
+// resetFor is how long a Reset is repeated that is not answered: half of the time for which the server
+// remembers it.
+const resetFor = 5 * time.Minute
+
+// ErrBroken: the barrier is broken. A party gave up or died, the action failed, somebody called Reset, or the
+// server has lost its state.
+var ErrBroken = errors.New("the barrier is broken")
+
+// errForgotten: it cannot be known what became of a party.
+var errForgotten = fmt.Errorf("%w: the server knows nothing of this party any more", ErrBroken)
+
+// A Barrier is the name of a barrier, as one client sees it. It holds no state, and may be used by several
+// goroutines at once.
+type Barrier struct {
+	queue    waitqueue.Queue
+	parties  int
+	action   func(context.Context) error
+	terms    waitqueue.Terms
+	lifetime time.Duration
+	err      error // why it cannot be used
+}
+
+// Option sets how a [Barrier] behaves.
+type Option func(*Barrier)
+
+// WithLease sets for how long the place of a waiting party lasts unless its client prolongs it, at a third of
+// that: how soon the others learn that it died. The default is [waitqueue.DefaultLease].
+func WithLease(d time.Duration) Option {
+	return func(b *Barrier) { b.terms.Lease = d }
+}
+
+// WithAction sets what the last party to arrive runs before the others go on. They wait for it; if it returns
+// an error or panics, the barrier is broken, and Await returns the error to that party. Its context ends
+// with that of the call, and if the barrier is broken meanwhile.
+func WithAction(action func(context.Context) error) Option {
+	return func(b *Barrier) { b.action = action }
+}
+
+// WithLifetime sets for how long the state of the barrier, a broken one's above all, outlives its last use,
+// from a minute to a year. The default is [DefaultLifetime].
+func WithLifetime(d time.Duration) Option {
+	return func(b *Barrier) { b.lifetime = d }
+}
+
+// New names a barrier and states how many parties meet there, from 1 to [lua.MaxParties]. Nothing is sent; what
+// cannot be used is reported by the first call. The first client that uses the barrier makes it; one that
+// states another number then gets an error that wraps [waitqueue.ErrMismatch].
+func New(c *waitqueue.Client, name string, parties int, opts ...Option) *Barrier {
+	b := &Barrier{parties: parties, terms: waitqueue.With(nil), lifetime: DefaultLifetime}
+	for _, o := range opts {
+		o(b)
+	}
+	b.queue = c.Queue(lua.Barrier, name, b.terms).For(lua.Party, 1).
+		Says(waitqueue.Verdicts{lua.Broken: ErrBroken, lua.Refused: errForgotten})
+	switch {
+	case parties < 1:
+		b.err = fmt.Errorf("%w: a barrier of %d parties: at least 1 is needed", waitqueue.ErrCount, parties)
+	case parties > lua.MaxParties:
+		b.err = fmt.Errorf("%w: a barrier of %d parties: at most %d are possible", waitqueue.ErrTooLarge, parties, lua.MaxParties)
+	default:
+		b.err = waitqueue.CheckLifetime(b.lifetime)
+	}
+	return b
+}
+
+// Name returns the name of the barrier.
+func (b *Barrier) Name() string { return b.queue.Name() }
+
+// Parties returns how many meet.
+func (b *Barrier) Parties() int { return b.parties }
+
+// Await waits until all parties have come, and returns in which place this one did: Parties()-1 for the first,
+// 0 for the last, as Java's CyclicBarrier does.
+//
+// If ctx ends first, Await returns an error that wraps the context's and its cause, and the barrier is broken
+// for the others: they return [ErrBroken], and so does every call until a Reset. Where the end of ctx and the
+// arrival of the last party cross, the others may have gone on. If a party dies while it waits, the others
+// return ErrBroken when its lease is over.
+//
+// More calls than there are parties belong to the next generation; while an action runs they wait for its end.
+func (b *Barrier) Await(ctx context.Context) (index int, err error) {
+	if b.err != nil {
+		return 0, b.wrap("await", b.err)
+	}
+	act := "0"
+	if b.action != nil {
+		act = "1"
+	}
+	index, err = b.queue.Await(ctx, waitqueue.Event{
+		Extras: func(since, seen string) []string {
+			lifetime := strconv.FormatInt(b.lifetime.Milliseconds(), 10)
+			return []string{strconv.Itoa(b.parties), act, since, lifetime, seen}
+		},
+		Act:  b.action,
+		Open: lua.BarrierOpen,
+	})
+	if err != nil {
+		return 0, b.wrap("await", err)
+	}
+	return index, nil
+}
+
+// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew.
+func (b *Barrier) Reset(ctx context.Context) error {
+	if b.err != nil {
+		return b.wrap("reset", b.err)
+	}
+	id := b.queue.RequestID()
+	_, err := b.queue.Call(ctx, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
+		return []string{id, a.NotAfter}
+	})
+	return b.wrap("reset", err)
+}
+
+// Broken reports whether the barrier is broken.
+func (b *Barrier) Broken(ctx context.Context) (bool, error) {
+	info, err := b.Inspect(ctx)
+	return info.State == lua.StateBroken, err
+}
+
+// Waiting returns how many parties wait.
+func (b *Barrier) Waiting(ctx context.Context) (int, error) {
+	info, err := b.Inspect(ctx)
+	return info.Waiting, err
+}
+
+// Inspect tells who has come, and whether the barrier is broken. It changes nothing.
+func (b *Barrier) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	if b.err != nil {
+		return waitqueue.Info{}, b.wrap("inspect", b.err)
+	}
+	info, err := b.queue.Inspect(ctx)
+	return info, b.wrap("inspect", err)
+}
+
+func (b *Barrier) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("barrier: %s %q: %w", verb, b.queue.Label(), err)
+}

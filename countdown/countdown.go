@@ -1,0 +1,165 @@
+// Package countdown is a latch between processes: it is set to a count, each CountDown takes one off, and when
+// nothing is left all who wait go on.
+//
+// Those who wait have no order and hold nothing; each client hears of the opening by one message, however
+// many of its calls wait. How waits survive lost messages and broken connections is explained in package
+// waitqueue.
+package countdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// MaxCount is the largest count: what Lua can count.
+const MaxCount = 1<<53 - 1
+
+// DefaultLifetime is for how long a latch outlives its last use where [WithLifetime] does not say otherwise.
+const DefaultLifetime = 24 * time.Hour
+
+// repeatFor is how long a CountDown is repeated that is not answered: half of the time for which the server
+// remembers that it has counted.
+const repeatFor = 5 * time.Minute
+
+var (
+	// ErrUnset: nobody has set the latch, or it was forgotten after its lifetime, or removed.
+	ErrUnset = errors.New("the latch is not set")
+	// ErrGone: the latch that the call waited for is not there any more and was not seen open. It was removed,
+	// or the server has lost its state.
+	ErrGone = errors.New("the latch is gone")
+)
+
+// A Latch is the name of a latch, as one client sees it. It holds no state, and may be used by several
+// goroutines at once.
+type Latch struct {
+	queue    waitqueue.Queue
+	lifetime time.Duration
+	err      error // why it cannot be used
+}
+
+// Option sets how a [Latch] behaves.
+type Option func(*Latch)
+
+// WithLifetime sets for how long a latch that this client sets outlives its last use, from a minute to a year:
+// also an open one is there for so long, for those who come late. The default is [DefaultLifetime].
+func WithLifetime(d time.Duration) Option {
+	return func(l *Latch) { l.lifetime = d }
+}
+
+// New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
+func New(c *waitqueue.Client, name string, opts ...Option) *Latch {
+	l := &Latch{lifetime: DefaultLifetime}
+	l.queue = c.Queue(lua.Countdown, name, waitqueue.With(nil)).For(lua.Party, 1).
+		Says(waitqueue.Verdicts{lua.Unset: ErrUnset, lua.Refused: ErrGone, lua.Broken: ErrGone})
+	for _, o := range opts {
+		o(l)
+	}
+	l.err = waitqueue.CheckLifetime(l.lifetime)
+	return l
+}
+
+// Name returns the name of the latch.
+func (l *Latch) Name() string { return l.queue.Name() }
+
+// TrySetCount sets the latch to n, which must be at least 1, and reports whether it did: not if it is closed
+// already. An open latch can be set again; those who waited before have passed, whenever they hear of it.
+func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
+	err := l.err
+	switch {
+	case err != nil:
+	case n < 1:
+		err = fmt.Errorf("%w: a count of %d: at least 1 is needed", waitqueue.ErrCount, n)
+	case n > MaxCount:
+		err = fmt.Errorf("%w: a count of %d: at most %d can be counted", waitqueue.ErrTooLarge, n, int64(MaxCount))
+	}
+	if err != nil {
+		return false, l.wrap("set", err)
+	}
+	id := l.queue.RequestID()
+	r, err := l.queue.Call(ctx, lua.LatchSet, repeatFor, func(a waitqueue.Attempt) []string {
+		return []string{id, strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10), a.NotAfter}
+	})
+	return err == nil && r.Status == lua.Done, l.wrap("set", err)
+}
+
+// CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all who wait go on;
+// on an open latch it does nothing. A latch that is not set is [ErrUnset].
+//
+// However often its request is repeated because replies are lost, a call counts once. It gives up when ctx
+// ends, or after five minutes without an answer; an error that wraps [waitqueue.ErrUnknown] means that it may
+// have counted.
+func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
+	if l.err != nil {
+		return 0, l.wrap("count down", l.err)
+	}
+	id := l.queue.RequestID()
+	r, err := l.queue.Call(ctx, lua.LatchDown, repeatFor, func(a waitqueue.Attempt) []string {
+		return []string{id, a.NotAfter}
+	})
+	switch {
+	case err != nil:
+	case r.Status != lua.Done:
+		err = l.queue.Verdict(&r)
+	case r.Has(lua.Unwoken):
+		err = waitqueue.ErrUnwoken
+	}
+	return int64(max(r.Place, 0)), l.wrap("count down", err)
+}
+
+// Count returns what is left: 0 if the latch is open. One that is not set is [ErrUnset].
+func (l *Latch) Count(ctx context.Context) (int64, error) {
+	info, err := l.Inspect(ctx)
+	if err == nil && info.State == lua.StateUnset {
+		err = l.wrap("count", ErrUnset)
+	}
+	return info.Used, err
+}
+
+// Wait returns when the latch is open; at once if it is already.
+//
+// A latch that is not set, or was forgotten after its lifetime, is [ErrUnset] at once: Wait does not wait for
+// somebody to set it. If the latch it waits for goes, because it is removed or because the server loses its
+// state, Wait returns [ErrGone]; it never takes that for an opening. If ctx ends first, the error wraps the
+// context's and its cause.
+func (l *Latch) Wait(ctx context.Context) error {
+	if l.err != nil {
+		return l.wrap("wait", l.err)
+	}
+	_, err := l.queue.Await(ctx, waitqueue.Event{})
+	return l.wrap("wait", err)
+}
+
+// Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone].
+func (l *Latch) Remove(ctx context.Context) (bool, error) {
+	info, err := l.Inspect(ctx)
+	if err != nil || info.State == lua.StateUnset {
+		return false, err
+	}
+	// By its generation, so that a repetition removes no later one.
+	r, err := l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
+		return []string{strconv.FormatUint(info.Token, 10), a.Floor, a.Counted}
+	})
+	return err == nil && r.Status == lua.Done, l.wrap("remove", err)
+}
+
+// Inspect tells the count that was set, the one that is left, and how many clients wait. It changes nothing.
+func (l *Latch) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	if l.err != nil {
+		return waitqueue.Info{}, l.wrap("inspect", l.err)
+	}
+	info, err := l.queue.Inspect(ctx)
+	return info, l.wrap("inspect", err)
+}
+
+func (l *Latch) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("countdown: %s %q: %w", verb, l.queue.Label(), err)
+}

@@ -1,0 +1,149 @@
+// Package rwlock is a fair read-write lock between processes: many may hold it for reading, or one for
+// writing.
+//
+// There is one queue for both. When its head can hold, so do all readers behind it up to the next writer, in
+// one script. A reader that comes while a writer waits queues behind that writer: neither kind starves. The
+// only exception is a call with the context of a lease on the same lock, which enters that hold again; else
+// it would wait for itself.
+//
+// Each hold has a lease of its own, so a reader that dies costs what is left of its lease and no more. For
+// what a lock promises see package fairlock; the queue, the hand-off and the renewal are explained in
+// package waitqueue.
+package rwlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A RWMutex is the name of a read-write lock, as one client sees it. It holds no state, and may be used by
+// several goroutines at once.
+type RWMutex struct {
+	read, write waitqueue.Queue
+}
+
+// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for
+// each other for ever; release the read hold first, and look again at what was read once the write hold is
+// there.
+var ErrUpgrade = waitqueue.ErrUpgrade
+
+// New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first call.
+func New(c *waitqueue.Client, name string, opts ...Option) *RWMutex {
+	q := c.Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
+		Says(nil, fmt.Sprint(lua.AllReaders))
+	return &RWMutex{read: q.For(lua.Read, 1), write: q.For(lua.Write, lua.AllReaders)}
+}
+
+// Name returns the name of the lock.
+func (m *RWMutex) Name() string { return m.read.Name() }
+
+// Lock waits its turn and returns a lease for writing: nobody else holds m meanwhile.
+//
+// Calls are served in the order in which Redis saw them, across all clients. If ctx ends first, Lock gives up
+// its place and returns an error that wraps the context's and its cause, and tells the place in the queue
+// and the time waited ([waitqueue.WaitError]).
+//
+// With the context of a lease for writing it enters that hold again, at once. With that of a lease for
+// reading it fails at once with [ErrUpgrade].
+func (m *RWMutex) Lock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.write.Acquire(ctx)
+	return l, m.wrap("lock", err)
+}
+
+// TryLock returns a lease for writing if nobody holds m and nobody waits for it, and an error that wraps
+// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait, as Java's does.
+func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.write.Try(ctx)
+	return l, m.wrap("try lock", err)
+}
+
+// RLock waits its turn and returns a lease for reading: others may hold m for reading too, nobody for writing.
+//
+// With the context of a lease of either kind on m it enters that hold again, at once, though a writer may
+// wait. Where that is one for writing, the hold is one for reading from the moment at which its last lease
+// for writing is released; see also [RWMutex.Downgrade].
+//
+// The fencing tokens of readers who hold at the same time may be equal. That of a reader is above those of
+// all writers before it and below those of all after it.
+func (m *RWMutex) RLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.read.Acquire(ctx)
+	return l, m.wrap("read lock", err)
+}
+
+// TryRLock returns a lease for reading if nobody holds m for writing and nobody waits for it, and an error that
+// wraps [waitqueue.ErrBusy] otherwise: it never overtakes a writer that waits, as Java's does.
+func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.read.Try(ctx)
+	return l, m.wrap("try read lock", err)
+}
+
+// Downgrade turns a lease for writing into one for reading, without a moment in which another writer could
+// come in between: what was written is what is read. The lease, its context and its token stay; readers at
+// the head of the queue may hold beside it. Other leases for writing on the same hold keep it exclusive until
+// they are released or downgraded too.
+//
+// A lease that is lost is an error for which errors.Is(err, lease.ErrLost) holds, one that was released is
+// [lease.ErrReleased]. After any other error the lease is one for reading, though readers may be kept out
+// until Downgrade is called again or the lease is released.
+func (m *RWMutex) Downgrade(ctx context.Context, l *lease.Lease) error {
+	return m.wrap("downgrade", m.write.Downgrade(ctx, l))
+}
+
+// Do waits for m for writing, calls f with the context of the lease, and releases it. It returns what f
+// returned, joined with the loss if the lock was lost before f came back.
+//
+// The context that f gets ends when the lease does and also when ctx does. Do releases even if f panics.
+func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
+	return m.do(ctx, m.Lock, f)
+}
+
+// RDo is [RWMutex.Do] for reading.
+func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error {
+	return m.do(ctx, m.RLock, f)
+}
+
+func (m *RWMutex) do(
+	ctx context.Context, lock func(context.Context) (*lease.Lease, error), f func(context.Context) error,
+) error {
+	l, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	err, ended := waitqueue.Within(ctx, l, f)
+	if ended != nil {
+		err = errors.Join(err, m.wrap("unlock", ended))
+	}
+	return err
+}
+
+// HoldCount returns how many leases for reading and for writing there are on the hold that ctx comes from. It
+// asks nobody.
+func (m *RWMutex) HoldCount(ctx context.Context) (reads, writes int) {
+	return m.read.HoldCount(ctx, lua.Read), m.read.HoldCount(ctx, lua.Write)
+}
+
+// Inspect tells who holds m and who waits. It takes no place in any order. A writer holds all
+// [lua.AllReaders] permits, a reader 1.
+func (m *RWMutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	info, err := m.read.Inspect(ctx, fmt.Sprint(lua.AllReaders))
+	return info, m.wrap("inspect", err)
+}
+
+// ForceRelease frees the hold of the ticket that Inspect names; the contexts of its leases end with the cause
+// [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+func (m *RWMutex) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+	w, err := m.read.ForceTicket(ctx, ticket)
+	return w, m.wrap("force release", err)
+}
+
+func (m *RWMutex) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("rwlock: %s %q: %w", verb, m.read.Label(), err)
+}

@@ -1,0 +1,31 @@
+package semaphore
+
+import (
+	"time"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Option sets how a [Semaphore] is asked for and held.
+type Option = waitqueue.Option
+
+// WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of
+// it: how long the others wait if the holder dies. The default is [waitqueue.DefaultLease]. It has
+// nothing to do with how long a call may wait: that is its context's.
+func WithLease(d time.Duration) Option { return waitqueue.WithLease(d) }
+
+// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
+// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+func WithMaxHold(d time.Duration) Option { return waitqueue.WithMaxHold(d) }
+
+// WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with
+// priority p overtakes those of priority 0 that came at most p steps before it, so nobody starves. The
+// default is 0; a negative p lets others pass.
+func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
+
+// WithoutRenewal makes permits that expire: a hold ends when its lease is over, whatever its owner does, and
+// its context with the cause [lease.ErrMaxHold]. It is for permits that stand for something that ends by
+// itself, such as one of so many calls in a minute.
+func WithoutRenewal() Option {
+	return func(t *waitqueue.Terms) { t.WithoutRenewal = true }
+}

@@ -1,0 +1,164 @@
+// Package semaphore is a fair counting semaphore between processes: so many permits, each with a lease, so
+// that those of a holder that dies come back.
+//
+// Calls are served strictly in the order in which Redis saw them: a large request at the head waits until
+// there is enough for it, and nobody overtakes it meanwhile. A release lets as many heads hold as fit, in
+// one script. The queue, the hand-off and the renewal are explained in package waitqueue.
+package semaphore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// MaxPermits is the largest number of permits: what Lua can count.
+const MaxPermits = 1<<53 - 1
+
+// A Semaphore is the name of a semaphore, as one client sees it. It holds no state, and may be used by
+// several goroutines at once.
+type Semaphore struct {
+	queue   waitqueue.Queue
+	permits int64
+	err     error // why it cannot be used
+}
+
+// New names a semaphore and states how many permits it has. Nothing is sent; a name, an option or a number
+// that cannot be used is reported by the first call.
+//
+// The first client that uses it makes it. One that states another number then gets an error that wraps
+// [waitqueue.ErrMismatch], unless that is what the semaphore was resized to. A semaphore that nobody holds or
+// waits for is forgotten after a minute, and made anew by its next use; one that was resized, after 30 days.
+func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
+	q := c.Queue(lua.Semaphore, name, waitqueue.With(opts)).Nested(waitqueue.Independent).
+		Says(nil, strconv.FormatInt(permits, 10))
+	return &Semaphore{queue: q, permits: permits, err: countable("a semaphore", permits)}
+}
+
+func countable(what string, permits int64) error {
+	switch {
+	case permits < 1:
+		return fmt.Errorf("%w: %s of %d permits: at least 1 is needed", waitqueue.ErrCount, what, permits)
+	case permits > MaxPermits:
+		return fmt.Errorf("%w: %s of %d permits: at most %d can be counted", waitqueue.ErrTooLarge, what, permits, int64(MaxPermits))
+	}
+	return nil
+}
+
+// Name returns the name of the semaphore.
+func (s *Semaphore) Name() string { return s.queue.Name() }
+
+// Acquire waits its turn and returns a lease on n permits. Its Release gives all of them back.
+//
+// If ctx ends first, Acquire gives up its place and returns an error that wraps the context's and its cause,
+// and tells the place in the queue and the time waited ([waitqueue.WaitError]). More than there are is
+// refused at once with an error that wraps [waitqueue.ErrTooLarge]; so are those who wait for more than a
+// Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
+//
+// Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
+// more than one permit: there an earlier token does not mean an older hold that has ended.
+func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
+	q, err := s.ask(n)
+	if err != nil {
+		return nil, s.wrap("acquire", err)
+	}
+	l, err := q.Acquire(ctx)
+	return l, s.wrap("acquire", err)
+}
+
+// TryAcquire returns a lease on n permits if that many are free and nobody waits, and an error that wraps
+// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait, as the tryAcquire of Java's Semaphore
+// does.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
+	q, err := s.ask(n)
+	if err != nil {
+		return nil, s.wrap("try acquire", err)
+	}
+	l, err := q.Try(ctx)
+	return l, s.wrap("try acquire", err)
+}
+
+// Drain returns a lease on all permits that are free, and their number, and an error that wraps
+// [waitqueue.ErrBusy] if there are none or somebody waits.
+func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {
+	if s.err != nil {
+		return nil, 0, s.wrap("drain", s.err)
+	}
+	l, n, err := s.queue.For(lua.Permit, 1).Drain(ctx)
+	return l, n, s.wrap("drain", err)
+}
+
+func (s *Semaphore) ask(n int64) (waitqueue.Queue, error) {
+	if s.err != nil {
+		return s.queue, s.err
+	}
+	return s.queue.For(lua.Permit, n), countable("a request", n)
+}
+
+// Available returns how many permits are free. It is less than 0 where more are held than a Resize left. Those
+// who wait come first, so a try for that many may fail.
+func (s *Semaphore) Available(ctx context.Context) (int64, error) {
+	info, err := s.Inspect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.Limit - info.Used, nil
+}
+
+// Resize changes the number of permits for all clients. More permits go to those who wait, at once. Fewer take
+// nothing from those who hold: what they give back is gone until the new number is reached. Who waits for more
+// than that number is refused.
+func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
+	err := s.err
+	if err == nil {
+		err = countable("a semaphore", permits)
+	}
+	if err == nil {
+		err = s.resize(ctx, permits)
+	}
+	return s.wrap("resize", err)
+}
+
+func (s *Semaphore) resize(ctx context.Context, permits int64) error {
+	r, err := s.queue.Call(ctx, lua.Resize, 0, func(a waitqueue.Attempt) []string {
+		return []string{
+			strconv.FormatInt(permits, 10), strconv.FormatInt(s.permits, 10), a.Floor, a.Counted, a.NotAfter,
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case r.Has(lua.Unwoken):
+		return waitqueue.ErrUnwoken
+	case r.Status != lua.Done:
+		return s.queue.Verdict(&r)
+	}
+	return nil
+}
+
+// Inspect tells who holds permits and who waits. It takes no place in any order.
+func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	if s.err != nil {
+		return waitqueue.Info{}, s.wrap("inspect", s.err)
+	}
+	info, err := s.queue.Inspect(ctx, strconv.FormatInt(s.permits, 10))
+	return info, s.wrap("inspect", err)
+}
+
+// ForceRelease frees the hold of the ticket that Inspect names; its context ends with the cause
+// [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+	w, err := s.queue.ForceTicket(ctx, ticket)
+	return w, s.wrap("force release", err)
+}
+
+func (s *Semaphore) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("semaphore: %s %q: %w", verb, s.queue.Label(), err)
+}
