@@ -19,6 +19,32 @@ type Client interface {
 	Close(ctx context.Context) error
 }
 
+// The kinds of work beside that with a mutex.
+const (
+	KindReentrant = "reentrant"
+	KindSemaphore = "semaphore"
+	KindRead      = "read"
+	KindLatch     = "latch"
+)
+
+// A Family is a Client that has more than a mutex.
+type Family interface {
+	// Of names what is of another kind, and takes one of its permits as a mutex is taken. permits is how many
+	// there are. It returns nil for a kind that it does not have.
+	Of(kind string, permits int, name string) Mutex
+	// Latch names a latch.
+	Latch(name string) Latch
+}
+
+// A Latch is one latch as seen by one client.
+type Latch interface {
+	Set(ctx context.Context, count int64) error
+	CountDown(ctx context.Context) error
+	Wait(ctx context.Context) error
+	// Waiting is how many clients wait.
+	Waiting(ctx context.Context) (int, error)
+}
+
 // A Mutex is one lock as seen by one client.
 type Mutex interface {
 	Lock(ctx context.Context) (Hold, error)

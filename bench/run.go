@@ -112,7 +112,11 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		return report, err
 	}
 	for _, w := range c.Works {
-		result, err := r.work(ctx, w)
+		measure := r.work
+		if w.Kind == KindLatch {
+			measure = r.latchWork
+		}
+		result, err := measure(ctx, w)
 		if err != nil {
 			return report, err
 		}

@@ -54,7 +54,9 @@ func newCrew(ctx context.Context, d Driver, w Work, o *observer, name string) (*
 		}
 		c.clients = append(c.clients, client)
 		for range w.Workers {
-			c.hire(client, name)
+			if err := c.hire(client, name); err != nil {
+				return nil, errors.Join(fmt.Errorf("bench: %s: %w", d.Name(), err), c.close(ctx))
+			}
 		}
 	}
 	for _, w := range c.workers {
@@ -66,16 +68,23 @@ func newCrew(ctx context.Context, d Driver, w Work, o *observer, name string) (*
 }
 
 // hire adds a worker of the client.
-func (c *crew) hire(client Client, name string) {
+func (c *crew) hire(client Client, name string) error {
 	if c.work.Own || len(c.watches) == 0 {
-		c.watches = append(c.watches, &watch{})
+		c.watches = append(c.watches, &watch{limit: int32(c.work.inside())})
 	}
 	lock := len(c.watches) - 1
-	c.workers = append(c.workers, &worker{
-		mutex: client.Mutex(fmt.Sprintf("%s:%d", name, lock)),
-		watch: c.watches[lock],
-		lock:  lock,
-	})
+	w := &worker{watch: c.watches[lock], lock: lock}
+	name = fmt.Sprintf("%s:%d", name, lock)
+	if c.work.Kind == "" {
+		w.mutex = client.Mutex(name)
+	} else if family, ok := client.(Family); ok {
+		w.mutex = family.Of(c.work.Kind, c.work.inside(), name)
+	}
+	if w.mutex == nil {
+		return fmt.Errorf("there is no %s", c.work.Kind)
+	}
+	c.workers = append(c.workers, w)
+	return nil
 }
 
 func (c *crew) close(ctx context.Context) error {

@@ -17,6 +17,10 @@ type Work struct {
 	Workers int           `json:"workers"` // of each client
 	Hold    time.Duration `json:"hold_ns"`
 	Own     bool          `json:"own"` // each worker has a lock of its own
+	// Kind is what is measured; empty for a mutex.
+	Kind string `json:"kind,omitempty"`
+	// Permits is how many may hold at once; 0 stands for 1, and for readers, of whom all may.
+	Permits int `json:"permits,omitempty"`
 }
 
 // String names the work as tables do: W4 C=8.
@@ -28,16 +32,26 @@ func (w Work) String() string {
 }
 
 // contended tells whether several workers want one lock.
-func (w Work) contended() bool { return !w.Own && w.Clients*w.Workers > 1 }
+func (w Work) contended() bool { return !w.Own && w.Clients*w.Workers > 1 && w.inside() == 1 }
+
+// inside is how many may hold at once.
+func (w Work) inside() int {
+	if w.Kind == KindRead || w.Kind == KindLatch {
+		return w.Clients * w.Workers
+	}
+	return max(w.Permits, 1)
+}
 
 // floors returns the floors that the work is compared with.
 func (w Work) floors() []floorKind {
 	switch {
+	case w.Kind == KindLatch:
+		return nil
 	case w.Hold > 0:
 		return []floorKind{{name: floorPaced, pause: w.Hold}}
 	case w.contended():
 		return []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
-	case w.Workers > 1:
+	case w.Own, w.Kind == KindRead:
 		return []floorKind{{name: floorParallel, workers: w.Workers}}
 	default:
 		return []floorKind{{name: floorCycle, workers: 1}}
@@ -58,6 +72,20 @@ func Standard(clients []int) []Work {
 		works = append(works, Work{ID: "W4h", Clients: c, Workers: 1, Hold: pause})
 	}
 	return works
+}
+
+// FamilyWorks returns the works of the synchronizers beside the mutex: reentrant W1 and W4, semaphore(1) W4, a
+// semaphore of 16 permits for 64 clients, 64 readers of one lock, and a latch for 1,000 who wait over 50
+// clients.
+func FamilyWorks() []Work {
+	return []Work{
+		{ID: "R1", Clients: 1, Workers: 1, Kind: KindReentrant},
+		{ID: "R4", Clients: 8, Workers: 1, Kind: KindReentrant},
+		{ID: "S4", Clients: 8, Workers: 1, Kind: KindSemaphore},
+		{ID: "S16", Clients: 64, Workers: 1, Kind: KindSemaphore, Permits: 16},
+		{ID: "RW", Clients: 1, Workers: 64, Kind: KindRead},
+		{ID: "L1", Clients: 50, Workers: 20, Kind: KindLatch},
+	}
 }
 
 // Select returns the works with the given IDs, in the order of works; all of them if no ID is given.

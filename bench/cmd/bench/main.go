@@ -53,7 +53,7 @@ func main() {
 
 func parse(args []string) (s settings, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	work := f.String("work", "", "what to run, such as W1,W4h (default all)")
+	work := f.String("work", "", "what to run, such as W1,W4h,RW (default all)")
 	clients := f.String("clients", "2,8,32,128", "numbers of clients of W4 and W4h")
 	f.IntVar(&s.rounds, "rounds", 3, "rounds of each work; medians of them are reported")
 	f.DurationVar(&s.slice, "slice", time.Second, "how long each work and each floor is measured in a round")
@@ -75,7 +75,7 @@ func parse(args []string) (s settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.works, err = bench.Select(bench.Standard(numbers), parseList(*work))
+	s.works, err = bench.Select(append(bench.Standard(numbers), bench.FamilyWorks()...), parseList(*work))
 	return s, err
 }
 
