@@ -17,7 +17,11 @@ func (h *happened) messages() error {
 		if err != nil {
 			return err
 		}
-		if s.Client != lua.TicketClient(m.Grant.Ticket) {
+		ticket := m.Ticket
+		if len(m.Grants) == 1 {
+			ticket = m.Grants[0].Ticket
+		}
+		if s.Client != lua.TicketClient(ticket) {
 			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
 		}
 		switch m.Kind {
@@ -26,15 +30,15 @@ func (h *happened) messages() error {
 			want := lua.Grant{
 				Ticket: h.after.owner(), Token: uint64(h.after.number("token")), At: h.now, Until: h.after.number("until"),
 			}
-			if m.Grant != want {
+			if m.Grants[0] != want {
 				return fmt.Errorf("%q was sent for the grant %v", s.Text, want)
 			}
 		case lua.MessageSuspect:
-			if m.Grant.Ticket != h.before.owner() || h.after.lock["lapsed"] != m.Grant.Ticket || !h.suspect(s.Client) {
+			if ticket != h.before.owner() || h.after.lock["lapsed"] != ticket || !h.suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
 		case lua.MessageForced:
-			if h.after.lock["forced"] != m.Grant.Ticket {
+			if h.after.lock["forced"] != ticket {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock["forced"])
 			}
 		default:

@@ -183,7 +183,7 @@ func (m *embedded) sent(k lua.Keys) ([]Sent, error) {
 
 func (m *embedded) state(k lua.Keys) (state, error) {
 	s := state{lock: map[string]string{}}
-	for i, key := range k.All() {
+	for i, key := range named(k) {
 		if !m.redis.Exists(key) {
 			continue
 		}

@@ -77,7 +77,12 @@ type Hash struct {
 	Marked bool  // there may be suspects
 	Forced string
 	Lapsed string
+
+	Entries *Entries // of a reentrant hold
 }
+
+// Entries is how often the hold with a token was entered, and how often that has changed.
+type Entries struct{ Token, Revision, Count int64 }
 
 // A Scan is how far a pass over silent heads came.
 type Scan struct {
@@ -118,6 +123,9 @@ func (h *Hash) Fields() map[string]string {
 	}
 	if h.Scan != nil {
 		f["scan"] = fmt.Sprintf("%d:%d:%s", h.Scan.Silent, h.Scan.Arrival, h.Scan.One)
+	}
+	if e := h.Entries; e != nil {
+		f["entries"] = fmt.Sprintf("%d:%d:%d", e.Token, e.Revision, e.Count)
 	}
 	if h.Token != 0 {
 		number("token", h.Token)
@@ -207,6 +215,10 @@ func (m *Mutex) Clone() *Mutex {
 	if s := m.Lock.Scan; s != nil {
 		scan := *s
 		c.Lock.Scan = &scan
+	}
+	if e := m.Lock.Entries; e != nil {
+		entries := *e
+		c.Lock.Entries = &entries
 	}
 	c.Queue, c.Sent = slices.Clone(m.Queue), slices.Clone(m.Sent)
 	c.Suspects, c.Hears = maps.Clone(m.Suspects), maps.Clone(m.Hears)

@@ -212,6 +212,7 @@ func (p *player) build(s step) Request {
 		}
 		return Renew{
 			Ticket: t.text, Token: token, Lease: s.lease, Phase: phase(s.final), Who: "again", NotAfter: notAfter,
+			Revision: int64(s.slots), Count: int64(s.choice % 3),
 		}
 	case opCheck:
 		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank}

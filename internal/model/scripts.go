@@ -46,6 +46,9 @@ type Renew struct {
 	Phase    string
 	Who      string
 	NotAfter int64
+
+	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
+	Revision, Count int64
 }
 
 // A Check is a request of fairlock/check.
@@ -106,7 +109,11 @@ func (Renew) Script() *lua.Script { return lua.Fairlock.Renew }
 
 // Args returns what the script gets.
 func (r Renew) Args() []string {
-	return []string{r.Ticket, decimal(r.Token), decimal(r.Lease), r.Phase, r.Who, decimal(r.NotAfter)}
+	args := []string{r.Ticket, decimal(r.Token), decimal(r.Lease), r.Phase, r.Who, decimal(r.NotAfter)}
+	if r.Count > 0 {
+		args = append(args, decimal(r.Revision)+":"+decimal(r.Count))
+	}
+	return args
 }
 
 // Script returns fairlock/check.
@@ -292,6 +299,9 @@ func (r Renew) Run(m *Mutex, now int64) lua.Reply {
 	h.Lease = r.Lease * millisecond
 	h.Until = now + h.Lease
 	h.Phase, h.Who = r.Phase, r.Who
+	if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
+		h.Entries = &Entries{r.Token, r.Revision, r.Count}
+	}
 	c.open()
 	return c.reply(lua.Granted, 0, 0, 0)
 }

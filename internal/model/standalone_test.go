@@ -135,7 +135,7 @@ return all`
 func (r *standalone) state(k lua.Keys) (state, error) {
 	s := state{lock: map[string]string{}}
 	client := r.clients[0]
-	all, err := client.Do(context.Background(), client.B().Eval().Script(dump).Numkeys(3).Key(k.All()...).Build()).ToArray()
+	all, err := client.Do(context.Background(), client.B().Eval().Script(dump).Numkeys(3).Key(named(k)...).Build()).ToArray()
 	if err != nil {
 		return s, err
 	}

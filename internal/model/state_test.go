@@ -104,3 +104,6 @@ func sameReply(want, got lua.Reply) error {
 	}
 	return nil
 }
+
+// named are the keys of a lock by their fields, of which a test may change one.
+func named(k lua.Keys) []string { return []string{k.Lock, k.Queue, k.Suspects} }

@@ -3,6 +3,7 @@ package tidy
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,4 +54,35 @@ func TestAnIncompleteHeaderIsFound(t *testing.T) {
 	require.Len(t, headerless(script("lua/p/s.lua", strings.Replace(header, "-- KEYS", "return\n-- KEYS", 1))), 4)
 	require.Len(t, headerless(script("lua/p/s.lua", strings.Replace(header, "-- RETRY safe", "-- RETRY", 1))), 1)
 	require.Empty(t, headerless(script("lua/lib/s.lua", "-- lib/s: shared.\n")))
+}
+
+var called = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?`)
+
+// What a script calls, a user must be allowed to, and the probe must ask for.
+func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
+	var probe, rights string
+	calls := map[string]string{}
+	for _, x := range texts(t, "*.lua") {
+		if strings.HasSuffix(x.name, "waitqueue/probe.lua") {
+			probe = string(x.body)
+		}
+		for _, call := range called.FindAllStringSubmatch(string(x.body), -1) {
+			command := call[1]
+			if command == "PUBSUB" {
+				command += "', '" + call[2]
+			}
+			calls[command] = x.name
+		}
+	}
+	for _, x := range texts(t, "*.go") {
+		if strings.HasSuffix(x.name, "waitqueue/probe.go") {
+			rights = string(x.body)
+		}
+	}
+	require.Greater(t, len(calls), 15, "the scripts are not found")
+	for command, file := range calls {
+		require.Contains(t, probe, "'"+command+"'", "%s runs it, and the probe does not ask for it", file)
+		right := "+" + strings.ToLower(strings.ReplaceAll(command, "', '", "|"))
+		require.Regexp(t, regexp.QuoteMeta(right)+`[ "]`, rights, "%s runs it, and the ACL line does not have it", file)
+	}
 }

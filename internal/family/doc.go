@@ -1,0 +1,2 @@
+// Package family has the tests that are about all primitives at once.
+package family
