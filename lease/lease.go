@@ -18,7 +18,8 @@ import (
 
 // Terms is what an engine knows when it makes a hold.
 type Terms struct {
-	// Token is the fencing token: larger than that of every earlier hold of the same name.
+	// Token is the fencing token: larger than that of every earlier hold of the same name, but that readers who
+	// hold together may share one.
 	Token uint64
 	// Until is how long the hold is certain unless something extends it.
 	Until Until

@@ -30,7 +30,8 @@
 // client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:
 // granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
 // ending: the script that takes it out of the queue, or frees what it holds, is under way. ended:
-// forgotten.
+// forgotten. A ticket that waits for an event is granted nothing: from waiting it goes to passed, at a
+// barrier perhaps by way of acting, while it runs the action.
 //
 // # Invariants
 //
@@ -63,7 +64,8 @@
 // What they are there to keep:
 //
 //	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
-//	I2  Tokens rise: over release, expiry, deleted keys, an empty restart.
+//	I2  Tokens rise: over release, expiry, deleted keys, an empty restart. Readers who hold together may
+//	    share one.
 //	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
@@ -85,6 +87,34 @@
 //	the server forgets            holders are told by their renewals, waiters queue again with their arrivals
 //	the clock of the server steps forward: leases end early and the holders are told by their renewals;
 //	                              back: a lease that ends later than it could is cut to its length
+//
+// # Several holders
+//
+// Where several may hold, the hash has the number of permits and a field for each hold, and a second sorted
+// set has the holders by the ends of their leases. What is said above of the owner goes for each of them: a
+// lease, a token, an expiry of its own. A release serves the queue for as long as its heads fit, and stops at
+// the first that does not (I3), so a large request is not starved; all that one client is granted in a script
+// goes in one message. More than the limit is refused, also when the limit falls while a ticket waits.
+//
+//	I9  The permits of leases that have not ended never exceed the limit, but for what a lower limit finds
+//	    held.
+//
+// # Entering again
+//
+// A hold has one lease, or several where it is entered again by a call whose context comes from it. That is
+// a matter of the client alone; the server has one hold with one token, whose number of entries the renewals
+// tell. The end of the last lease is the end of the ticket; a loss ends them all.
+//
+// # Events
+//
+// Those who wait for a latch or a barrier have no place in a queue. All their clients hear one channel, and one
+// message is for all. An ask comes first, then the subscription, then a check: what happens in between is
+// seen by one of them. Each event has a generation, a number that rises; a message or an answer about another
+// one than the ticket's opens nothing. A ticket at a barrier has a lease, which its client's checks prolong; the
+// first check after the end of one breaks the barrier for all.
+//
+//	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
+//	    as many arrivals as there are parties, or is broken.
 //
 // # Who does the work
 //
