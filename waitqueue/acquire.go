@@ -87,6 +87,8 @@ func (w *wait) run() (*lease.Lease, error) {
 			}
 		}
 		switch {
+		case st == passed:
+			return nil, nil
 		case failure != nil:
 			return nil, w.failed(failure)
 		case w.ctx.Err() != nil:
@@ -101,8 +103,6 @@ func (w *wait) run() (*lease.Lease, error) {
 			if l := s.grasp(w.ctx, t, w.queue, time.Since(w.begun)); l != nil {
 				return l, nil
 			}
-		case st == passed:
-			return nil, nil
 		case st == acting:
 			if err := w.act(); err != nil {
 				return nil, w.failed(err)

@@ -70,14 +70,14 @@ func (w *wait) act() error {
 	}()
 	failure = w.event.Act(ctx)
 	ok = failure == nil
-	r, err := w.open(ok)
 	s.mu.Lock()
 	t.stop = nil
-	refused := t.refused != nil
+	ended := t.refused != nil || t.err != nil // Before open: what is heard of that is this call's own doing.
 	s.mu.Unlock()
+	r, err := w.open(ok)
 	switch {
-	case refused:
-		return nil
+	case ended:
+		return nil // The loop says how.
 	case failure != nil:
 		w.clean = err == nil
 		return failure
@@ -233,6 +233,9 @@ func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration
 	}
 	if ctx.Err() != nil {
 		return lua.Reply{}, whyEnded(ctx)
+	}
+	if q.client.life.Err() != nil {
+		return lua.Reply{}, ErrClosed
 	}
 	if limit > 0 {
 		var cancel context.CancelFunc

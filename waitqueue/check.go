@@ -135,8 +135,10 @@ func (s *site) failed(tickets []*ticket, err error) {
 	passes := transient(err)
 	for _, t := range tickets {
 		t.last = err
+	}
+	for _, t := range s.tickets {
 		if t.waits() && !passes {
-			t.refuse(advise(err))
+			t.refuse(advise(err)) // Also those that were not named: their keys are the same.
 		}
 	}
 	if passes && s.anyWaits() {

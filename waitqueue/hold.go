@@ -16,6 +16,8 @@ type hold struct {
 	token  uint64
 	first  share    // the lease of the call that got the hold
 	more   []*share // those of calls that entered it again
+	open   int      // how many of them are not released
+	writes int      // and of these, how many are for writing
 	lasts  lease.Until
 	counts uint64 // how often the number of its leases has changed
 
@@ -51,7 +53,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, q *Queue, waited time.Durat
 	}
 	u := h.until(g.from, g.lasts, g.slept, !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	h.deadline, h.lasts = u.Deadline, u
-	l := h.open(ctx, &h.first, q, waited)
+	l := h.grant(ctx, &h.first, q, waited)
 	// A third: two renewals may fail before the lease is in doubt. It also is what lifts a grant by message
 	// to a full lease.
 	h.due = g.from.Add(g.lasts / 3)

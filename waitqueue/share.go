@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +45,7 @@ type share struct {
 	keeper *lease.Keeper
 	kind   byte
 	over   bool // released; only of the first, which stays where it is
+	at     int  // in more of the hold, of any but the first
 }
 
 // shareKey finds the share in the context of its lease.
@@ -64,9 +64,13 @@ func ownerOf(ctx context.Context) string {
 	return owner
 }
 
-// open makes a lease on the hold. The site's lock is held.
-func (h *hold) open(ctx context.Context, sh *share, q *Queue, waited time.Duration) *lease.Lease {
+// grant makes a lease on the hold. The site's lock is held.
+func (h *hold) grant(ctx context.Context, sh *share, q *Queue, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind = h, q.kind
+	h.open++
+	if sh.kind == lua.Write {
+		h.writes++
+	}
 	if q.nesting == Reenters {
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
@@ -88,15 +92,28 @@ func (h *hold) shares(yield func(*share) bool) {
 	}
 }
 
-// entered is how many leases of a kind there are on the hold; of kind 0, how many of any.
-func (h *hold) entered(kind byte) int {
-	n := 0
-	for sh := range h.shares {
-		if kind == 0 || sh.kind == kind {
-			n++
-		}
+// leave takes a lease off the hold that is not the last one, and reports whether it was the last for writing.
+func (h *hold) leave(sh *share) (lower bool) {
+	h.open--
+	if sh == &h.first {
+		sh.over = true
+	} else {
+		last := len(h.more) - 1
+		h.more[sh.at], h.more[last].at = h.more[last], sh.at
+		h.more[last] = nil
+		h.more = h.more[:last]
 	}
-	return n
+	return h.unwrite(sh)
+}
+
+// unwrite notes that a lease is not for writing any more, and reports whether it was the last.
+func (h *hold) unwrite(sh *share) (lower bool) {
+	if sh.kind != lua.Write {
+		return false
+	}
+	sh.kind = lua.Read
+	h.writes--
+	return h.writes == 0
 }
 
 // entries is what the server is told of the number of leases; nothing while there was never more than one.
@@ -104,7 +121,7 @@ func (h *hold) entries() string {
 	if h.counts == 0 {
 		return ""
 	}
-	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.entered(0))
+	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.open)
 }
 
 // extend moves the end of all leases, and reports whether there is one for which it was not too late.
@@ -214,13 +231,13 @@ func (s *site) reenter(ctx context.Context, h *hold, q *Queue) (*lease.Lease, er
 	switch {
 	case h.ticket.state != held || h.releasing() || h.overdue():
 		return nil, nil
-	case q.kind == lua.Write && h.entered(lua.Write) == 0:
+	case q.kind == lua.Write && h.writes == 0:
 		return nil, ErrUpgrade
-	case h.entered(0) >= MaxEntries:
+	case h.open >= MaxEntries:
 		return nil, fmt.Errorf("%w: it was entered %d times", ErrTooLarge, MaxEntries)
 	}
-	sh := &share{}
-	l := h.open(ctx, sh, q, 0)
+	sh := &share{at: len(h.more)}
+	l := h.grant(ctx, sh, q, 0)
 	h.more = append(h.more, sh)
 	h.recount()
 	return l, nil
@@ -255,16 +272,11 @@ func (sh *share) release(ctx context.Context) error {
 		}
 		return lease.ErrReleased
 	}
-	if h.entered(0) == 1 || !sh.released() {
+	if h.open == 1 || !sh.released() {
 		return h.release(ctx, sh)
 	}
-	writes := h.entered(lua.Write)
-	if sh == &h.first {
-		sh.over = true
-	}
-	h.more = slices.DeleteFunc(h.more, func(other *share) bool { return other == sh })
+	lower := h.leave(sh)
 	h.recount()
-	lower := writes > 0 && h.entered(lua.Write) == 0
 	s.mu.Unlock()
 	if lower {
 		err := h.lower(ctx)
@@ -316,8 +328,8 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 		s.mu.Unlock()
 		return context.Cause(l.Context())
 	}
-	sh.kind = lua.Read
-	lower := h.ticket.spec.Kind == lua.Write && h.entered(lua.Write) == 0
+	h.unwrite(sh)
+	lower := h.ticket.spec.Kind == lua.Write && h.writes == 0
 	s.mu.Unlock()
 	if !lower {
 		return nil
@@ -342,5 +354,11 @@ func (q Queue) HoldCount(ctx context.Context, kind byte) int {
 	if h.ticket.state != held || h.overdue() {
 		return 0
 	}
-	return h.entered(kind)
+	switch kind {
+	case lua.Write:
+		return h.writes
+	case lua.Read:
+		return h.open - h.writes
+	}
+	return h.open
 }
