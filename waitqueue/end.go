@@ -134,7 +134,8 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 			t.owed = true
 			c.ends.owe()
 		}
-	case time.Now().Before(t.ghost):
+	case a.sent.Before(t.ghost):
+		// What may still have run after this end was sent, however late its answer is, ends with the next.
 		c.ends.repeat(t)
 	default:
 		s.forget(t)
