@@ -80,3 +80,27 @@ func TestAHolderGivesUpByItsOwnClockWhileTheServerIsStopped(t *testing.T) {
 	release(t, next)
 	free(t, other)
 }
+
+// busyScript keeps the server busy for two seconds. Nothing of it is written, so it could be killed.
+const busyScript = `local t = redis.call('TIME')[1] + 2
+while tonumber(redis.call('TIME')[1]) < t do end`
+
+// rueidis panics where a busy server refuses an UNSUBSCRIBE and the PING that it sends behind it.
+func TestASubscriptionIsGivenUpWhileTheServerIsBusy(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("CONFIG", "SET", "busy-reply-threshold", "50")
+	m := dialMutex(t, s)
+	waiter := fairlock.New(dial(t, s, linger(100*time.Millisecond)), nameOf(t))
+	for range 2 {
+		l := hold(t, m)
+		next := begin(t.Context(), waiter)
+		queued(t, m, 1)
+		release(t, l)
+		release(t, next.granted(t))
+		// The subscription has had its time before the server answers again.
+		_, err := s.Try("EVAL", busyScript, "0")
+		require.NoError(t, err)
+		eventually(t, "the channel to be free", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
+	}
+}

@@ -72,7 +72,6 @@ var lacks = []struct{ rules, named string }{
 	{"-eval", "eval"},
 	{"-publish", "PUBLISH"},
 	{"-subscribe", "SUBSCRIBE"},
-	{"-unsubscribe", "UNSUBSCRIBE"},
 	{"-pubsub", "PUBSUB NUMSUB"},
 	{"resetchannels", "wake channels"},
 	{"resetchannels &other:*", "wake channels"},

@@ -15,11 +15,16 @@ import (
 //
 // The connection is for subscriptions alone: on one that also carries commands, rueidis leaves its short
 // path, and a subscriber that is killed takes commands with it.
+//
+// No subscription is ended by itself: rueidis sends a PING behind UNSUBSCRIBE, and when a busy server refuses
+// both it panics, on a goroutine of its own. Channels that nobody wants any more go with the connection: when
+// none is wanted, or when they are many.
 type listener struct {
 	client *Client
 
 	mu       sync.Mutex // guards the fields below; nothing is called under it but spawn
 	channels map[string]*subscription
+	wanted   int      // how many of them are wanted
 	dirty    []string // channels whose state is not what is wanted
 	conn     rueidis.DedicatedClient
 	epoch    int // of the connection: what an earlier one confirms does not count
@@ -39,10 +44,9 @@ type subscription struct {
 type subState int
 
 const (
-	subNone      subState = iota // nothing is sent, or its end is confirmed
+	subNone      subState = iota // nothing is sent
 	subSent                      // SUBSCRIBE is under way
 	subConfirmed                 // it hears
-	subLeaving                   // UNSUBSCRIBE is under way
 )
 
 func newListener(c *Client) *listener {
@@ -61,6 +65,9 @@ func (l *listener) want(s *site) {
 		sub = &subscription{}
 		l.channels[s.channel] = sub
 	}
+	if !sub.want {
+		l.wanted++
+	}
 	sub.site, sub.want = s, true
 	if sub.state == subConfirmed {
 		n := len(l.channels)
@@ -77,8 +84,9 @@ func (l *listener) want(s *site) {
 func (l *listener) drop(s *site) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sub := l.channels[s.channel]; sub != nil && sub.site == s {
+	if sub := l.channels[s.channel]; sub != nil && sub.site == s && sub.want {
 		sub.want = false
+		l.wanted--
 		l.touch(s.channel)
 	}
 }
@@ -143,7 +151,7 @@ func (l *listener) connection() bool {
 	if l.over() {
 		return false
 	}
-	conn, release := l.client.side.Dedicate()
+	conn, _ := l.client.side.Dedicate()
 	l.mu.Lock()
 	l.epoch++
 	epoch := l.epoch
@@ -157,13 +165,9 @@ func (l *listener) connection() bool {
 		OnMessage:      func(m rueidis.PubSubMessage) { l.onMessage(epoch, m) },
 		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
 	})
-	healthy := l.serve(conn, lost)
+	l.serve(conn, lost)
 	l.silence()
-	if healthy {
-		release()
-	} else {
-		conn.Close()
-	}
+	conn.Close()
 	return true
 }
 
@@ -182,38 +186,32 @@ func (l *listener) over() bool {
 	return true
 }
 
-// serve sends what subscriptions need until the connection breaks or nothing is left to hear. It returns
-// whether the connection is still good.
-func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) bool {
+// serve subscribes to what is wanted until the connection breaks or has had its day.
+func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 	for {
-		subscribe, unsubscribe, more := l.next()
+		subscribe, more := l.next()
 		if !more {
-			return true
+			return
 		}
 		for part := range slices.Chunk(subscribe, subscribeBatch) {
 			l.client.stats.subscribes.Add(uint64(len(part)))
 			if err := conn.Do(context.Background(), conn.B().Subscribe().Channel(part...).Build()).Error(); err != nil {
 				l.refused(part, err)
-				return false
-			}
-		}
-		for part := range slices.Chunk(unsubscribe, subscribeBatch) {
-			if conn.Do(context.Background(), conn.B().Unsubscribe().Channel(part...).Build()).Error() != nil {
-				return false
+				return
 			}
 		}
 		select {
 		case <-l.kick:
 		case <-lost:
-			return false
+			return
 		case <-l.stopped:
-			return false
+			return
 		}
 		l.mu.Lock()
 		broken := l.broken
 		l.mu.Unlock()
 		if broken {
-			return false
+			return
 		}
 	}
 }
@@ -236,12 +234,16 @@ func (l *listener) refused(channels []string, err error) {
 	}
 }
 
-// subscribeBatch is how many channels go in one command.
-const subscribeBatch = 256
+const (
+	// subscribeBatch is how many channels go in one command.
+	subscribeBatch = 256
+	// staleChannels is how many channels that nobody wants stay subscribed at the most, or as many as are
+	// wanted: so a new connection costs no more than what was subscribed since the last.
+	staleChannels = 128
+)
 
-// next returns what must be sent to bring the channels to what is wanted of them, and whether there is
-// anything left to hear.
-func (l *listener) next() (subscribe, unsubscribe []string, more bool) {
+// next returns the channels that are to be subscribed to, and whether the connection is to go on.
+func (l *listener) next() (subscribe []string, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, channel := range l.dirty {
@@ -251,15 +253,13 @@ func (l *listener) next() (subscribe, unsubscribe []string, more bool) {
 		case sub.want && sub.state == subNone:
 			sub.state = subSent
 			subscribe = append(subscribe, channel)
-		case !sub.want && sub.state == subConfirmed:
-			sub.state = subLeaving
-			unsubscribe = append(unsubscribe, channel)
 		case !sub.want && sub.state == subNone:
 			delete(l.channels, channel)
 		}
 	}
 	l.dirty = l.dirty[:0]
-	return subscribe, unsubscribe, len(l.channels) > 0
+	stale := len(l.channels) - l.wanted
+	return subscribe, l.wanted > 0 && stale < max(staleChannels, l.wanted)
 }
 
 // silence notes that the connection is gone, and tells the sites.
@@ -305,17 +305,11 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 		return
 	}
 	var confirmed *site
-	switch {
-	case s.Kind == "subscribe" && sub.state == subSent:
+	if s.Kind == "subscribe" && sub.state == subSent {
 		sub.state = subConfirmed
 		if sub.want {
 			confirmed = sub.site
-		} else {
-			l.touch(s.Channel)
 		}
-	case s.Kind == "unsubscribe" && sub.state == subLeaving:
-		sub.state = subNone
-		l.touch(s.Channel)
 	}
 	n := len(l.channels)
 	l.mu.Unlock()

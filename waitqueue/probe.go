@@ -43,7 +43,7 @@ func (c *Client) probe() error {
 func rights(prefix string) string {
 	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
 		"+zrange +zrank +zcount +zscore +zmscore +zrandmember +zremrangebyrank +zremrangebyscore "+
-		"+publish +subscribe +unsubscribe +pubsub|numsub +ping +hello", prefix)
+		"+publish +subscribe +pubsub|numsub +ping +hello", prefix)
 }
 
 // refusal turns an error of the probe into what to change.

@@ -39,7 +39,6 @@ need('run ZRANDMEMBER', 'ZRANDMEMBER', KEYS[2], '1')
 need('run PUBSUB NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1])
 need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
 need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1])
-need('UNSUBSCRIBE', 'UNSUBSCRIBE', ARGV[1])
 
 need('run TIME', 'TIME')
 
