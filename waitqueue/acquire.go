@@ -251,13 +251,10 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 	}
 	t.state = asking
 	t.inflight++
-	if t.asked.IsZero() {
-		t.asked = a.sent
-	}
 	text, arrival, since := t.text, t.arrival, ""
 	hearing, seen := s.confirms, s.generation
-	if t.unsure {
-		since = strconv.FormatInt(c.clock.atLeast(t.asked), 10)
+	if !t.unanswered.IsZero() {
+		since = strconv.FormatInt(c.clock.atLeast(t.unanswered), 10)
 	}
 	s.mu.Unlock()
 

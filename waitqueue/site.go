@@ -96,7 +96,9 @@ func (s *site) hear(ticket string) {
 func (s *site) landed(t *ticket, a attempt, err error) {
 	t.inflight--
 	if err != nil && !answered(err) {
-		t.unsure = true
+		if t.unanswered.IsZero() {
+			t.unanswered = a.sent
+		}
 		if t.ghost.Before(a.expires) {
 			t.ghost = a.expires
 		}

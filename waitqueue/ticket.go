@@ -44,17 +44,17 @@ type ticket struct {
 	err     error // why the wait is over, from outside: the client was closed
 	refused error // why Redis, or the way to it, will never let it hold or end
 
-	inflight int           // asks and checks that name the ticket and are not answered
-	asked    time.Time     // when the first ask was sent
-	unsure   bool          // an ask was not answered
-	stop     func()        // ends the action that it runs
-	ghost    time.Time     // until when one that will not be answered can still run
-	endAgain bool          // something was in flight when the end was sent (R1)
-	owed     bool          // the ends wait for that
-	lapses   int           // grants that ran out before they were taken
-	unheard  error         // why its client cannot subscribe
-	last     error         // the last error of a check made for it, since one went well
-	over     chan struct{} // closed when the end was acknowledged or given up
+	inflight int    // asks and checks that name the ticket and are not answered
+	stop     func() // ends the action that it runs
+
+	unanswered time.Time     // when the first request was sent that was not answered
+	ghost      time.Time     // until when one that will not be answered can still run
+	endAgain   bool          // something was in flight when the end was sent (R1)
+	owed       bool          // the ends wait for that
+	lapses     int           // grants that ran out before they were taken
+	unheard    error         // why its client cannot subscribe
+	last       error         // the last error of a check made for it, since one went well
+	over       chan struct{} // closed when the end was acknowledged or given up
 
 	wake chan struct{} // something above has changed
 }

@@ -50,7 +50,7 @@ barrier.settle(s)
 local mine = tonumber(ARGV[4])
 if here or before then mine = s.generation - (here and 0 or 1) end
 if here or before or mine ~= 0 then
-  local index = tonumber(string.match(here or before or '', '^%d+')) or -1
+  local index = tonumber(string.match(here or before or '-1', '^-?%d+'))
   local outcome = barrier.of(s, mine)
   if outcome == 'granted' then return barrier.finish(s, base.GRANTED, index, mine) end
   if outcome == 'broken' then return barrier.finish(s, base.BROKEN, -1, mine) end

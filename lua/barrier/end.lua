@@ -20,6 +20,7 @@ local here = redis.call('HGET', s.arrivals, ARGV[1])
 local before = not here and redis.call('HGET', s.last, ARGV[1])
 local mine = here and s.generation or (before and s.generation - 1)
 local wanted = tonumber(ARGV[2])
+redis.call('ZCARD', s.calls) -- A key of another type ends the script here.
 gather.open(s)
 barrier.settle(s)
 -- An ask of this ticket that is still under way must not arrive.

@@ -16,7 +16,7 @@
 local s = barrier.read(KEYS, base.now())
 local came = s.broken and 0 or s.arrived
 local holders, generation = {}, base.int(s.generation)
-local parties = came > 0 and redis.call('ZRANGE', s.leases, 0, ARGV[1] - 1, 'WITHSCORES') or {}
+local parties = came > 0 and tonumber(ARGV[1]) > 0 and redis.call('ZRANGE', s.leases, 0, ARGV[1] - 1, 'WITHSCORES') or {}
 for i = 1, #parties, 2 do
   local since, who = string.match(redis.call('HGET', s.arrivals, parties[i]) or '', '^%d+ (%d+) (.*)$')
   local about = { parties[i], base.int(tonumber(parties[i + 1])), since or '0', '1',

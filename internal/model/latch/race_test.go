@@ -1,0 +1,5 @@
+//go:build race
+
+package latch
+
+const raceDetector = true

@@ -1,0 +1,82 @@
+package stage
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Message is what was published to one client.
+type Message struct{ Client, Text string }
+
+// A Host is a server for primitives whose clients have a channel each.
+type Host interface {
+	Server
+	// Call runs a script with some of the keys.
+	Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult
+	// Wake lets a client subscribe to its channel, or not any more.
+	Wake(k lua.Keys, client string, on bool) error
+	// Woken returns what was published to the clients since the last call.
+	Woken(k lua.Keys) ([]Message, error)
+}
+
+var (
+	_ Host = (*Embedded)(nil)
+	_ Host = (*Standalone)(nil)
+)
+
+func (m *Embedded) Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult {
+	return call(m.client, keys, s, args)
+}
+
+func (r *Standalone) Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult {
+	return call(r.clients[r.denied], keys, s, args)
+}
+
+func call(client rueidis.Client, keys []string, s *lua.Script, args []string) rueidis.RedisResult {
+	cmd := client.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	return client.Do(context.Background(), cmd)
+}
+
+func (m *Embedded) Wake(k lua.Keys, client string, on bool) error {
+	if on {
+		m.ears[0].Subscribe(k.Channel(client))
+	} else {
+		m.ears[0].Unsubscribe(k.Channel(client))
+	}
+	return nil
+}
+
+func (r *Standalone) Wake(k lua.Keys, client string, on bool) error {
+	return r.ears[0].hear(k.Channel(client), on)
+}
+
+func (m *Embedded) Woken(k lua.Keys) ([]Message, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []message
+	for i := 0; i+1 < len(m.published); i += 2 {
+		all = append(all, message{m.published[i], m.published[i+1]})
+	}
+	m.published = nil
+	return toClients(k, all), nil
+}
+
+func (r *Standalone) Woken(k lua.Keys) ([]Message, error) {
+	heard, err := r.ears[0].flush()
+	return toClients(k, heard), err
+}
+
+// toClients leaves out what was published under other names.
+func toClients(k lua.Keys, all []message) []Message {
+	var sent []Message
+	for _, m := range all {
+		if client, ok := strings.CutPrefix(m.channel, k.Channel("")); ok {
+			sent = append(sent, Message{client, m.text})
+		}
+	}
+	return sent
+}
