@@ -148,6 +148,7 @@ const (
 	MessageGrant   MessageKind = 'G' // a ticket holds
 	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
 	MessageForced  MessageKind = 'F' // a hold was released by force
+	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
 	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
 	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
 	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open
@@ -158,7 +159,7 @@ const (
 type Message struct {
 	Kind       MessageKind
 	Grants     []Grant // for a grant: one or several
-	Ticket     string  // for MessageSuspect, MessageForced and MessageExcess
+	Ticket     string  // for MessageSuspect, MessageForced, MessageLook and MessageExcess
 	Limit      int64   // for MessageExcess
 	Generation int64   // for MessageOpen and MessageBroken
 	Nonce      string  // for an echo
@@ -175,7 +176,7 @@ func ParseMessage(text string) (Message, error) {
 	switch m.Kind {
 	case MessageGrant:
 		m.Grants, err = parseGrants(rest)
-	case MessageSuspect, MessageForced:
+	case MessageSuspect, MessageForced, MessageLook:
 		m.Ticket = rest
 	case MessageExcess:
 		ticket, limit, _ := strings.Cut(rest, " ")

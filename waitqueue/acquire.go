@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -133,6 +132,10 @@ func (w *wait) ask() error {
 	return w.rest(pause(w.tries - 1))
 }
 
+// busyPauses is how often the pause doubles between the asks of a call for which there is no room yet: it lasts
+// as long as somebody else's action.
+const busyPauses = 4
+
 // answered is what the answer to an ask means to the call.
 func (w *wait) answered(r *lua.Reply) error {
 	switch r.Status {
@@ -144,7 +147,7 @@ func (w *wait) answered(r *lua.Reply) error {
 	case lua.Busy:
 		if w.event != nil { // Not now, but soon.
 			w.tries++
-			return w.rest(pause(w.tries - 1))
+			return w.rest(pause(min(w.tries-1, busyPauses)))
 		}
 		w.clean = true
 		return ErrBusy
@@ -193,8 +196,8 @@ func (w *wait) confirm() {
 
 // failed wraps why the call ends with how far it came.
 func (w *wait) failed(err error) error {
-	if errors.Is(err, ErrBusy) {
-		return err
+	if errors.Is(err, ErrBusy) || w.clean && w.ticket.arrival == 0 {
+		return err // At once.
 	}
 	w.site.mu.Lock()
 	place, last := w.ticket.place, w.last
@@ -234,67 +237,4 @@ func inBackground[T any](ctx context.Context, c *Client, f func() (T, error)) (T
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
-}
-
-// ask sends one ask of a ticket and takes in the reply.
-func (s *site) ask(w *wait) (lua.Reply, error) {
-	c, t := s.client, w.ticket
-	a := c.attempt(w.budget)
-	s.mu.Lock()
-	if t.state != idling && t.state != asking {
-		s.mu.Unlock()
-		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
-	}
-	mode := w.mode
-	if mode == lua.Wait && !s.hears() {
-		mode = lua.Look
-	}
-	t.state = asking
-	t.inflight++
-	text, arrival, since := t.text, t.arrival, ""
-	hearing, seen := s.confirms, s.generation
-	if !t.unanswered.IsZero() {
-		since = strconv.FormatInt(c.clock.atLeast(t.unanswered), 10)
-	}
-	s.mu.Unlock()
-
-	c.stats.asks.Add(1)
-	args := make([]string, 0, 16)
-	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
-	args = append(args, text, mode, a.notAfter, strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10),
-		c.highest(), c.counted(), t.phase, c.who)
-	args = append(args, t.extras...)
-	if w.event != nil && w.event.Extras != nil {
-		args = append(args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
-	}
-	r, err := s.proto.Ask.Decode(c.runFor(w.ctx, s.proto.Ask, s.keys.All(), args...))
-
-	s.mu.Lock()
-	s.landed(t, a, err)
-	switch {
-	case err != nil:
-	case s.proto.Broadcast:
-		s.told(t, &r, hearing)
-	case r.Status == lua.Waiting:
-		if t.arrival == 0 {
-			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
-		}
-		if t.state == asking {
-			t.place = r.Place
-			t.state = waiting
-			if r.Place < 0 {
-				t.state = subscribing
-			}
-		}
-	case r.Status == lua.Granted:
-		s.offer(lua.Grant{Ticket: text, Token: r.Token, At: r.Now, Until: r.Until}, a.sent, a.slept)
-	}
-	s.mu.Unlock()
-	if err == nil {
-		s.absorb(a, &r, false)
-		if r.Status == lua.Waiting || r.Status == lua.Acting {
-			s.await(&r)
-		}
-	}
-	return r, err
 }

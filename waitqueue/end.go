@@ -80,18 +80,25 @@ func (s *site) forget(t *ticket) {
 	if t.owner != "" && s.owners[t.owner] == t.hold {
 		delete(s.owners, t.owner)
 	}
-	if t.over != nil {
-		close(t.over)
-	}
+	t.acknowledge()
 }
 
-// verdict returns a channel that is closed when the ticket's end is over, and what Redis refused it for.
+// acknowledge lets those go on who wait for the answer to the end of a ticket. The site's lock is held.
+func (t *ticket) acknowledge() {
+	if t.over != nil && !t.acknowledged {
+		close(t.over)
+	}
+	t.acknowledged = true
+}
+
+// verdict returns a channel that is closed when the ticket's end was answered or given up, and what Redis refused
+// it for.
 func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.over == nil {
 		t.over = make(chan struct{})
-		if t.state == ended {
+		if t.acknowledged {
 			close(t.over)
 		}
 	}
@@ -119,6 +126,9 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket
+	if t != nil && err == nil {
+		t.acknowledge() // The end itself may have to be sent once more.
+	}
 	switch {
 	case err != nil && transient(err):
 		c.ends.retry(d)

@@ -31,9 +31,9 @@ var (
 	ErrUnknown = errors.New("no answer from Redis: it may have been done or not")
 	// ErrTime: a lease or another time cannot be used.
 	ErrTime = errors.New("unusable time")
-	// ErrUnwoken: the lock was released, but the server refused to wake the next waiter, which will find out
-	// by itself some time later.
-	ErrUnwoken = errors.New("released, but the next waiter was not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)")
+	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake those who wait,
+	// who will find out by themselves some time later.
+	ErrUnwoken = errors.New("done, but those who wait were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)")
 )
 
 // excess says that a ticket asks for more than there is.

@@ -55,9 +55,8 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
 	if q.err != nil {
 		return Info{}, q.err
 	}
-	c := q.client
 	args = append([]string{strconv.Itoa(inspectQueue)}, args...)
-	v, err := q.proto.Inspect.DecodeInspect(c.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
+	v, err := q.view(ctx, args)
 	if err != nil {
 		return Info{}, advise(err)
 	}
@@ -79,6 +78,20 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
 		info.Queue = append(info.Queue, Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
 	}
 	return info, nil
+}
+
+// view asks until there is an answer, for as long as a try does.
+func (q *Queue) view(ctx context.Context, args []string) (lua.View, error) {
+	begun := time.Now()
+	for tries := 0; ; tries++ {
+		v, err := q.proto.Inspect.DecodeInspect(q.client.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
+		if err == nil || ctx.Err() != nil || !transient(err) || time.Since(begun) > tryTime {
+			return v, err
+		}
+		if ended := q.client.rest(ctx, pause(tries)); ended != nil {
+			return v, fmt.Errorf("%w (last error: %w)", ended, err)
+		}
+	}
 }
 
 // ForceRelease frees the name whoever holds it, and lets the next in the queue hold. The holder is told:

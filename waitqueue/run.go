@@ -81,7 +81,7 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	switch {
 	case ctx.Done() == nil:
 		return c.runUntil(ctx, s, keys, args)
-	case c.slow.Load() || c.sockets == nil:
+	case c.sluggish():
 		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
 			return c.runUntil(context.Background(), s, keys, args), nil
 		})
@@ -103,6 +103,9 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	c.watching.CompareAndSwap(w, nil)
 	return res
 }
+
+// sluggish reports whether an answer may take so long that a call should not wait for it on its own goroutine.
+func (c *Client) sluggish() bool { return c.slow.Load() || c.sockets == nil }
 
 // onlyDeadline is a context that ends at its deadline, but has no channel to say so.
 type onlyDeadline struct{ deadline time.Time }

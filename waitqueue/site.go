@@ -94,7 +94,6 @@ func (s *site) hear(ticket string) {
 
 // landed notes that an ask or check that named t is over. The lock is held.
 func (s *site) landed(t *ticket, a attempt, err error) {
-	t.inflight--
 	if err != nil && !answered(err) {
 		if t.unanswered.IsZero() {
 			t.unanswered = a.sent
@@ -107,6 +106,12 @@ func (s *site) landed(t *ticket, a attempt, err error) {
 			s.lookAt(time.Now().Add(pause(1)))
 		}
 	}
+	s.settled(t)
+}
+
+// settled notes that one thing less is in flight for t. The lock is held.
+func (s *site) settled(t *ticket) {
+	t.inflight--
 	if t.state == ending && t.inflight == 0 && t.endAgain {
 		s.client.ends.repeat(t)
 	}
@@ -194,6 +199,8 @@ func (s *site) message(text string, received time.Time) {
 				t.hold.hurry()
 			}
 		}
+	case lua.MessageLook:
+		s.startCheck()
 	case lua.MessageExcess:
 		if t := s.tickets[m.Ticket]; t != nil && t.waits() {
 			t.refuse(excess(t, strconv.FormatInt(m.Limit, 10)))

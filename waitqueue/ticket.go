@@ -56,6 +56,8 @@ type ticket struct {
 	last       error         // the last error of a check made for it, since one went well
 	over       chan struct{} // closed when the end was acknowledged or given up
 
+	acknowledged bool
+
 	wake chan struct{} // something above has changed
 }
 

@@ -37,6 +37,12 @@ func (h *happened) messages() error {
 			if ticket != h.before.owner() || h.after.lock["lapsed"] != ticket || !h.suspect(s.Client) {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
+		case lua.MessageLook:
+			at, marked := h.mark(s.Client)
+			lapsed := h.before.lock["phase"] == granted && h.reply.Expired > 0
+			if !marked || at != h.now+answerTime || !lapsed {
+				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.now+answerTime)
+			}
 		case lua.MessageForced:
 			if h.after.lock["forced"] != ticket {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock["forced"])

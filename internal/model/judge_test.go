@@ -75,8 +75,18 @@ func (h *happened) alive(client string) bool {
 }
 
 func (h *happened) suspect(client string) bool {
-	return h.after.lock["marked"] != "" &&
-		slices.ContainsFunc(h.after.suspects, func(s scored) bool { return s.name == client })
+	at, marked := h.mark(client)
+	return marked && at <= h.now
+}
+
+// mark is since when a client is a suspect; ahead if it was called and has until then to answer.
+func (h *happened) mark(client string) (at int64, marked bool) {
+	i := slices.IndexFunc(h.after.suspects, func(s scored) bool { return s.name == client })
+	if i < 0 || h.after.lock["marked"] == "" {
+		return 0, false
+	}
+	at, err := strconv.ParseInt(h.after.suspects[i].score, 10, 64)
+	return at, err == nil
 }
 
 // held reports whether there was a hold when the script began, with time left.

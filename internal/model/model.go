@@ -33,6 +33,8 @@ const (
 	forgedAhead = 24 * 60 * minute // how far ahead of the clock a token cannot be
 	markLasts   = minute           // for how long after its end a mark still counts as used
 	remembers   = 10 * minute      // how long a suspect is remembered
+	callsMost   = 256              // tickets whose clients are called when a grant lapses
+	answerTime  = second           // how long they have to answer
 	longLook    = 2 * second       // the longest time between two looks of a client, of few
 	lookEach    = 5 * millisecond  // and what each waiting client adds to it
 	exactSize   = 400              // up to this size of the queue a reply tells it exactly
@@ -48,7 +50,7 @@ const Estimated = estimated
 type Mutex struct {
 	Lock     Hash
 	Queue    []lua.Arrival    // by arrival, then by ticket
-	Suspects map[string]int64 // clients, by time of the mark
+	Suspects map[string]int64 // clients, by time of the mark; one ahead is of a client that was called
 
 	// When the keys expire; 0: never, or there is no such key.
 	LockEnds, QueueEnds, SuspectsEnds int64

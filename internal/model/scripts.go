@@ -314,7 +314,8 @@ func (r Check) Run(m *Mutex, now int64) lua.Reply {
 	}
 	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
 	c.open()
-	if r.Mode == lua.Proven { // The proof is older than what this script may find out.
+	// What this shows of the client is older than what the script may find out.
+	if r.Mode == lua.Proven || m.Lock.Marked && m.Suspects[r.Client] > now {
 		delete(m.Suspects, r.Client)
 		m.Lock.Marked = m.Lock.Marked && len(m.Suspects) > 0
 		m.tidy()

@@ -113,6 +113,24 @@ func (c *call) settle() {
 	} else {
 		c.publish(client, "S "+ticket)
 	}
+	if h.Phase == granted {
+		c.roll()
+	}
+}
+
+// roll calls the clients at the head of the queue, who are suspects from some time on unless they look.
+func (c *call) roll() {
+	called := map[string]bool{c.caller: true}
+	for _, a := range c.Queue[:min(len(c.Queue), callsMost)] {
+		client := lua.TicketClient(a.Ticket)
+		if _, marked := c.Suspects[client]; called[client] || marked {
+			continue
+		}
+		called[client] = true
+		if c.publish(client, "L "+a.Ticket) {
+			c.Suspects[client] = c.now + answerTime
+		}
+	}
 }
 
 // A pass is a look at the heads of the queue until one is alive.
@@ -160,8 +178,8 @@ func (c *call) pass() pass {
 
 // suspect reports whether a client let a lease run out.
 func (c *call) suspect(client string) bool {
-	_, found := c.Suspects[client]
-	return found && c.Lock.Marked
+	at, found := c.Suspects[client]
+	return found && c.Lock.Marked && at <= c.now
 }
 
 // alive reports whether a client can be granted.

@@ -83,7 +83,7 @@ local arrival, head = tonumber(ARGV[4]), tonumber(ARGV[5])
 local ahead = -1
 if arrival == 0 then arrival = place.arrive(s, head) end
 local new = 0
-if s.marked and redis.call('ZSCORE', s.suspects, client) then
+if hold.suspected(s, client) then
   hold.flag(s, hold.SUSPECTED)
 elseif mode == 'wait' then
   new = place.queue(s, ticket, arrival, size)

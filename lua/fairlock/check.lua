@@ -26,18 +26,12 @@ if now > tonumber(ARGV[3]) then return { base.LATE, now } end
 local s = hold.read(KEYS, now, ARGV[4], ARGV[5])
 local size = redis.call('ZCARD', s.queue)
 hold.open(s)
-if mode == 'proven' then
-  -- Ahead of settle: the proof is older than what this script may find out.
-  redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then
-    redis.call('HDEL', s.lock, 'marked')
-    s.marked = false
-  end
-  mode = 'hears'
-end
+-- Ahead of settle: what this shows of the client is older than what the script may find out.
+expiry.answer(s, client, mode == 'proven')
+if mode == 'proven' then mode = 'hears' end
 s.caller = client
 expiry.settle(s)
-if s.marked and redis.call('ZSCORE', s.suspects, client) then
+if hold.suspected(s, client) then
   hold.flag(s, hold.SUSPECTED)
   mode = 'deaf'
 end

@@ -9,13 +9,14 @@
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
+local now = base.now()
 local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'who', 'entries')
 local holders = {}
 if h[2] then
   local count = string.match(h[7] or '', '^' .. h[1] .. ':%d+:(%d+)$')
   holders = { h[2], h[3], h[4], '1', h[5], h[1], count or '1', h[6] }
 end
-return { base.now(), h[1] or '0', 1, h[2] and 1 or 0, holders,
+return { now, h[1] or '0', 1, h[2] and 1 or 0, holders,
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[3], 0, ARGV[1] - 1), '' }
+  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), '' }

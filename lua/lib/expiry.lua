@@ -5,6 +5,8 @@
 local expiry = {}
 
 local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
+local CALLED = 256      -- tickets at the head of the queue whose clients are called
+local CALL_US = 1000000 -- how long a client that is called has to answer
 
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
 -- the reply if it is the caller.
@@ -18,6 +20,35 @@ function expiry.suspect(s, ticket)
     hold.flag(s, hold.SUSPECTED)
   else
     redis.pcall('PUBLISH', hold.channel(s, client), 'S ' .. ticket)
+  end
+end
+
+-- call asks the clients at the head of the queue whether they live, because one let a grant lapse: a stopped
+-- process is seldom alone. Each is marked as a suspect from some time on; its next check takes that back.
+function expiry.call(s)
+  local called = {}
+  for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, CALLED - 1)) do
+    local client = hold.client(ticket)
+    if client ~= s.caller and not called[client] then
+      called[client] = true
+      if redis.call('ZADD', s.suspects, 'NX', base.int(s.now + CALL_US), client) == 1 then
+        local sent = redis.pcall('PUBLISH', hold.channel(s, client), 'L ' .. ticket)
+        if type(sent) == 'table' and sent.err then redis.call('ZREM', s.suspects, client) end
+      end
+    end
+  end
+end
+
+-- answer takes a client off the suspects that was called and answers in time, or that has proved that it hears.
+function expiry.answer(s, client, proven)
+  if not proven then
+    local mark = s.marked and redis.call('ZSCORE', s.suspects, client)
+    if not mark or tonumber(mark) <= s.now then return end
+  end
+  redis.call('ZREM', s.suspects, client)
+  if redis.call('ZCARD', s.suspects) == 0 then
+    redis.call('HDEL', s.lock, 'marked')
+    s.marked = false
   end
 end
 
@@ -40,5 +71,6 @@ function expiry.settle(s)
     redis.call('HSET', s.lock, 'lapsed', ticket)
   else
     expiry.suspect(s, ticket)
+    if s.phase == 'granted' then expiry.call(s) end
   end
 end

@@ -30,6 +30,13 @@ function hold.flag(s, f)
   if s.flags % (f * 2) < f then s.flags = s.flags + f end
 end
 
+-- suspected says whether a client let a lease run out. A mark that lies ahead is of one that was called, and
+-- has until then to answer.
+function hold.suspected(s, client)
+  local mark = s.marked and redis.call('ZSCORE', s.suspects, client)
+  return mark and tonumber(mark) <= s.now
+end
+
 -- client is the part of a ticket that names its client.
 function hold.client(ticket)
   return string.match(ticket, '^[^:]*')

@@ -88,11 +88,12 @@ function permits.lapse(s, tickets)
   local records = redis.call('HMGET', s.lock, unpack(tickets))
   redis.call('ZREM', s.holders, unpack(tickets))
   redis.call('HDEL', s.lock, unpack(tickets))
-  local used, told = s.used, {}
+  local used, told, unclaimed = s.used, {}, false
   for i, record in ipairs(records) do
     local n, _, _, phase = permits.parse(record or '0:0:0:f:0:')
     used = used - n
     if phase == 'f' then records[i] = false end
+    if phase == 'g' or phase == 'r' then unclaimed = true end
   end
   use(s, used)
   redis.call('HSET', s.lock, 'used', base.int(used))
@@ -105,6 +106,7 @@ function permits.lapse(s, tickets)
   end
   redis.call('HSET', s.lock, 'lapsed', tickets[#tickets])
   s.expired = s.expired + #tickets
+  if unclaimed then expiry.call(s) end
 end
 
 -- cap cuts a lease that ends later than it can because the server's clock stepped back, and returns its end.
@@ -158,10 +160,10 @@ function permits.held(s, ticket)
   return n, token, ends, phase
 end
 
--- free takes the permits of a hold back. HDEL is accepted when memory is full, and so is what follows.
+-- free takes the permits of a hold back. ZREM is accepted when memory is full, and so is what follows.
 function permits.free(s, ticket, n)
-  redis.call('HDEL', s.lock, ticket)
   redis.call('ZREM', s.holders, ticket)
+  redis.call('HDEL', s.lock, ticket)
   use(s, s.used - n)
   redis.call('HSET', s.lock, 'used', base.int(s.used))
 end
@@ -280,4 +282,9 @@ end
 -- granted is the answer to a ticket that holds, with the number of its permits where its text has none.
 function permits.granted(s, n, token, ends)
   return { base.GRANTED, s.now, token, ends, n, 0, 0, s.flags, s.skipped, s.expired, s.grants, {} }
+end
+
+-- refuse is the answer to one that goes by another limit, or asks for more than there is.
+function permits.refuse(s, status)
+  return { status, s.now, s.token, 0, -1, 0, 0, s.flags, s.skipped, s.expired, s.grants, { base.int(s.limit) } }
 end

@@ -55,7 +55,7 @@ end
 function place.wait(s, ticket, mode, arrival, head_start, size)
   if arrival == 0 then arrival = place.arrive(s, head_start) end
   local ahead, new = -1, 0
-  if s.marked and redis.call('ZSCORE', s.suspects, s.caller) then
+  if hold.suspected(s, s.caller) then
     hold.flag(s, hold.SUSPECTED)
   elseif mode == 'wait' then
     new = place.queue(s, ticket, arrival, size)

@@ -26,7 +26,7 @@ local function judge(s, caller, batch, verdict)
   if #names == 0 then return end
   local marks = s.marked and redis.call('ZMSCORE', s.suspects, unpack(names)) or {}
   for i, client in ipairs(names) do
-    if marks[i] then verdict[client] = 'suspect' else channels[#channels + 1] = hold.channel(s, client) end
+    if marks[i] and tonumber(marks[i]) <= s.now then verdict[client] = 'suspect' else channels[#channels + 1] = hold.channel(s, client) end
   end
   if #channels == 0 then return end
   local counts = s.counted and redis.pcall('PUBSUB', 'NUMSUB', unpack(channels)) or {}

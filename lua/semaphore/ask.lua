@@ -71,18 +71,18 @@ if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0 
   local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
   local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
   local ends = tonumber(first[4] or 0)
+  local arrival = math.max(now, tonumber(q[1] or 0) + 1)
   local stuck = first[1] == '-' and ends > now and not q[2] and not q[3] and not q[4]
   if stuck and room > 0 then
-    local head = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-    local other, needs = string.match(head, '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
-    stuck = other and tonumber(needs) > room and tonumber(needs) <= tonumber(h[2])
+    local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+    local other, needs = string.match(head[1], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
+    stuck = other and tonumber(head[2]) < arrival and tonumber(needs) > room and tonumber(needs) <= tonumber(h[2])
     if stuck and other ~= client then
       local counts = ARGV[7] == '1' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1] .. ':wake:' .. other) -- R4
-      stuck = counts and counts[2] and counts[2] > 0
+      stuck = counts and (counts[2] or 0) > 0
     end
   end
   if stuck then
-    local arrival = math.max(now, tonumber(q[1] or 0) + 1)
     local text = format('%.0f', arrival)
     if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
@@ -95,10 +95,11 @@ end
 -- @include lib/permits.lua
 -- @include lib/place.lua
 local s = permits.read(KEYS, now, ARGV[6], ARGV[7], ARGV[10])
-if not permits.agreed(s, ARGV[10]) then
-  return permits.reply(s, base.MISMATCH, -1, size, 0, { base.int(s.limit) })
+if not permits.agreed(s, ARGV[10]) then return permits.refuse(s, base.MISMATCH) end
+if s.new and n > s.limit then
+  redis.call('ZREM', s.queue, ticket)
+  return permits.refuse(s, base.EXCESS)
 end
-if s.new and n > s.limit then return permits.reply(s, base.EXCESS, -1, size, 0, { base.int(s.limit) }) end
 local client = hold.client(ticket)
 s.caller = client
 s.lost = s.lost or lost
@@ -118,10 +119,13 @@ local taken = s.taken[ticket]
 if taken then holds, token, ends = taken.permits, taken.token, taken.ends end
 hold.keep(s, size)
 if holds then return permits.granted(s, mode == 'drain' and holds or 0, token, ends) end
-if n > s.limit then return permits.reply(s, base.EXCESS, -1, size, 0, { base.int(s.limit) }) end
+if n > s.limit then return permits.refuse(s, base.EXCESS) end
 if mode == 'try' or mode == 'drain' then return permits.reply(s, base.BUSY, -1, size, 0) end
 
 local ahead, arrival
 ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
+if ahead == (s.owner and 1 or 0) then queue.advance(s, client) end -- It came in ahead of one that does not fit.
 hold.keep(s, size)
+taken = s.taken[ticket]
+if taken then return permits.granted(s, 0, taken.token, taken.ends) end
 return permits.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)

@@ -29,15 +29,9 @@ local count = math.floor((#ARGV - 5) / 2)
 local s = permits.read(KEYS, now, ARGV[4], ARGV[5], count > 0 and ARGV[6 + 2 * count] or nil)
 local size = redis.call('ZCARD', s.queue)
 permits.open(s)
-if mode == 'proven' then
-  -- Ahead of settle: the proof is older than what this script may find out.
-  redis.call('ZREM', s.suspects, client)
-  if redis.call('ZCARD', s.suspects) == 0 then
-    redis.call('HDEL', s.lock, 'marked')
-    s.marked = false
-  end
-  mode = 'hears'
-end
+-- Ahead of settle: what this shows of the client is older than what the script may find out.
+expiry.answer(s, client, mode == 'proven')
+if mode == 'proven' then mode = 'hears' end
 s.caller = client
 permits.settle(s)
 
@@ -57,7 +51,7 @@ for i = 1, count do
     size = size + new
   end
 end
-if s.marked and redis.call('ZSCORE', s.suspects, client) then
+if hold.suspected(s, client) then
   hold.flag(s, hold.SUSPECTED)
   mode = 'deaf'
 end
@@ -75,7 +69,10 @@ for i = 1, count do
     end
   end
 end
-if #left > 0 then redis.call('ZREM', s.queue, unpack(left)) end
+if #left > 0 then
+  redis.call('ZREM', s.queue, unpack(left))
+  queue.advance(s, client) -- Behind one of them others may fit.
+end
 size = redis.call('ZCARD', s.queue)
 if size == 0 then hold.forget(s) end
 hold.keep(s, size)

@@ -23,55 +23,61 @@ local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
 local ticket, format = ARGV[1], string.format
 local h = redis.call('HMGET', KEYS[1], ticket, 'used')
 local size = redis.call('ZCARD', KEYS[2])
-local freed = h[1] and ARGV[2] == '0'
+local ours, freed = h[1] and ARGV[2] == '0', false
+local number, lease, used
+if ours then
+  number, lease = string.match(h[1], '^(%d+):%d+:(%d+):')
+  used = h[2] - number
+end
 
-if freed then
-  -- Ours: give it back. HDEL is accepted when memory is full, and so is what follows.
-  local number, lease = string.match(h[1], '^(%d+):%d+:(%d+):')
-  local used = h[2] - number
-  redis.call('HDEL', KEYS[1], ticket)
+-- Ours, and nobody waits: give it back. ZREM is accepted when memory is full, and so is what follows.
+if ours and size == 0 then
   redis.call('ZREM', KEYS[4], ticket)
-  if size == 0 then
-    redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
-    if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'resized') == 0 then
-      -- Keys that were kept for a long lease need not be any longer.
-      redis.call('HDEL', KEYS[1], 'kept')
-      redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
-      redis.call('PEXPIRE', KEYS[4], format('%.0f', SPARE_US / 1000))
-    end
-    return { DONE }
+  redis.call('HDEL', KEYS[1], ticket)
+  redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
+  if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'resized') == 0 then
+    -- Keys that were kept for a long lease need not be any longer.
+    redis.call('HDEL', KEYS[1], 'kept')
+    redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
+    redis.call('PEXPIRE', KEYS[4], format('%.0f', SPARE_US / 1000))
   end
+  return { DONE }
+end
 
-  -- Nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
-  -- nothing, or not enough for the next.
+-- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
+-- nothing, or not enough for the next.
+if ours and ARGV[4] == '1' then
   local q = redis.call('HMGET', KEYS[1], 'limit', 'token', 'kept', 'mark', 'scan', 'marked')
-  local usual = ARGV[4] == '1' and not q[4] and not q[5] and not q[6]
-  local heads = usual and redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
-  local client, kind, needs, lease_ms, first
-  if usual then client, kind, needs, lease_ms, first = string.match(heads[1], '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$') end
-  local limit = tonumber(q[1])
-  if client and tonumber(needs) <= limit and kind ~= 'r' then
-    local room = limit - used
-    local fits = tonumber(needs) <= room
-    local left, mine = fits and room - needs or 0, string.match(ticket, '^[^:]*')
-    local waits = { client ~= mine and KEYS[1] .. ':wake:' .. client or nil }
-    if left > 0 and heads[3] then
-      local other, more = string.match(heads[3], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
-      usual = other and tonumber(more) > left and tonumber(more) <= limit
-      if usual and other ~= mine and other ~= client then waits[#waits + 1] = KEYS[1] .. ':wake:' .. other end
-    end
-    if usual and #waits > 0 then
-      local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(waits)) -- R4, R5
-      usual = counts[2] and counts[2] > 0 and (not counts[3] or counts[4] > 0)
-    end
-    local earliest = usual and redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
+  local heads = redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
+  local client, kind, needs, lease_ms, first = string.match(heads[1], '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$')
+  local limit, mine = tonumber(q[1] or 0), string.match(ticket, '^[^:]*')
+  local usual = client and kind ~= 'r' and tonumber(needs) <= limit and not q[4] and not q[5] and not q[6]
+  local fits = usual and tonumber(needs) <= limit - used
+  local waits = { usual and client ~= mine and KEYS[1] .. ':wake:' .. client or nil }
+  if fits and limit - used - needs > 0 and heads[3] then
+    local left = limit - used - needs
+    local other, more = string.match(heads[3], '^([^:]*):%d+:%a:(%d+):%d+:%d+$')
+    usual = other and tonumber(more) > left and tonumber(more) <= limit
+    if usual and other ~= mine and other ~= client then waits[#waits + 1] = KEYS[1] .. ':wake:' .. other end
+  end
+  if usual and #waits > 0 then
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(waits)) -- R4, R5
+    usual = (counts[2] or 0) > 0 and (counts[4] or 1) > 0
+  end
+  if usual then
+    local holders = redis.call('ZRANGE', KEYS[4], 0, 2, 'WITHSCORES')
+    local next_end = tonumber(holders[holders[3] == ticket and 6 or 4] or 0) -- Of the others.
     local t = redis.call('TIME')
     local now = t[1] * 1000000 + t[2]
     local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
     local ends = fits and now + grant_ms * 1000 or 0
-    local next_end = earliest and tonumber(earliest[4] or 0) or 0
-    usual = usual and earliest[1] == '-' and (next_end == 0 or next_end > now)
+    usual = holders[1] == '-' and (next_end == 0 or next_end > now)
       and tonumber(q[3] or 0) >= math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
+    if usual then
+      freed = true
+      redis.call('ZREM', KEYS[4], ticket)
+      redis.call('HDEL', KEYS[1], ticket)
+    end
     if usual and not fits then
       redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
       return { DONE, now, tonumber(q[2]), next_end, -1, size, 0, 0 }
@@ -97,19 +103,18 @@ if freed then
       redis.call('ZADD', KEYS[2], heads[2], heads[1])
       redis.call('ZREM', KEYS[4], heads[1])
       redis.call('HDEL', KEYS[1], heads[1])
-      redis.call('HSET', KEYS[1], 'token', q[2])
+      redis.call('HSET', KEYS[1], 'token', q[2], 'used', format('%.0f', used))
     end
   end
-  redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
 end
 
 -- @include lib/permits.lua
 local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client, removed = hold.client(ticket), 0
 s.caller = client
-local number, token = permits.parse(not freed and h[1] or '')
-if number and tonumber(ARGV[2]) == token then
-  permits.free(s, ticket, number)
+local n, token = permits.parse(not freed and h[1] or '')
+if n and (ours or tonumber(ARGV[2]) == token) then
+  permits.free(s, ticket, n)
   freed = true
 elseif not freed then
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
@@ -123,4 +128,4 @@ hold.keep(s, size)
 if freed then return permits.reply(s, base.DONE, -1, size, 0) end
 -- @include lib/reason.lua
 if removed == 0 then permits.unconfirmed(s, client) end
-return permits.reply(s, base.REFUSED, -1, size, 0, { number and 'expired' or reason.of(s, ticket) })
+return permits.reply(s, base.REFUSED, -1, size, 0, { n and 'expired' or reason.of(s, ticket) })

@@ -9,7 +9,8 @@
 --       counted   1 if subscribers can be counted
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE, with the ticket in states, or REFUSED if it does not hold
--- RETRY safe: a ticket holds once
+-- RETRY safe for a ticket that holds, which it does once; one that waits may be granted by the first call and
+--       freed by the second
 
 -- @include lib/permits.lua
 local ticket = ARGV[1]

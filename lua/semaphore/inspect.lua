@@ -35,4 +35,4 @@ end
 return { now, h[3] or '0', tonumber(h[1] or ARGV[2]), used, holders,
   redis.call('ZCARD', KEYS[2]),
   redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES'),
-  redis.call('ZRANGE', KEYS[3], 0, ARGV[1] - 1), '' }
+  redis.call('ZRANGE', KEYS[3], '-inf', base.int(now), 'BYSCORE', 'LIMIT', 0, ARGV[1]), '' }

@@ -21,7 +21,7 @@ local h = redis.call('HMGET', KEYS[1], ticket, 'kept', 'forced', 'lapsed')
 local ends = tonumber(redis.call('ZSCORE', KEYS[2], ticket) or 0)
 local permits, token, since = string.match(h[1] or '', '^(%d+):(%d+):%d+:%a:(%d+):')
 if token ~= ARGV[2] or ends <= now then
-  local why = h[1] and 'expired' or h[3] == ticket and 'forced' or h[4] == ticket and 'expired' or 'forgotten'
+  local why = h[1] and ends > 0 and 'expired' or h[3] == ticket and 'forced' or h[4] == ticket and 'expired' or 'forgotten'
   return { base.REFUSED, now, tonumber(token or 0), 0, -1, 0, 0, 0, 0, 0, {}, { why } }
 end
 ends = now + ARGV[3] * 1000

@@ -24,7 +24,7 @@ if now > tonumber(ARGV[5]) then return { base.LATE, now } end
 
 local s = permits.read(KEYS, now, ARGV[3], ARGV[4], ARGV[2])
 local size, before = redis.call('ZCARD', s.queue), base.int(s.limit)
-if not permits.agreed(s, ARGV[2]) then return permits.reply(s, base.MISMATCH, -1, size, 0, { before }) end
+if not permits.agreed(s, ARGV[2]) then return permits.refuse(s, base.MISMATCH) end
 permits.settle(s)
 s.limit, s.resized = tonumber(ARGV[1]), '1'
 redis.call('HSET', s.lock, 'limit', base.int(s.limit), 'resized', '1')

@@ -1,0 +1,119 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A question is one ask of a ticket under way.
+type question struct {
+	attempt
+	text    string
+	args    []string
+	hearing int // how often the channel was confirmed before it was sent
+}
+
+// ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
+// done in the background, and ask comes back early if the context ends: the question stays in flight until it
+// is answered, and then the end of its ticket is sent again (R1).
+func (s *site) ask(w *wait) (lua.Reply, error) {
+	c := s.client
+	q := s.prepare(w)
+	if q == nil {
+		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
+	}
+	c.stats.asks.Add(1)
+	if w.ctx.Done() == nil || !c.sluggish() {
+		r, err := s.proto.Ask.Decode(c.runFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
+		s.taken(w.ticket, q, &r, err)
+		return r, err
+	}
+	begun := false
+	r, err := inBackground(w.ctx, c, func() (lua.Reply, error) {
+		begun = true
+		if w.ctx.Err() != nil {
+			s.unsent(w.ticket)
+			return lua.Reply{}, w.ctx.Err()
+		}
+		r, err := s.proto.Ask.Decode(c.runUntil(context.Background(), s.proto.Ask, s.keys.All(), q.args))
+		s.taken(w.ticket, q, &r, err)
+		return r, err
+	})
+	if errors.Is(err, ErrClosed) && !begun {
+		s.unsent(w.ticket)
+	}
+	return r, err
+}
+
+// prepare notes that an ask is under way and returns it, or nil if there is none to send.
+func (s *site) prepare(w *wait) *question {
+	c, t := s.client, w.ticket
+	q := &question{attempt: c.attempt(w.budget)}
+	s.mu.Lock()
+	if t.state != idling && t.state != asking {
+		s.mu.Unlock()
+		return nil
+	}
+	mode := w.mode
+	if mode == lua.Wait && !s.hears() {
+		mode = lua.Look
+	}
+	t.state = asking
+	t.inflight++
+	q.text, q.hearing = t.text, s.confirms
+	arrival, seen, since := t.arrival, s.generation, ""
+	if !t.unanswered.IsZero() {
+		since = strconv.FormatInt(c.clock.atLeast(t.unanswered), 10)
+	}
+	s.mu.Unlock()
+
+	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
+	q.args = append(make([]string, 0, 16), q.text, mode, q.notAfter,
+		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who)
+	q.args = append(q.args, t.extras...)
+	if w.event != nil && w.event.Extras != nil {
+		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
+	}
+	return q
+}
+
+// unsent takes back an ask that was not sent.
+func (s *site) unsent(t *ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled(t)
+}
+
+// taken takes in the answer to an ask, or its lack.
+func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
+	s.mu.Lock()
+	s.landed(t, q.attempt, err)
+	switch {
+	case err != nil:
+	case s.proto.Broadcast:
+		s.told(t, r, q.hearing)
+	case r.Status == lua.Waiting:
+		if t.arrival == 0 {
+			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
+		}
+		if t.state == asking {
+			t.place = r.Place
+			t.state = waiting
+			if r.Place < 0 {
+				t.state = subscribing
+			}
+		}
+	case r.Status == lua.Granted:
+		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.sent, q.slept)
+	}
+	s.mu.Unlock()
+	if err == nil {
+		s.absorb(q.attempt, r, false)
+		if r.Status == lua.Waiting || r.Status == lua.Acting {
+			s.await(r)
+		}
+	}
+}
