@@ -50,7 +50,8 @@ type Barrier struct {
 type Option func(*Barrier)
 
 // WithLease sets for how long the place of a waiting party lasts unless its client prolongs it, at a third of
-// that: how soon the others learn that it died. The default is [waitqueue.DefaultLease].
+// that: how soon the others learn that it died. All parties should state the same: where leases differ, those
+// with longer ones may learn of it some seconds later. The default is [waitqueue.DefaultLease].
 func WithLease(d time.Duration) Option {
 	return func(b *Barrier) { b.terms.Lease = d }
 }
@@ -103,7 +104,9 @@ func (b *Barrier) Parties() int { return b.parties }
 // arrival of the last party cross, the others may have gone on. If a party dies while it waits, the others
 // return ErrBroken when its lease is over.
 //
-// More calls than there are parties belong to the next generation; while an action runs they wait for its end.
+// More calls than there are parties belong to the next generation; while an action runs they wait for its end,
+// in no order. An error that wraps [waitqueue.ErrUnknown] means that the action is done, but not whether the
+// others have been let through.
 func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	if b.err != nil {
 		return 0, b.wrap("await", b.err)

@@ -68,7 +68,8 @@ func New(c *waitqueue.Client, name string, opts ...Option) *Latch {
 func (l *Latch) Name() string { return l.queue.Name() }
 
 // TrySetCount sets the latch to n, which must be at least 1, and reports whether it did: not if it is closed
-// already. An open latch can be set again; those who waited before have passed, whenever they hear of it.
+// already. Unlike Java's, an open latch can be set again, and none begins open; those who waited before have
+// passed, whenever they hear of it.
 func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	err := l.err
 	switch {
@@ -114,11 +115,11 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 
 // Count returns what is left: 0 if the latch is open. One that is not set is [ErrUnset].
 func (l *Latch) Count(ctx context.Context) (int64, error) {
-	info, err := l.Inspect(ctx)
+	info, err := l.inspect(ctx)
 	if err == nil && info.State == lua.StateUnset {
-		err = l.wrap("count", ErrUnset)
+		err = ErrUnset
 	}
-	return info.Used, err
+	return info.Used, l.wrap("count", err)
 }
 
 // Wait returns when the latch is open; at once if it is already.
@@ -135,26 +136,32 @@ func (l *Latch) Wait(ctx context.Context) error {
 	return l.wrap("wait", err)
 }
 
-// Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone].
+// Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone]. What is set
+// while Remove runs may stay.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {
-	info, err := l.Inspect(ctx)
+	info, err := l.inspect(ctx)
 	if err != nil || info.State == lua.StateUnset {
-		return false, err
+		return false, l.wrap("remove", err)
 	}
-	// By its generation, so that a repetition removes no later one.
-	r, err := l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
+	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
+	// attempt whose reply was lost has removed it, or somebody else.
+	_, err = l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
 		return []string{strconv.FormatUint(info.Token, 10), a.Floor, a.Counted}
 	})
-	return err == nil && r.Status == lua.Done, l.wrap("remove", err)
+	return err == nil, l.wrap("remove", err)
 }
 
 // Inspect tells the count that was set, the one that is left, and how many clients wait. It changes nothing.
 func (l *Latch) Inspect(ctx context.Context) (waitqueue.Info, error) {
-	if l.err != nil {
-		return waitqueue.Info{}, l.wrap("inspect", l.err)
-	}
-	info, err := l.queue.Inspect(ctx)
+	info, err := l.inspect(ctx)
 	return info, l.wrap("inspect", err)
+}
+
+func (l *Latch) inspect(ctx context.Context) (waitqueue.Info, error) {
+	if l.err != nil {
+		return waitqueue.Info{}, l.err
+	}
+	return l.queue.Inspect(ctx)
 }
 
 func (l *Latch) wrap(verb string, err error) error {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -62,19 +61,21 @@ func (c *child) begin() error {
 			return err
 		}
 		for _, name := range c.plan.Names {
-			m := fairlock.New(client, name, fairlock.WithLease(c.plan.Lease))
+			lock, err := c.plan.acquire(client, name)
+			if err != nil {
+				return err
+			}
 			for range c.plan.Waiters {
-				go c.call(m, client.ID())
+				go c.call(lock, Event{Kind: Held, Name: name, Client: client.ID()})
 			}
 		}
 	}
 	return nil
 }
 
-// call is one call of Lock.
-func (c *child) call(m *fairlock.Mutex, client string) {
-	e := Event{Kind: Held, Name: m.Name(), Client: client}
-	l, err := m.Lock(context.Background())
+// call is one call. The event is what it tells when it holds.
+func (c *child) call(lock acquire, e Event) {
+	l, err := lock(context.Background())
 	if err != nil {
 		c.tell(e.with(Failed, err))
 		return

@@ -23,18 +23,22 @@ const planVariable = "HEADWAITER_CROWD"
 // A Plan is what the clients of the process do.
 type Plan struct {
 	Addr    string        // of the server
+	Kind    string        // of call; see Lock
 	Names   []string      // of the locks
 	Clients int           // how many
-	Waiters int           // how many calls of Lock each client makes for each name, at the same time
+	Waiters int           // how many calls each client makes for each name, at the same time
 	Lease   time.Duration // of a hold
 	Keep    bool          // hold until told to release; otherwise each hold is released at once
+	Permits int64         // that a semaphore has
+	N       int64         // permits that each call acquires; 0 stands for 1
+	Entries int           // how many times each hold is entered again, and kept so
 }
 
 // Kinds of event.
 const (
 	Held     = "held"
 	Released = "released"
-	Failed   = "failed" // Lock returned an error
+	Failed   = "failed" // the call returned an error
 	Watching = "watching"
 	Looked   = "looked" // the first look at the context of a hold after the process was stopped
 )
@@ -45,7 +49,7 @@ type Event struct {
 	Name   string
 	Client string
 	Token  uint64
-	Error  string // of Lock, of Release, or of the context of the hold
+	Error  string // of the call, of Release, or of the context of the hold
 	Lost   bool   // whether that is a lease.ErrLost
 }
 

@@ -1,6 +1,7 @@
 package crowd
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -50,6 +51,24 @@ func TestACrowdKeepsItsHoldsUntilItIsToldToReleaseThem(t *testing.T) {
 	for _, e := range c.Await(Released, 2, limit) {
 		require.Empty(t, e.Error)
 	}
+}
+
+func TestACrowdOfAnyKindHoldsAndReleases(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, p := range []Plan{
+		{Kind: Lock}, {Kind: Reentrant}, {Kind: Semaphore, Permits: 5, N: 3}, {Kind: Semaphore, Permits: 1}, {Kind: Read}, {Kind: Write},
+	} {
+		p.Addr, p.Names, p.Clients, p.Waiters, p.Lease = s.Addr(), []string{t.Name() + p.Kind + fmt.Sprint(p.N)}, 2, 2, 10*time.Second
+		c := Start(t, p)
+		c.Await(Held, 4, limit)
+		for _, e := range c.Await(Released, 4, limit) {
+			require.Empty(t, e.Error, "%+v", p)
+		}
+		c.Kill()
+	}
+	c := Start(t, Plan{Addr: s.Addr(), Kind: Semaphore, Names: []string{"none"}, Clients: 1, Waiters: 1, Lease: time.Second})
+	require.Contains(t, c.Await(Failed, 1, limit)[0].Error, "a semaphore of 0 permits")
 }
 
 func TestAStoppedCrowdLooksAtItsHoldsWhenItGoesOn(t *testing.T) {

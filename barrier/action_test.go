@@ -1,0 +1,219 @@
+package barrier_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// task is an action that the test holds up.
+type task struct {
+	began chan struct{}   // closed when it runs
+	end   chan error      // what it is to return
+	ctx   context.Context // that it was given, once it runs
+}
+
+func newTask() *task { return &task{began: make(chan struct{}), end: make(chan error, 1)} }
+
+// run is the action: it returns what the test says, when it says it.
+func (a *task) run(ctx context.Context) error {
+	a.ctx = ctx
+	close(a.began)
+	return <-a.end
+}
+
+// untilOver is an action that waits for the end of its context.
+func (a *task) untilOver(ctx context.Context) error {
+	a.ctx = ctx
+	close(a.began)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// acts lets all parties come, the last with an action, and returns when that runs.
+func acts(t testing.TB, ctx context.Context, views func(int) view, a *task, action func(context.Context) error) (others []*kit.Call[int], last *kit.Call[int]) {
+	t.Helper()
+	others = gathers(t, views)
+	last = views(len(others)).with(t, barrier.WithAction(action)).party(ctx)
+	kit.Await(t, a.began, "the action to run")
+	info := views(0).inspect(t)
+	require.Len(t, info.Holders, views(0).Parties())
+	require.Equal(t, views(0).Parties(), info.Waiting)
+	for _, c := range others {
+		require.False(t, c.Returned(), "nobody passes before the action is done")
+	}
+	return others, last
+}
+
+func TestAnActionThatFailsBreaksTheBarrierAndItsPartyIsToldWhy(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		failure := errors.New("the action has failed")
+		for range 5 {
+			a := newTask()
+			others, last := acts(t, t.Context(), views, a, a.run)
+			a.end <- failure
+			require.ErrorIs(t, last.Err(t), failure)
+			require.NotErrorIs(t, last.Err(t), barrier.ErrBroken)
+			fail(t, others...)
+			require.Error(t, a.ctx.Err(), "its context has ended")
+			rest(t, views(0))
+		}
+	})
+}
+
+func TestAnActionThatPanicsBreaksTheBarrierAndPanicsOn(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		others := gathers(t, views)
+		last := views(1).with(t, barrier.WithAction(func(context.Context) error { panic("out of paint") }))
+		require.PanicsWithValue(t, "out of paint", func() { _, _ = last.Await(t.Context()) })
+		fail(t, others...)
+		require.True(t, views(0).broken(t))
+	})
+}
+
+func TestAResetEndsTheContextOfTheAction(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		a := newTask()
+		others, last := acts(t, t.Context(), views, a, a.untilOver)
+		require.NoError(t, a.ctx.Err())
+		require.NoError(t, views(0).Reset(t.Context()))
+		fail(t, append(others, last)...)
+		require.False(t, views(0).broken(t))
+	})
+}
+
+// What an action says of a generation that was broken meanwhile changes nothing.
+func TestAnActionThatIsDoneAfterAResetOpensNothing(t *testing.T) {
+	among(t, 2, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		a := newTask()
+		others, last := acts(t, t.Context(), views, a, a.run)
+		require.NoError(t, views(0).Reset(t.Context()))
+		fail(t, others...)
+		next := views(1).comes(t, t.Context(), 1)
+		a.end <- nil
+		fail(t, last)
+		require.False(t, next.Returned())
+		require.Equal(t, 1, views(0).inspect(t).Waiting)
+		pass(t, next, views(0).party(t.Context()))
+	})
+}
+
+func TestACancelledPartyBreaksTheBarrierDuringTheAction(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := views(0).comes(t, ctx, 1)
+		stays := views(1).comes(t, t.Context(), 2)
+		a := newTask()
+		last := views(1).with(t, barrier.WithAction(a.untilOver)).party(t.Context())
+		kit.Await(t, a.began, "the action to run")
+		cancel()
+		require.ErrorIs(t, leaves.Err(t), context.Canceled)
+		fail(t, stays, last)
+	})
+}
+
+func TestTheContextOfTheActionEndsWithItsCallers(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newTask()
+		others, last := acts(t, ctx, views, a, a.untilOver)
+		cancel()
+		require.ErrorIs(t, last.Err(t), context.Canceled)
+		fail(t, others...)
+	})
+}
+
+// All have passed, so it has passed too.
+func TestAnActionThatIsDoneAfterTheEndOfItsContextLetsAllPass(t *testing.T) {
+	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newTask()
+		others, last := acts(t, ctx, views, a, a.run)
+		cancel()
+		a.end <- nil
+		pass(t, append(others, last)...)
+	})
+}
+
+func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		a, b := dial(t, s, 3, barrier.WithLease(time.Second)), dial(t, s, 3, barrier.WithLease(time.Second))
+		views := func(i int) view { return []view{a, b}[i%2] }
+		slow := newTask()
+		others, last := acts(t, t.Context(), views, slow, slow.run)
+		time.Sleep(10 * time.Second) // In the bubble.
+		require.NoError(t, slow.ctx.Err())
+		require.Equal(t, 3, a.inspect(t).Waiting)
+		slow.end <- nil
+		pass(t, append(others, last)...)
+	})
+}
+
+func TestClosingTheClientOfTheActionBreaksTheBarrier(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := dial(t, s, 2), dial(t, s, 2)
+		slow := newTask()
+		others, last := acts(t, t.Context(), func(i int) view { return []view{a, b}[i] }, slow, slow.untilOver)
+		begun := time.Now()
+		require.NoError(t, b.client.Close(t.Context()))
+		require.ErrorIs(t, last.Err(t), waitqueue.ErrClosed)
+		fail(t, others...)
+		require.Less(t, time.Since(begun), hears)
+		require.True(t, a.broken(t))
+	})
+}
+
+func TestCallsBeyondThePartiesWaitForTheActionAndAreTheNextGeneration(t *testing.T) {
+	among(t, 2, func(t *testing.T, s redistest.Backend, views func(int) view) {
+		a := newTask()
+		others, last := acts(t, t.Context(), views, a, a.run)
+		var more []*kit.Call[int]
+		for i := range 3 {
+			before := views(i).client.Stats().Asks
+			more = append(more, views(i).party(t.Context()))
+			kit.Eventually(t, "its ask, and a repetition", func() bool { return views(i).client.Stats().Asks >= before+2 })
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := views(1).party(ctx)
+		before := views(1).client.Stats().Asks
+		kit.Eventually(t, "another ask", func() bool { return views(1).client.Stats().Asks > before })
+		cancel()
+		require.ErrorIs(t, leaves.Err(t), context.Canceled)
+		for _, c := range append(more, others...) {
+			require.False(t, c.Returned())
+		}
+		require.Equal(t, 2, views(0).inspect(t).Waiting)
+		a.end <- nil
+		pass(t, append(others, last)...)
+		// Of the three two meet, and one waits for a fourth.
+		kit.Waiting(t, 1, views(0).Inspect)
+		fourth := views(1).party(t.Context())
+		places := []int{fourth.Value(t)}
+		for _, c := range more {
+			places = append(places, c.Value(t))
+		}
+		require.ElementsMatch(t, []int{0, 0, 1, 1}, places)
+	})
+}
+
+// Whoever comes last and has nothing to run lets all pass, whatever the others would have run.
+func TestOnlyTheActionOfTheLastToComeRuns(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		v := dial(t, s, 2)
+		first := v.with(t, barrier.WithAction(func(context.Context) error {
+			t.Error("it was not the last to come")
+			return nil
+		})).comes(t, t.Context(), 1)
+		synctest.Wait()
+		pass(t, first, v.party(t.Context()))
+	})
+}

@@ -1,0 +1,104 @@
+package barrier_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// replay runs once more what a party may have asked for in its generation: to leave, and to open and break it.
+func replay(s redistest.Backend, name, ticket string, generation uint64) {
+	keys := lua.Barrier.Keys("headwaiter", name).All()
+	run := func(script *lua.Script, args ...string) {
+		command := append([]string{"EVAL", script.Source, strconv.Itoa(len(keys))}, keys...)
+		s.Do(append(command, args...)...)
+	}
+	of, notafter := strconv.FormatUint(generation, 10), strconv.FormatInt(kit.ServerTime(s)+1e9, 10)
+	run(lua.Barrier.End, ticket, of, "0", "1")
+	run(lua.Barrier.End, ticket, "0", "0", "1")
+	run(lua.BarrierOpen, ticket, of, "1", notafter)
+	run(lua.BarrierOpen, ticket, of, "0", notafter)
+	run(lua.Barrier.Check, "client", lua.Hears, notafter, "0", "1", ticket, of)
+	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, of, "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+	run(lua.Barrier.Ask, ticket, lua.Wait, notafter, "0", "0", "0", "1", lua.PhaseHeld, "who", "2", "0", "", "86400000", "0")
+}
+
+func TestATripIsOneMessageForAllAndOneScriptAParty(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const clients, parties, rounds = 3, 12, 5
+		all := make([]view, clients)
+		for i := range all {
+			all[i] = dial(t, s, parties)
+		}
+		views := func(i int) view { return all[i%clients] }
+		meet(t, views) // Now the server knows the scripts, and all clients hear.
+		for _, v := range all {
+			kit.Eventually(t, "the message", func() bool { return v.client.Stats().Messages == 1 })
+		}
+		for round := range uint64(rounds) {
+			var looked uint64
+			for _, v := range all {
+				looked -= v.client.Stats().Checks
+			}
+			s.ResetStats()
+			calls := make([]*kit.Call[int], parties)
+			for i := range calls {
+				calls[i] = views(i).party(t.Context())
+			}
+			places := make([]int, parties)
+			for _, c := range calls {
+				places[c.Value(t)]++
+			}
+			for i, n := range places {
+				require.Equal(t, 1, n, "place %d", i)
+			}
+			for _, v := range all {
+				looked += v.client.Stats().Checks
+				kit.Eventually(t, "one message a client", func() bool { return v.client.Stats().Messages == round+2 })
+			}
+			got := kit.Scripts(s)
+			require.LessOrEqual(t, looked, uint64(2*clients), "looks are for what goes wrong")
+			require.InDelta(t, parties+int(looked), got["evalsha"], 3, "one may be under way when the counting begins or ends")
+			require.EqualValues(t, 1, got["publish"])
+			require.Zero(t, got["eval"])
+		}
+	})
+}
+
+func TestALonePartyIsOneScriptAndOneMoreForItsAction(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const n = 100
+		plain := dial(t, s, 1)
+		acting := plain.with(t, barrier.WithAction(func(context.Context) error { return nil }))
+		for i, v := range []view{plain, acting} {
+			_, err := v.Await(t.Context())
+			require.NoError(t, err)
+			kit.Eventually(t, "the end of what the first call began", func() bool {
+				s.ResetStats()
+				_, err := v.Await(t.Context())
+				require.NoError(t, err)
+				got := kit.Scripts(s)
+				return got["evalsha"] == int64(i)+1 && got["subscribe"] == 0
+			})
+			looked := v.client.Stats().Checks
+			s.ResetStats()
+			for range n {
+				_, err := v.Await(t.Context())
+				require.NoError(t, err)
+			}
+			looked = v.client.Stats().Checks - looked
+			got := kit.Scripts(s)
+			require.EqualValues(t, (i+1)*n, got["evalsha"]-int64(looked))
+			require.EqualValues(t, n, got["publish"])
+			require.Zero(t, got["subscribe"])
+			t.Logf("%d looks", looked)
+		}
+	})
+}

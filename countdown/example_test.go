@@ -1,0 +1,211 @@
+package countdown_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: redis})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+// heard returns when a client waits for the latch.
+func heard(l *countdown.Latch) {
+	for {
+		info, err := l.Inspect(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		if info.Waiting > 0 {
+			return
+		}
+	}
+}
+
+// One waits until two shards have been migrated, each by somebody else.
+func Example() {
+	clients, stop := embedded(3)
+	defer stop()
+	ctx := context.Background()
+
+	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
+		panic(err)
+	}
+	for shard, client := range clients[1:] {
+		go func() {
+			_, err := countdown.New(client, "migrated").CountDown(ctx)
+			if err != nil {
+				fmt.Println("shard", shard, err)
+			}
+		}()
+	}
+	fmt.Println(countdown.New(clients[0], "migrated").Wait(ctx))
+	// Output:
+	// <nil>
+}
+
+func ExampleNew() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	fmt.Println(countdown.New(clients[0], "migrated").Name())
+	_, err := countdown.New(clients[0], "").Count(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrName), err)
+	// Output:
+	// migrated
+	// true countdown: count "": unusable name: it is empty
+}
+
+func ExampleLatch_Name() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	fmt.Println(countdown.New(clients[0], "migrated").Name())
+	// Output:
+	// migrated
+}
+
+func ExampleLatch_TrySetCount() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	migrated := countdown.New(clients[0], "migrated")
+	fmt.Println(migrated.TrySetCount(ctx, 1))
+	fmt.Println(migrated.TrySetCount(ctx, 5)) // It is closed.
+	fmt.Println(migrated.CountDown(ctx))
+	fmt.Println(migrated.TrySetCount(ctx, 5)) // It is open.
+	// Output:
+	// true <nil>
+	// false <nil>
+	// 0 <nil>
+	// true <nil>
+}
+
+func ExampleLatch_CountDown() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	migrated := countdown.New(clients[0], "migrated")
+	_, err := migrated.CountDown(ctx)
+	fmt.Println(errors.Is(err, countdown.ErrUnset), err)
+
+	if _, err := migrated.TrySetCount(ctx, 2); err != nil {
+		panic(err)
+	}
+	for range 3 {
+		fmt.Println(migrated.CountDown(ctx))
+	}
+	// Output:
+	// true countdown: count down "migrated": the latch is not set
+	// 1 <nil>
+	// 0 <nil>
+	// 0 <nil>
+}
+
+func ExampleLatch_Count() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
+		panic(err)
+	}
+	fmt.Println(countdown.New(clients[1], "migrated").Count(ctx))
+	// Output:
+	// 2 <nil>
+}
+
+func ExampleLatch_Wait_timeout() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	migrated := countdown.New(clients[0], "migrated")
+	if _, err := migrated.TrySetCount(context.Background(), 1); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, errors.New("the night is over"))
+	defer cancel()
+	err := migrated.Wait(ctx)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Unwrap(errors.Unwrap(err)))
+	// Output:
+	// true context deadline exceeded: the night is over
+}
+
+func ExampleLatch_Remove() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	migrated := countdown.New(clients[0], "migrated")
+	if _, err := migrated.TrySetCount(ctx, 1); err != nil {
+		panic(err)
+	}
+	waits := make(chan error)
+	go func() { waits <- countdown.New(clients[1], "migrated").Wait(ctx) }()
+	heard(migrated)
+	fmt.Println(migrated.Remove(ctx))
+	fmt.Println(errors.Is(<-waits, countdown.ErrGone))
+	// Output:
+	// true <nil>
+	// true
+}
+
+func ExampleLatch_Inspect() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	migrated := countdown.New(clients[0], "migrated")
+	if _, err := migrated.TrySetCount(ctx, 3); err != nil {
+		panic(err)
+	}
+	if _, err := migrated.CountDown(ctx); err != nil {
+		panic(err)
+	}
+	info, err := migrated.Inspect(ctx)
+	fmt.Println(info.State, info.Used, "of", info.Limit, "left,", info.Waiting, "clients wait", err)
+	// Output:
+	// closed 2 of 3 left, 0 clients wait <nil>
+}
+
+func ExampleWithLifetime() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	// Who comes within the hour after the last use finds it open; who comes later gets ErrUnset.
+	migrated := countdown.New(clients[0], "migrated", countdown.WithLifetime(time.Hour))
+	fmt.Println(migrated.TrySetCount(context.Background(), 1))
+	_, err := countdown.New(clients[0], "migrated", countdown.WithLifetime(time.Second)).CountDown(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrTime))
+	// Output:
+	// true <nil>
+	// true
+}

@@ -1,0 +1,156 @@
+package countdown_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
+func rejected(t *testing.T, s redistest.Backend, l *countdown.Latch, is error, contains string) {
+	t.Helper()
+	s.ResetStats()
+	_, set := l.TrySetCount(t.Context(), 1)
+	_, down := l.CountDown(t.Context())
+	_, count := l.Count(t.Context())
+	_, remove := l.Remove(t.Context())
+	_, inspect := l.Inspect(t.Context())
+	for _, err := range []error{set, down, count, remove, inspect, l.Wait(t.Context())} {
+		require.ErrorIs(t, err, is)
+		require.ErrorContains(t, err, contains)
+		require.Less(t, len(err.Error()), 400)
+		require.Regexp(t, `^countdown: [a-z ]+ ".*": \P{C}*$`, err.Error())
+	}
+	require.Empty(t, kit.Scripts(s))
+	require.Zero(t, s.Int("DBSIZE"))
+}
+
+func TestUnusableNamesAndLifetimesAreRefusedBeforeRedis(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		for _, name := range []string{"", "}", "}x", "a\nb", "a\x00b", "a\x1b[2Jb", "\xff"} {
+			rejected(t, s, countdown.New(c, name), waitqueue.ErrName, ": ")
+		}
+		rejected(t, s, countdown.New(c, strings.Repeat("x", waitqueue.MaxName+1)), waitqueue.ErrTooLarge, "use a hash")
+		for _, d := range []time.Duration{
+			0, -1, time.Second, time.Minute - 1, waitqueue.MaxLease + 1, math.MaxInt64, math.MinInt64,
+		} {
+			rejected(t, s, countdown.New(c, "name", countdown.WithLifetime(d)), waitqueue.ErrTime, "lifetime")
+		}
+	})
+}
+
+func TestUnusualNamesWork(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		for _, name := range []string{
+			"{x}", "a}b", "{}x", "{", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "Prüfung/日本語/🔒", "a:b:calls", ":",
+			"'; return 1", strings.Repeat("x", waitqueue.MaxName),
+		} {
+			one, other := view{countdown.New(a, name), a}, view{countdown.New(b, name), b}
+			require.Equal(t, name, one.Name())
+			one.set(t, 1)
+			c := kit.Run(func() error { return other.Wait(t.Context()) })
+			kit.Waiting(t, 1, one.Inspect)
+			one.down(t, 0)
+			require.NoError(t, c.Err(t))
+		}
+	})
+}
+
+func TestTheLargestCountIsExact(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		v := dial(t, s)
+		for _, n := range []int64{countdown.MaxCount + 1, countdown.MaxCount + 2, math.MaxInt64} {
+			done, err := v.TrySetCount(t.Context(), n)
+			require.False(t, done)
+			require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		}
+		require.EqualValues(t, 1<<53-1, countdown.MaxCount)
+		v.set(t, countdown.MaxCount)
+		for i := range int64(10) {
+			require.EqualValues(t, countdown.MaxCount-i, v.left(t))
+			v.down(t, countdown.MaxCount-i-1)
+		}
+		info, err := v.Inspect(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, countdown.MaxCount, info.Limit)
+	})
+}
+
+func TestAnotherTypeUnderTheKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		v := dial(t, s)
+		lock, calls := keysOf(v.Name())
+		s.Do("SET", lock, "x")
+		_, set := v.TrySetCount(t.Context(), 1)
+		_, down := v.CountDown(t.Context())
+		_, count := v.Count(t.Context())
+		for _, err := range []error{set, down, count, v.Wait(t.Context())} {
+			require.ErrorContains(t, err, "WRONGTYPE")
+		}
+		require.Equal(t, "x", s.Text("GET", lock))
+		s.Do("DEL", lock)
+
+		v.set(t, 2)
+		s.Do("DEL", calls)
+		s.Do("SET", calls, "x")
+		_, err := v.CountDown(t.Context())
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.EqualValues(t, 2, v.left(t), "nothing was written before the error")
+	})
+}
+
+// One name, six things.
+func TestKindsOfOneNameDoNotMeet(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const name = "orders"
+		c, d := kit.Dial(t, s), kit.Dial(t, s)
+		ctx := t.Context()
+		lock, err := fairlock.New(c, name).Lock(ctx)
+		require.NoError(t, err)
+		again, err := reentrant.New(c, name).Lock(ctx)
+		require.NoError(t, err)
+		write, err := rwlock.New(c, name).Lock(ctx)
+		require.NoError(t, err)
+		permit, err := semaphore.New(c, name, 2).Acquire(ctx, 2)
+		require.NoError(t, err)
+		latch := view{countdown.New(c, name), c}
+		latch.set(t, 1)
+		party := kit.Go(func() (int, error) { return barrier.New(c, name, 2).Await(ctx) })
+		kit.Waiting(t, 1, barrier.New(d, name, 2).Inspect)
+
+		waits := kit.Run(func() error { return countdown.New(d, name).Wait(ctx) })
+		kit.Waiting(t, 1, latch.Inspect)
+		_, err = fairlock.New(d, name).TryLock(ctx)
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		latch.down(t, 0)
+		require.NoError(t, waits.Err(t))
+		require.False(t, party.Returned())
+		index, err := barrier.New(d, name, 2).Await(ctx)
+		require.NoError(t, err)
+		require.Zero(t, index)
+		require.Equal(t, 1, party.Value(t))
+		kit.Release(t, lock)
+		kit.Release(t, again)
+		kit.Release(t, write)
+		kit.Release(t, permit)
+		for _, p := range []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.Countdown, lua.Barrier} {
+			require.EqualValues(t, 1, s.Int("EXISTS", p.Keys("headwaiter", name).Lock), p.Kind)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Kinds of call.
+const (
+	Lock      = "lock" // the default
+	Reentrant = "reentrant"
+	Semaphore = "semaphore"
+	Read      = "read"
+	Write     = "write"
+)
+
+// acquire is one call of some primitive.
+type acquire func(context.Context) (*lease.Lease, error)
+
+// acquire returns the call of the plan for a name.
+func (p Plan) acquire(c *waitqueue.Client, name string) (acquire, error) {
+	lasts := waitqueue.WithLease(p.Lease)
+	switch p.Kind {
+	case Lock, "":
+		return fairlock.New(c, name, lasts).Lock, nil
+	case Reentrant:
+		return entering(reentrant.New(c, name, lasts).Lock, p.Entries), nil
+	case Semaphore:
+		s := semaphore.New(c, name, p.Permits, lasts)
+		return func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, max(p.N, 1)) }, nil
+	case Read:
+		return entering(rwlock.New(c, name, lasts).RLock, p.Entries), nil
+	case Write:
+		return entering(rwlock.New(c, name, lasts).Lock, p.Entries), nil
+	}
+	return nil, fmt.Errorf("no kind %q", p.Kind)
+}
+
+// entering makes of a call one that enters its hold so many times more. It returns the first lease.
+func entering(lock acquire, more int) acquire {
+	return func(ctx context.Context) (*lease.Lease, error) {
+		first, err := lock(ctx)
+		for range more {
+			if err == nil {
+				_, err = lock(first.Context())
+			}
+		}
+		return first, err
+	}
+}
