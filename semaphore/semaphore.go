@@ -111,7 +111,8 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 
 // Resize changes the number of permits for all clients. More permits go to those who wait, at once. Fewer take
 // nothing from those who hold: what they give back is gone until the new number is reached. Who waits for more
-// than that number is refused.
+// than that number is refused, if not at once then when its client looks next.
+// An error that wraps [waitqueue.ErrUnknown] leaves open whether it was done; to call it again does no harm.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err
 	if err == nil {

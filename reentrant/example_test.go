@@ -1,0 +1,232 @@
+package reentrant_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+// must returns a lease that an example cannot do without.
+func must(l *lease.Lease, err error) *lease.Lease {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// A function that locks calls another that locks the same.
+func Example() {
+	clients, stop := embedded(1)
+	defer stop()
+	account := reentrant.New(clients[0], "account:7")
+
+	deposit := func(ctx context.Context, amount int) error {
+		return account.Do(ctx, func(held context.Context) error {
+			fmt.Println("deposit", amount, "entered", account.HoldCount(held))
+			return nil
+		})
+	}
+	err := account.Do(context.Background(), func(held context.Context) error {
+		if err := deposit(held, 3); err != nil { // With the context of the hold: it does not wait for itself.
+			return err
+		}
+		return deposit(held, 4)
+	})
+	fmt.Println(err)
+	// Output:
+	// deposit 3 entered 2
+	// deposit 4 entered 2
+	// <nil>
+}
+
+func ExampleMutex_Lock() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	report := reentrant.New(clients[0], "report")
+
+	outer := must(report.Lock(ctx))
+	inner := must(report.Lock(outer.Context()))
+	fmt.Println(inner.Token() == outer.Token(), report.HoldCount(inner.Context()))
+
+	fmt.Println(outer.Release(ctx), report.HoldCount(inner.Context()))
+	_, err := report.TryLock(ctx)
+	fmt.Println(errors.Is(err, waitqueue.ErrBusy)) // The inner lease still holds.
+	fmt.Println(inner.Release(ctx))
+	// Output:
+	// true 2
+	// <nil> 1
+	// true
+	// <nil>
+}
+
+func ExampleMutex_TryLock() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held := must(reentrant.New(clients[0], "report").TryLock(ctx))
+	defer held.Release(ctx)
+	_, err := reentrant.New(clients[1], "report").TryLock(ctx)
+	fmt.Println(err)
+	// Output:
+	// reentrant: try lock "report": busy
+}
+
+func ExampleMutex_Do() {
+	clients, stop := embedded(1)
+	defer stop()
+	tree := reentrant.New(clients[0], "tree", reentrant.WithLease(30*time.Second))
+
+	var visit func(ctx context.Context, depth int) error
+	visit = func(ctx context.Context, depth int) error {
+		return tree.Do(ctx, func(held context.Context) error {
+			if depth == 0 {
+				fmt.Println("entered", tree.HoldCount(held), "times")
+				return nil
+			}
+			return visit(held, depth-1)
+		})
+	}
+	fmt.Println(visit(context.Background(), 4))
+	// Output:
+	// entered 5 times
+	// <nil>
+}
+
+func ExampleOwner() {
+	clients, stop := embedded(1)
+	defer stop()
+	device := reentrant.New(clients[0], "device")
+
+	// Two requests of one job, neither of which has the context of the other's lease.
+	first := must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
+	second := must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
+	_, err := device.TryLock(reentrant.Owner(context.Background(), "job 43"))
+	fmt.Println(second.Token() == first.Token(), err)
+	fmt.Println(first.Release(context.Background()), second.Release(context.Background()))
+	// Output:
+	// true reentrant: try lock "device": busy
+	// <nil> <nil>
+}
+
+func ExampleMutex_HoldCount() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	m := reentrant.New(clients[0], "report")
+
+	fmt.Println(m.HoldCount(ctx))
+	held := must(m.Lock(ctx))
+	fmt.Println(m.HoldCount(ctx), m.HoldCount(held.Context()))
+	fmt.Println(held.Release(ctx), m.HoldCount(held.Context()))
+	// Output:
+	// 0
+	// 0 1
+	// <nil> 0
+}
+
+func ExampleMutex_Inspect() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held := must(reentrant.New(clients[0], "report").Lock(ctx))
+	defer held.Release(ctx)
+	info, err := reentrant.New(clients[1], "report").Inspect(ctx)
+	fmt.Println(info.Held, info.Holder.Client == clients[0].ID(), info.Token == held.Token(), info.Waiting, err)
+	// Output:
+	// true true true 0 <nil>
+}
+
+func ExampleMutex_ForceRelease() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	device := reentrant.New(clients[0], "device")
+	outer := must(device.Lock(ctx))
+	inner := must(device.Lock(outer.Context()))
+	_, err := reentrant.New(clients[1], "device").ForceRelease(ctx, outer.Token())
+	fmt.Println(err)
+	fmt.Println(outer.Release(ctx)) // It is not the last, so it asks nobody; the next finds out.
+	fmt.Println(inner.Release(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+	// lease lost: released elsewhere by force
+}
+
+func ExampleMutex_Name() {
+	clients, stop := embedded(1)
+	defer stop()
+	fmt.Println(reentrant.New(clients[0], "orders:42").Name())
+	// Output:
+	// orders:42
+}
+
+func ExampleWithLease() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	patient := reentrant.New(clients[0], "report", reentrant.WithLease(time.Minute))
+	held := must(patient.Lock(ctx))
+	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true
+	// <nil>
+}
+
+func ExampleWithMaxHold() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	short := reentrant.New(clients[0], "slot", reentrant.WithMaxHold(30*time.Millisecond))
+	held := must(short.Lock(context.Background()))
+	<-held.Context().Done()
+	fmt.Println(context.Cause(held.Context()))
+	// Output:
+	// lease lost: held for its maximum time
+}
+
+func ExampleWithPriority() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	urgent := reentrant.New(clients[0], "printer", reentrant.WithPriority(1))
+	held := must(urgent.Lock(context.Background()))
+	fmt.Println(held.Release(context.Background()))
+	// Output:
+	// <nil>
+}

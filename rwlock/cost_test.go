@@ -1,0 +1,106 @@
+package rwlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestAReadersCycleIsTwoScriptsAndNothingElse(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), rwlock.WithLease(time.Minute)) // Nothing is renewed.
+		kit.Release(t, read(t, t.Context(), m))
+		kit.Release(t, write(t, t.Context(), m))
+		beside := read(t, t.Context(), other)
+		s.ResetStats()
+		const cycles = 50
+		for range cycles {
+			kit.Release(t, read(t, t.Context(), m))
+		}
+		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, kit.Scripts(s))
+		kit.Release(t, beside)
+		s.ResetStats()
+		for range cycles {
+			kit.Release(t, write(t, t.Context(), m))
+		}
+		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, kit.Scripts(s))
+	})
+}
+
+func TestToEnterAgainAsksNobody(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := rwlock.New(kit.Dial(t, s), kit.Name(t))
+		w := write(t, t.Context(), m)
+		s.ResetStats()
+		for range 100 {
+			kit.Release(t, read(t, w.Context(), m))
+			kit.Release(t, write(t, w.Context(), m))
+		}
+		require.Empty(t, kit.Scripts(s))
+		kit.Release(t, w)
+	})
+}
+
+// A release lets all readers up to the next writer hold, in its own script, with one message to each client.
+func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const (
+			clients = 4
+			readers = 8 // of each client
+		)
+		first := kit.Dial(t, s)
+		holder := rwlock.New(first, kit.Name(t))
+		kit.Release(t, write(t, t.Context(), holder)) // The server learns the scripts.
+		l := write(t, t.Context(), holder)
+		all := make([]*waitqueue.Client, clients)
+		for i := range all {
+			all[i] = kit.Dial(t, s)
+		}
+		warm := func() (calls []*kit.Call[*lease.Lease]) {
+			for i := range clients * readers {
+				calls = append(calls, kit.Lock(t.Context(), rwlock.New(all[i%clients], kit.Name(t)).RLock))
+				kit.Waiting(t, i+1, holder.Inspect)
+			}
+			return calls
+		}
+		for range 2 { // The first time the clients subscribe.
+			calls := warm()
+			writer := kit.Lock(t.Context(), holder.Lock)
+			kit.Waiting(t, clients*readers+1, holder.Inspect)
+			looks, messages := spent(first, all)
+			s.ResetStats()
+			kit.Release(t, l)
+			token := calls[0].Value(t).Token()
+			for _, c := range calls {
+				require.Equal(t, token, c.Value(t).Token())
+			}
+			got := kit.Scripts(s)
+			laterLooks, heard := spent(first, all)
+			require.LessOrEqual(t, got["evalsha"]+got["eval"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
+			require.EqualValues(t, clients, got["publish"])
+			require.EqualValues(t, clients, heard-messages)
+			for _, c := range calls {
+				kit.Release(t, c.Value(t))
+			}
+			l = writer.Value(t)
+		}
+		kit.Release(t, l)
+		free(t, holder)
+	})
+}
+
+// spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
+func spent(first *waitqueue.Client, others []*waitqueue.Client) (looks, messages uint64) {
+	for _, c := range append([]*waitqueue.Client{first}, others...) {
+		looks += c.Stats().Checks + c.Stats().Renewals
+		messages += c.Stats().Messages
+	}
+	return looks, messages
+}

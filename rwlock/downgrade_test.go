@@ -1,0 +1,207 @@
+package rwlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestADowngradeLetsTheReadersAtTheHeadIn(t *testing.T) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+		m, other := locks(t, a, b)
+		w := write(t, t.Context(), m)
+		readers := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), other.RLock)}
+		kit.Waiting(t, 1, m.Inspect)
+		readers = append(readers, kit.Lock(t.Context(), m.RLock))
+		kit.Waiting(t, 2, m.Inspect)
+		writer := kit.Lock(t.Context(), other.Lock)
+		kit.Waiting(t, 3, m.Inspect)
+		late := kit.Lock(t.Context(), other.RLock)
+		kit.Waiting(t, 4, m.Inspect)
+
+		begun := time.Now()
+		require.NoError(t, m.Downgrade(t.Context(), w))
+		for _, c := range readers {
+			require.Equal(t, w.Token(), c.Value(t).Token(), "they hold beside it")
+		}
+		require.Less(t, time.Since(begun), time.Second, "at once, not by a check")
+		require.NoError(t, w.Context().Err())
+		counts(t, m, w.Context(), 1, 0)
+		require.NoError(t, m.Downgrade(t.Context(), w), "twice is once")
+		require.False(t, writer.Returned() || late.Returned())
+		info, err := m.Inspect(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, []int64{3, 2}, []int64{info.Used, int64(info.Waiting)})
+
+		kit.Release(t, w)
+		for _, c := range readers {
+			require.False(t, writer.Returned() || late.Returned())
+			kit.Release(t, c.Value(t))
+		}
+		l := writer.Value(t)
+		require.Greater(t, l.Token(), w.Token())
+		require.False(t, late.Returned())
+		kit.Release(t, l)
+		kit.Release(t, late.Value(t))
+		free(t, m)
+	})
+}
+
+// What one writer has written is what it reads after the downgrade, however many writers wait.
+func TestNoWriterGetsInBetweenAWriteAndItsDowngrade(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const (
+			clients = 3
+			rounds  = 30
+		)
+		var value int // What the lock protects: the race detector watches, too.
+		var calls []*kit.Call[struct{}]
+		for range clients {
+			m := rwlock.New(kit.Dial(t, s), kit.Name(t))
+			calls = append(calls, kit.Run(func() error {
+				for range rounds {
+					l, err := m.Lock(context.Background())
+					if err != nil {
+						return err
+					}
+					value++
+					mine := value
+					if err := m.Downgrade(context.Background(), l); err != nil {
+						return err
+					}
+					if value != mine {
+						t.Errorf("%d was written, and %d read", mine, value)
+					}
+					if err := l.Release(context.Background()); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		for _, c := range calls {
+			c.Value(t)
+		}
+		require.Equal(t, clients*rounds, value)
+	})
+}
+
+func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+		m, other := locks(t, a, b)
+		w := write(t, t.Context(), m)
+		again := write(t, w.Context(), m)
+		require.NoError(t, m.Downgrade(t.Context(), w))
+		counts(t, m, w.Context(), 1, 1)
+		readable(t, other, false)
+		third, err := m.Lock(w.Context())
+		require.NoError(t, err, "the hold is still one for writing")
+		kit.Release(t, again)
+		readable(t, other, false)
+		require.NoError(t, m.Downgrade(t.Context(), third))
+		counts(t, m, w.Context(), 2, 0)
+		readable(t, other, true)
+		_, err = m.Lock(w.Context())
+		require.ErrorIs(t, err, rwlock.ErrUpgrade)
+		kit.Release(t, w)
+		kit.Release(t, third)
+		free(t, other)
+	})
+}
+
+func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m, other := rwlock.New(c, kit.Name(t), rwlock.WithLease(time.Second)), rwlock.New(c, kit.Name(t)+":other")
+		r := read(t, t.Context(), m)
+		require.NoError(t, m.Downgrade(t.Context(), r), "it is one for reading already")
+		require.ErrorIs(t, other.Downgrade(t.Context(), r), waitqueue.ErrNotHeld)
+		require.ErrorIs(t, rwlock.New(kit.Dial(t, s), m.Name()).Downgrade(t.Context(), r), waitqueue.ErrNotHeld)
+		kit.Release(t, r)
+		err := m.Downgrade(t.Context(), r)
+		require.ErrorIs(t, err, lease.ErrReleased)
+		require.Regexp(t, `^rwlock: downgrade ".*": `, err.Error())
+
+		w := write(t, t.Context(), m)
+		inner := write(t, w.Context(), m)
+		_, err = rwlock.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), holder(t, m).Ticket)
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, w), lease.ErrForced)
+		require.ErrorIs(t, m.Downgrade(t.Context(), w), lease.ErrForced)
+		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrForced)
+		require.ErrorIs(t, w.Release(t.Context()), lease.ErrForced)
+		free(t, m)
+	})
+}
+
+// holder is the hold whose lease ends first.
+func holder(t testing.TB, m *rwlock.RWMutex) waitqueue.Holder {
+	t.Helper()
+	info, err := m.Inspect(context.Background())
+	require.NoError(t, err)
+	require.True(t, info.Held)
+	return info.Holder
+}
+
+func TestADowngradeFindsOutThatTheHoldIsLost(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := rwlock.New(kit.Dial(t, s), kit.Name(t))
+		w := write(t, t.Context(), m)
+		s.Do("FLUSHALL")
+		err := m.Downgrade(t.Context(), w)
+		require.ErrorIs(t, err, lease.ErrForgotten)
+		require.ErrorIs(t, kit.Lost(t, w), lease.ErrForgotten)
+		free(t, m)
+	})
+}
+
+func TestADowngradeWhoseReplyIsLostIsOne(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		m, other := locks(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s))
+		kit.Release(t, read(t, t.Context(), m))
+		for i := range 30 {
+			w := write(t, t.Context(), m)
+			r := kit.Lock(t.Context(), other.RLock)
+			kit.Waiting(t, 1, other.Inspect)
+			writer := kit.Lock(t.Context(), other.Lock)
+			kit.Waiting(t, 2, other.Inspect)
+			p.LoseReplies(1, kit.Runs(lua.Downgrade))
+			require.NoError(t, m.Downgrade(t.Context(), w))
+			replies, _ := p.Lost()
+			require.Equal(t, i+1, replies)
+			require.Equal(t, w.Token(), r.Value(t).Token())
+			require.False(t, writer.Returned())
+			info, err := other.Inspect(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 2, info.Used)
+			kit.Release(t, w)
+			kit.Release(t, r.Value(t))
+			kit.Release(t, writer.Value(t))
+		}
+		free(t, other)
+	})
+}
+
+func TestADowngradedHoldIsRenewedAsAReader(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s))
+		w := write(t, t.Context(), m)
+		require.NoError(t, m.Downgrade(t.Context(), w))
+		time.Sleep(5 * waitqueue.DefaultLease)
+		require.NoError(t, w.Context().Err())
+		readable(t, other, true)
+		writable(t, other, false)
+		kit.Release(t, w)
+		free(t, other)
+	})
+}

@@ -1,0 +1,261 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+// must returns a lease that an example cannot do without.
+func must(l *lease.Lease, err error) *lease.Lease {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// Ten uploads at the same time, wherever they run.
+func Example() {
+	clients, stop := embedded(2)
+	defer stop()
+
+	var uploads sync.WaitGroup
+	for _, client := range clients {
+		slots := semaphore.New(client, "uploads", 10)
+		for range 20 {
+			uploads.Go(func() {
+				slot := must(slots.Acquire(context.Background(), 1))
+				defer slot.Release(context.Background())
+				// The upload. slot.Context() ends if the permit is lost.
+			})
+		}
+	}
+	uploads.Wait()
+	free, err := semaphore.New(clients[0], "uploads", 10).Available(context.Background())
+	fmt.Println(free, err)
+	// Output:
+	// 10 <nil>
+}
+
+func ExampleSemaphore_Acquire() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	memory := semaphore.New(clients[0], "gigabytes", 16)
+
+	job := must(memory.Acquire(ctx, 12))
+	free, err := memory.Available(ctx)
+	fmt.Println(free, err)
+	fmt.Println(job.Release(ctx)) // All 12 of them.
+
+	_, err = memory.Acquire(ctx, 17)
+	fmt.Println(errors.Is(err, waitqueue.ErrTooLarge)) // At once: it would wait for ever.
+	// Output:
+	// 4 <nil>
+	// <nil>
+	// true
+}
+
+func ExampleSemaphore_TryAcquire() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	seats := semaphore.New(clients[0], "seats", 3)
+
+	taken := must(seats.TryAcquire(ctx, 2))
+	_, err := seats.TryAcquire(ctx, 2)
+	fmt.Println(err)
+	fmt.Println(taken.Release(ctx))
+	// Output:
+	// semaphore: try acquire "seats": busy
+	// <nil>
+}
+
+func ExampleSemaphore_Available() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	seats := semaphore.New(clients[0], "seats", 3)
+
+	fmt.Println(seats.Available(ctx))
+	taken := must(seats.Acquire(ctx, 2))
+	fmt.Println(seats.Available(ctx))
+	fmt.Println(taken.Release(ctx))
+	// Output:
+	// 3 <nil>
+	// 1 <nil>
+	// <nil>
+}
+
+func ExampleSemaphore_Drain() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	workers := semaphore.New(clients[0], "workers", 8)
+
+	busy := must(workers.Acquire(ctx, 3))
+	rest, n, err := workers.Drain(ctx)
+	fmt.Println(n, err)
+	_, _, err = workers.Drain(ctx)
+	fmt.Println(err)
+	fmt.Println(rest.Release(ctx), busy.Release(ctx))
+	// Output:
+	// 5 <nil>
+	// semaphore: drain "workers": busy
+	// <nil> <nil>
+}
+
+func ExampleSemaphore_Resize() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	pool := semaphore.New(clients[0], "pool", 4)
+
+	held := must(pool.Acquire(ctx, 3))
+	fmt.Println(pool.Resize(ctx, 2)) // Fewer than are held: nobody loses any.
+	fmt.Println(semaphore.New(clients[1], "pool", 4).Available(ctx))
+	fmt.Println(held.Release(ctx))
+	fmt.Println(pool.Available(ctx))
+	// Output:
+	// <nil>
+	// -1 <nil>
+	// <nil>
+	// 2 <nil>
+}
+
+func ExampleSemaphore_Inspect() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	seats := semaphore.New(clients[0], "seats", 3)
+
+	taken := must(seats.Acquire(ctx, 2))
+	defer taken.Release(ctx)
+	info, err := seats.Inspect(ctx)
+	fmt.Println(info.Used, "of", info.Limit, "by", len(info.Holders), "waiting", info.Waiting, err)
+	// Output:
+	// 2 of 3 by 1 waiting 0 <nil>
+}
+
+func ExampleSemaphore_ForceRelease() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	taken := must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 2))
+	seats := semaphore.New(clients[1], "seats", 3)
+	info, err := seats.Inspect(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = seats.ForceRelease(ctx, info.Holder.Ticket)
+	fmt.Println(err)
+	fmt.Println(seats.Available(ctx))
+	err = taken.Release(ctx)
+	fmt.Println(errors.Is(err, lease.ErrLost), err)
+	// Output:
+	// <nil>
+	// 3 <nil>
+	// true lease lost: released elsewhere by force
+}
+
+func ExampleNew_mismatch() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	seat := must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 1))
+	defer seat.Release(ctx)
+	_, err := semaphore.New(clients[1], "seats", 4).TryAcquire(ctx, 1)
+	fmt.Println(errors.Is(err, waitqueue.ErrMismatch))
+	// Output:
+	// true
+}
+
+func ExampleSemaphore_Name() {
+	clients, stop := embedded(1)
+	defer stop()
+	fmt.Println(semaphore.New(clients[0], "seats", 3).Name())
+	// Output:
+	// seats
+}
+
+// At most 3 calls in any 50 ms: a permit comes back when its time is over, not when the call is.
+func ExampleWithoutRenewal() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+	rate := semaphore.New(clients[0], "calls", 3, semaphore.WithLease(50*time.Millisecond), semaphore.WithoutRenewal())
+
+	begun := time.Now()
+	for range 7 {
+		must(rate.Acquire(ctx, 1))
+	}
+	fmt.Println(time.Since(begun) > 90*time.Millisecond)
+	// Output:
+	// true
+}
+
+func ExampleWithLease() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithLease(time.Minute)).Acquire(ctx, 1))
+	fmt.Println(time.Until(seat.Deadline()) > 50*time.Second)
+	fmt.Println(seat.Release(ctx))
+	// Output:
+	// true
+	// <nil>
+}
+
+func ExampleWithMaxHold() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithMaxHold(30*time.Millisecond)).Acquire(context.Background(), 1))
+	<-seat.Context().Done()
+	fmt.Println(context.Cause(seat.Context()))
+	// Output:
+	// lease lost: held for its maximum time
+}
+
+func ExampleWithPriority() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithPriority(1)).Acquire(context.Background(), 1))
+	fmt.Println(seat.Release(context.Background()))
+	// Output:
+	// <nil>
+}
