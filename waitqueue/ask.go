@@ -90,7 +90,7 @@ func (s *site) unsent(t *ticket) {
 // taken takes in the answer to an ask, or its lack.
 func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.mu.Lock()
-	s.landed(t, q.attempt, err)
+	s.landed(t, q.text, q.attempt, err)
 	switch {
 	case err != nil:
 	case s.proto.Broadcast:

@@ -227,7 +227,7 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {
-		s.landed(t, a, err)
+		s.landed(t, texts[i], a, err)
 		if err == nil {
 			t.last = nil
 		}

@@ -169,6 +169,12 @@ func (e *ends) giveBack(s *site, text string, token uint64) {
 	e.push(&departure{site: s, text: text, token: token})
 }
 
+// exorcise ends what a ticket has under a number that it does not go by any more, when no request that names it
+// can run after that. The site's lock is held.
+func (e *ends) exorcise(s *site, text string, at time.Time) {
+	e.later(&departure{site: s, text: text}, at)
+}
+
 // repeat sends the end of a ticket once more when what was in flight for it cannot run any more. The
 // site's lock is held.
 func (e *ends) repeat(t *ticket) {

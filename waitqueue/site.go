@@ -92,14 +92,17 @@ func (s *site) hear(ticket string) {
 	}
 }
 
-// landed notes that an ask or check that named t is over. The lock is held.
-func (s *site) landed(t *ticket, a attempt, err error) {
+// landed notes that an ask or check that named t by that text is over. The lock is held.
+func (s *site) landed(t *ticket, text string, a attempt, err error) {
 	if err != nil && !answered(err) {
 		if t.unanswered.IsZero() {
 			t.unanswered = a.sent
 		}
 		if t.ghost.Before(a.expires) {
 			t.ghost = a.expires
+		}
+		if text != t.text {
+			s.client.ends.exorcise(s, text, a.expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		if s.anyWaits() {

@@ -138,6 +138,10 @@ func (g grant) over() bool {
 // is given back. The next grant may last twice as long (R10). The site's lock is held.
 func (t *ticket) lapsed() {
 	s := t.site
+	if !t.ghost.IsZero() {
+		// An ask that was not answered may have taken the lock under the old number, or may do so yet.
+		s.client.ends.exorcise(s, t.text, t.ghost)
+	}
 	delete(s.tickets, t.text)
 	t.spec.Number = s.client.numbers.Add(1)
 	t.spec.Grant = min(2*t.spec.Grant, t.spec.Lease)

@@ -172,15 +172,20 @@ func (m *Mutex) tidy() {
 	}
 }
 
-// Enqueue puts a ticket into the queue by its arrival, and reports false if it is there already.
+// Enqueue puts a ticket into the queue by its arrival, and reports false if it is there already: then the earlier
+// of its arrivals counts.
 func (m *Mutex) Enqueue(ticket string, arrival int64) bool {
-	if m.rank(ticket) >= 0 {
+	rank := m.rank(ticket)
+	if rank >= 0 && m.Queue[rank].Arrival <= arrival {
 		return false
+	}
+	if rank >= 0 {
+		m.Queue = slices.Delete(m.Queue, rank, rank+1)
 	}
 	a := lua.Arrival{Ticket: ticket, Arrival: arrival}
 	i, _ := slices.BinarySearchFunc(m.Queue, a, order)
 	m.Queue = slices.Insert(m.Queue, i, a)
-	return true
+	return rank < 0
 }
 
 func order(a, b lua.Arrival) int {

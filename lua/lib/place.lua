@@ -33,10 +33,11 @@ function place.of(s, ticket)
   return rank + (s.owner and 1 or 0)
 end
 
--- queue puts a ticket into the queue, unless it is there, and returns 1 if it was not. size is that of
--- the queue before.
+-- queue puts a ticket into the queue, and returns 1 if it was not there. Of two arrivals the earlier counts: a
+-- first ask that came late may have queued it behind those whom it was ahead of. size is that of the queue
+-- before.
 function place.queue(s, ticket, arrival, size)
-  local new = redis.call('ZADD', s.queue, 'NX', base.int(arrival), ticket)
+  local new = redis.call('ZADD', s.queue, 'LT', base.int(arrival), ticket)
   if size == 0 then s.created = true end
   if s.scan then place.recall(s, arrival) end
   return new

@@ -215,15 +215,20 @@ func (l *Lock) ends() []lua.Arrival {
 	return all
 }
 
-// Enqueue puts a ticket into the queue by its arrival, and reports false if it is there already.
+// Enqueue puts a ticket into the queue by its arrival, and reports false if it is there already: then the earlier
+// of its arrivals counts.
 func (l *Lock) Enqueue(ticket string, arrival int64) bool {
-	if l.rank(ticket) >= 0 {
+	rank := l.rank(ticket)
+	if rank >= 0 && l.Queue[rank].Arrival <= arrival {
 		return false
+	}
+	if rank >= 0 {
+		l.Queue = slices.Delete(l.Queue, rank, rank+1)
 	}
 	a := lua.Arrival{Ticket: ticket, Arrival: arrival}
 	i, _ := slices.BinarySearchFunc(l.Queue, a, order)
 	l.Queue = slices.Insert(l.Queue, i, a)
-	return true
+	return rank < 0
 }
 
 func order(a, b lua.Arrival) int {
