@@ -92,7 +92,8 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 // CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all who wait go on;
 // on an open latch it does nothing. A latch that is not set is [ErrUnset].
 //
-// However often its request is repeated because replies are lost, a call counts once. It gives up when ctx
+// However often its request is repeated because replies are lost, a call counts once; but what it returns then is
+// what is left when the answer comes, which others may have lowered meanwhile. It gives up when ctx
 // ends, or after five minutes without an answer; an error that wraps [waitqueue.ErrUnknown] means that it may
 // have counted.
 func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
