@@ -29,7 +29,8 @@ const DefaultLifetime = 24 * time.Hour
 const resetFor = 5 * time.Minute
 
 // ErrBroken: the barrier is broken. A party gave up or died, the action failed, somebody called Reset, or the
-// server has lost its state.
+// server has lost its state. A party whose replies are lost while the others go on to the generation after the
+// next gets it too: what became of it is not known any more.
 var ErrBroken = errors.New("the barrier is broken")
 
 // errForgotten: it cannot be known what became of a party.

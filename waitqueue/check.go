@@ -185,7 +185,9 @@ func (s *site) newRound() *round {
 	case s.proto.Broadcast:
 		// The check is what keeps the place of each.
 	case !s.all && len(r.rest) > checkBatch:
-		r.rest = r.rest[:checkBatch]
+		// And those that have no place yet: their asks came before the subscription, and were answered after it.
+		placeless := slices.DeleteFunc(slices.Clone(r.rest[checkBatch:]), func(t *ticket) bool { return t.state != subscribing })
+		r.rest = append(r.rest[:checkBatch:checkBatch], placeless...)
 	}
 	r.next()
 	return r

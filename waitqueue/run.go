@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/url"
 	"strconv"
@@ -58,6 +59,9 @@ func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []strin
 	}
 	c.flying.Add(-1)
 	err := res.NonRedisError()
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline.
+	}
 	if err != nil && ctx.Err() == nil {
 		c.piped.Store(false) // The connection is broken: the next command has a new one.
 	}
@@ -66,6 +70,9 @@ func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []strin
 	}
 	return res
 }
+
+// errSilent is what rueidis' own time limits come to.
+var errSilent = errors.New("no answer from Redis in time")
 
 // slowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
 const slowAnswer = 250 * time.Millisecond
@@ -89,8 +96,8 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 			return rueidis.NewErrorResult(err)
 		}
 		return res
-	case c.piped.Load():
-		return c.runUntil(ctx, s, keys, args)
+	case c.piped.Load() || c.flying.Load() > 0:
+		return c.runUntil(noDeadline{ctx}, s, keys, args)
 	}
 	deadline := time.Now().Add(answerTime)
 	if d, ok := ctx.Deadline(); ok {
@@ -106,6 +113,12 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 
 // sluggish reports whether an answer may take so long that a call should not wait for it on its own goroutine.
 func (c *Client) sluggish() bool { return c.slow.Load() || c.sockets == nil }
+
+// noDeadline is a context without its deadline, which still ends it: of two ways to end, rueidis would look at
+// the deadline alone where its connection is not pipelined at the moment.
+type noDeadline struct{ context.Context }
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // onlyDeadline is a context that ends at its deadline, but has no channel to say so.
 type onlyDeadline struct{ deadline time.Time }

@@ -137,8 +137,12 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
 		// Whoever hands on looks once whether the grant was claimed.
+		left := time.Duration(r.Until-r.Now) * time.Microsecond
+		if r.Status == lua.Granted {
+			left = min(left, c.opts.GrantLease) // Until is the end of the caller's own lease.
+		}
 		s.handed = r.Token
-		s.look = time.Now().Add(time.Duration(r.Until-r.Now)*time.Microsecond + lookSlack)
+		s.look = time.Now().Add(left + lookSlack)
 		s.arm(s.look)
 	case s.many():
 		// A later grant says nothing of the earlier ones.
