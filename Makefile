@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers lint bench fuzz
+.PHONY: help demo test servers lint bench fuzz search sim chaos soak mutants
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -34,3 +34,22 @@ fuzz: ## run every fuzz test for FUZZTIME (30s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$package; \
 		done; \
 	done
+
+search: ## go through more states of the protocol's model, and more random walks, than the tests do
+	go test -count=1 -v -timeout 0 ./internal/search -search.most=3000000 -search.walks=1000000 $(ARGS)
+
+SPAN ?= 20m
+
+soak: servers ## sixteen workers and one lock for SPAN (20m), with calls that give up and waiters that are killed
+	go test -count=1 -v -timeout 0 ./internal/soak -soak.for $(SPAN)
+
+chaos: servers ## what happens in production, for a long time; ends with what was measured
+	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/chaos
+
+SEEDS ?= 50000
+
+sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
+	go test -count=1 -v -timeout 0 ./internal/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
+
+mutants: servers ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
+	go run ./internal/mutants/cmd $(ARGS)
