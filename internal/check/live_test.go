@@ -1,0 +1,112 @@
+package check
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// take makes a call for a hold, of which some are tries and some give up.
+func (a *arena) take(w Want, rng *rand.Rand, lock, try func(context.Context) (*lease.Lease, error)) (*Lease, bool) {
+	ctx, cancel := patient(rng)
+	defer cancel()
+	if w.Try = rng.IntN(6) == 0; w.Try {
+		lock = try
+	}
+	l, err := a.Acquire(w, func() (*lease.Lease, error) { return lock(ctx) })
+	return l, a.expect(err, waitqueue.ErrBusy)
+}
+
+func TestALockInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 6, lua.Fairlock, 0)
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			m := fairlock.New(c, kit.Name(t), fairlock.WithLease(shortLease))
+			if l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock); ok {
+				a.hold(l)
+			}
+		})
+		a.judge(Mutex, 1)
+	})
+}
+
+func TestAReentrantLockInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 6, lua.Reentrant, 0)
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			m := reentrant.New(c, kit.Name(t), reentrant.WithLease(shortLease))
+			l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock)
+			if !ok {
+				return
+			}
+			for range rng.IntN(3) {
+				inner, err := l.Enter(m.Lock)
+				if a.expect(err) {
+					defer a.hold(inner)
+				}
+			}
+			a.hold(l)
+		})
+		a.judge(Mutex, 1)
+	})
+}
+
+func TestASemaphoreInTrouble(t *testing.T) {
+	const limit = 4
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 8, lua.Semaphore, limit)
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			m := semaphore.New(c, kit.Name(t), limit, semaphore.WithLease(shortLease))
+			n := 1 + rng.Int64N(3)
+			lock := func(ctx context.Context) (*lease.Lease, error) { return m.Acquire(ctx, n) }
+			try := func(ctx context.Context) (*lease.Lease, error) { return m.TryAcquire(ctx, n) }
+			if l, ok := a.take(Want{Name: m.Name(), Lane: lane, Permits: n}, rng, lock, try); ok {
+				a.hold(l)
+			}
+		})
+		a.judge(Semaphore(limit), limit)
+	})
+}
+
+func TestAReadWriteLockInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 8, lua.RWLock, lua.AllReaders)
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			m := rwlock.New(c, kit.Name(t), rwlock.WithLease(shortLease))
+			if rng.IntN(3) > 0 {
+				if l, ok := a.take(Want{Name: m.Name(), Lane: lane, Shared: true}, rng, m.RLock, m.TryRLock); ok {
+					a.hold(l)
+				}
+				return
+			}
+			l, ok := a.take(Want{Name: m.Name(), Lane: lane, Writes: true}, rng, m.Lock, m.TryLock)
+			if !ok {
+				return
+			}
+			if rng.IntN(3) == 0 {
+				wait(l.Context(), holdTime)
+				_ = l.Downgrade(func(l *lease.Lease) error {
+					ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+					defer cancel()
+					return m.Downgrade(ctx, l)
+				})
+			}
+			a.hold(l)
+		})
+		a.judge(RWLock, lua.AllReaders)
+	})
+}

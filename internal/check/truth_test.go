@@ -1,0 +1,132 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// replayed feeds what scripts did to a lock x, a line a command; "@150" sets the clock, in ms. Each EVALSHA
+// begins a run.
+func replayed(p *lua.Protocol, limit int64, lines ...string) *Truth {
+	x := NewTruth(p.Keys("headwaiter", "x"), limit)
+	x.Keep = true
+	at, run := int64(0), 0
+	names := strings.NewReplacer(
+		"LOCK", x.keys.Lock, "QUEUE", x.keys.Queue, "HOLDERS", x.keys.Holders,
+		"ASK", "EVALSHA "+p.Ask.SHA, "END", "EVALSHA "+p.End.SHA, "RENEW", "EVALSHA "+p.Renew.SHA,
+	)
+	for _, line := range lines {
+		if _, err := fmt.Sscanf(line, "@%d", &at); err == nil {
+			at *= 1000
+			continue
+		}
+		words := strings.Fields(names.Replace(line))
+		if words[0] == "EVALSHA" {
+			run++
+		}
+		x.Feed(Command{At: at, Words: words, Run: run})
+	}
+	x.Settle()
+	return x
+}
+
+// own is the grant of a lock for 100 ms.
+func own(ticket string, token, since int) string {
+	return fmt.Sprintf("HSET LOCK owner %s until %d lease 100000 token %d phase held who w since %d", ticket, (since+100)*1000, token, since*1000)
+}
+
+func TestTruthOfALock(t *testing.T) {
+	t.Parallel()
+	first := []string{"@0", "ASK a:1", own("a:1", 5, 0), "ASK b:1", "ZADD QUEUE NX 20 b:1", "ASK c:1", "ZADD QUEUE NX 30 c:1"}
+	for _, c := range []struct {
+		name  string
+		lines []string
+		wrong string // what it finds; "" if nothing
+	}{
+		{"a hand-off", []string{"@10", "END a:1", "ZREM QUEUE b:1", own("b:1", 6, 10)}, ""},
+		{"a hand-off by the long way", []string{"@10", "END a:1", "ZREMRANGEBYRANK QUEUE 0 0", own("b:1", 6, 10)}, ""},
+		{"a grant while another holds", []string{"@10", "ASK b:1", "ZREM QUEUE b:1", own("b:1", 6, 10)}, "with 90000 µs left"},
+		{"a grant at the end of the lease", []string{"@201", "ASK b:1", "HDEL LOCK owner", "ZREM QUEUE b:1", own("b:1", 6, 201)}, ""},
+		{"a grant before the end of a renewed lease", []string{"@50", "RENEW a:1", "HSET LOCK until 400000 lease 100000", "@201", "ASK b:1", "HDEL LOCK owner", "ZREM QUEUE b:1", own("b:1", 6, 201)}, "with 199000 µs left"},
+		{"an older arrival goes ahead", []string{"@5", "ASK c:1", "ZADD QUEUE LT 10 c:1", "@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, ""},
+		{"a younger one changes nothing", []string{"@5", "ASK b:1", "ZADD QUEUE LT 40 b:1", "@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, "ahead of b:1"},
+		{"an inversion", []string{"@10", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, "ahead of b:1"},
+		{"one beside the queue", []string{"@10", "END a:1", "HDEL LOCK owner", "ASK d:1", own("d:1", 6, 10)}, "beside a queue of 2"},
+		{"a token that does not rise", []string{"@10", "END a:1", "ZREM QUEUE b:1", own("b:1", 5, 10)}, "token 5 after 5"},
+		{"one that gave up", []string{"@10", "END b:1", "ZREM QUEUE b:1", "END a:1", "ZREM QUEUE c:1", own("c:1", 6, 10)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := replayed(lua.Fairlock, 0, append(first, c.lines...)...)
+			if c.wrong == "" {
+				require.Empty(t, x.Wrong)
+			} else {
+				require.Contains(t, strings.Join(x.Wrong, "\n"), c.wrong)
+			}
+			require.Empty(t, x.Dropped)
+		})
+	}
+	dropped := replayed(lua.Fairlock, 0, append(first, "@10", "END a:1", "ZREMRANGEBYRANK QUEUE 0 1", own("c:1", 6, 10), "END c:1", "HDEL LOCK owner")...)
+	require.Empty(t, dropped.Wrong)
+	require.Equal(t, map[string]int{"b": 1}, dropped.Dropped)
+	require.EqualValues(t, []int64{0, 30}, []int64{dropped.Grants[0].Arrival, dropped.Grants[1].Arrival})
+}
+
+func TestTruthOfPermits(t *testing.T) {
+	t.Parallel()
+	take := func(ticket string, n, token, since int) []string {
+		return []string{
+			fmt.Sprintf("ZADD HOLDERS 0 - %d %s", (since+100)*1000, ticket),
+			fmt.Sprintf("HSET LOCK used 9 token %d %s %d:%d:100000:h:%d:w", token, ticket, n, token, since*1000),
+		}
+	}
+	script := func(name string, more ...[]string) (lines []string) {
+		lines = []string{name}
+		for _, m := range more {
+			lines = append(lines, m...)
+		}
+		return lines
+	}
+	first := append([]string{"@0"}, script("ASK a:1:p:2", take("a:1:p:2", 2, 5, 0))...)
+	for _, c := range []struct {
+		name  string
+		lines []string
+		wrong string
+	}{
+		{"as many as there are", script("ASK b:1:p:1", take("b:1:p:1", 1, 6, 0)), ""},
+		{"one too many", script("ASK b:1:p:2", take("b:1:p:2", 2, 6, 0)), "4 permits of 3"},
+		{"a renewal", []string{"@50", "RENEW a:1:p:2", "HSET LOCK a:1:p:2 2:5:100000:h:0:w", "ZADD HOLDERS 150000 a:1:p:2", "@151", "ASK b:1:p:1", "HDEL LOCK a:1:p:2"}, ""},
+		{"the end of a renewed lease", []string{"@50", "RENEW a:1:p:2", "HSET LOCK a:1:p:2 2:5:100000:h:0:w", "ZADD HOLDERS 350000 a:1:p:2", "@150", "ASK b:1:p:1", "HDEL LOCK a:1:p:2"}, "with 200000 µs left"},
+		{"a release", append(script("END a:1:p:2", []string{"HDEL LOCK a:1:p:2"}), script("ASK b:1:p:3", take("b:1:p:3", 3, 6, 0))...), ""},
+		{"a release of another's", script("END c:1:p:2", []string{"@1", "HDEL LOCK a:1:p:2"}), "with 99000 µs left"},
+		{"a repeated token", script("ASK b:1:p:1", take("b:1:p:1", 1, 5, 0)), "token 5 after 5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := replayed(lua.Semaphore, 3, append(first, c.lines...)...)
+			if c.wrong == "" {
+				require.Empty(t, x.Wrong)
+			} else {
+				require.Contains(t, strings.Join(x.Wrong, "\n"), c.wrong)
+			}
+		})
+	}
+	readers := replayed(lua.RWLock, lua.AllReaders, append(append([]string{"@0"},
+		script("ASK a:1:r:1", take("a:1:r:1", 1, 5, 0))...), script("ASK b:1:r:1", take("b:1:r:1", 1, 5, 0))...)...)
+	require.Empty(t, readers.Wrong)
+	require.Equal(t, 2, readers.Granted)
+}
+
+func TestALineOfTheMonitorIsRead(t *testing.T) {
+	t.Parallel()
+	c, err := parse("+1700000000.123456 [0 lua] \"HSET\" \"a \\\"b\\\"\" \"\\x01\\n\"\r\n")
+	require.NoError(t, err)
+	require.Equal(t, Command{At: 1700000000123456, Words: []string{"HSET", `a "b"`, "\x01\n"}}, c)
+	for _, line := range []string{"", "+1.2", "+x.y [0 lua] \"a\"", "+1.2 [0 lua] a", "+1.2 [0 lua] "} {
+		_, err := parse(line)
+		require.Error(t, err, line)
+	}
+}
