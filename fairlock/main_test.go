@@ -3,7 +3,7 @@ package fairlock_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/headwaiter/headwaiter/internal/kit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { kit.Main(m) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
@@ -23,7 +22,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { kit.Main(m) }
 
 // holders are calls for holds that exclude each other, of one name.
 func holders(c *waitqueue.Client, name string) map[string]func(context.Context) (*lease.Lease, error) {

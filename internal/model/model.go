@@ -33,7 +33,8 @@ const (
 	forgedAhead = 24 * 60 * minute // how far ahead of the clock a token cannot be
 	markLasts   = minute           // for how long after its end a mark still counts as used
 	remembers   = 10 * minute      // how long a suspect is remembered
-	callsMost   = 256              // tickets whose clients are called when a grant lapses
+	callsListed = 2048             // tickets whose clients are called when a grant lapses
+	callsMost   = 256              // and how many clients at the most
 	answerTime  = second           // how long they have to answer
 	longLook    = 2 * second       // the longest time between two looks of a client, of few
 	lookEach    = 5 * millisecond  // and what each waiting client adds to it

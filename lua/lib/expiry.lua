@@ -5,7 +5,8 @@
 local expiry = {}
 
 local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
-local CALLED = 256      -- tickets at the head of the queue whose clients are called
+local LISTED = 2048     -- tickets at the head of the queue whose clients are called
+local CALLED = 256      -- clients called in one script
 local CALL_US = 1000000 -- how long a client that is called has to answer
 
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
@@ -26,11 +27,11 @@ end
 -- call asks the clients at the head of the queue whether they live, because one let a grant lapse: a stopped
 -- process is seldom alone. Each is marked as a suspect from some time on; its next check takes that back.
 function expiry.call(s)
-  local called = {}
-  for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, CALLED - 1)) do
+  local called, n = {}, 0
+  for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, LISTED - 1)) do
     local client = hold.client(ticket)
-    if client ~= s.caller and not called[client] then
-      called[client] = true
+    if client ~= s.caller and not called[client] and n < CALLED then
+      called[client], n = true, n + 1
       if redis.call('ZADD', s.suspects, 'NX', base.int(s.now + CALL_US), client) == 1 then
         local sent = redis.pcall('PUBLISH', hold.channel(s, client), 'L ' .. ticket)
         if type(sent) == 'table' and sent.err then redis.call('ZREM', s.suspects, client) end

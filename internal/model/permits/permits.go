@@ -32,7 +32,8 @@ const (
 	forgedAhead = 24 * 60 * stage.Minute // how far ahead of the clock a token cannot be
 	markLasts   = stage.Minute           // for how long after its end a mark still counts as used
 	remembers   = 10 * stage.Minute      // how long a suspect is remembered
-	callsMost   = 256                    // tickets whose clients are called when a grant lapses
+	callsListed = 2048                   // tickets whose clients are called when a grant lapses
+	callsMost   = 256                    // and how many clients at the most
 	answerTime  = stage.Second           // how long they have to answer
 	longLook    = 2 * stage.Second       // the longest time between two looks of a client, of few
 	lookEach    = 5 * stage.Millisecond  // and what each waiting client adds to it

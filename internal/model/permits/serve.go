@@ -194,13 +194,16 @@ func (c *call) lapse(tickets []string) {
 
 // roll calls the clients at the head of the queue, who are suspects from some time on unless they look.
 func (c *call) roll() {
-	called := map[string]bool{c.caller: true}
-	for _, a := range c.Queue[:min(len(c.Queue), callsMost)] {
+	called := map[string]bool{}
+	for _, a := range c.Queue[:min(len(c.Queue), callsListed)] {
 		client := lua.TicketClient(a.Ticket)
-		if _, marked := c.Suspects[client]; called[client] || marked {
+		if client == c.caller || called[client] || len(called) == callsMost {
 			continue
 		}
 		called[client] = true
+		if _, marked := c.Suspects[client]; marked {
+			continue
+		}
 		if c.publish(client, "L "+a.Ticket) {
 			c.Suspects[client] = c.now + answerTime
 		}
