@@ -59,14 +59,15 @@ type process struct {
 	log []string
 }
 
-// launch starts redis-server and waits until it accepts connections. If it ends before, the error has
-// what it logged.
-func launch(args []string) (*process, error) {
+// launch starts redis-server, with additions to the environment, and waits until it accepts connections. If it
+// ends before, the error has what it logged.
+func launch(args []string, env ...string) (*process, error) {
 	path, err := binary()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{cmd: exec.Command(path, args...), ready: make(chan struct{}), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -34,7 +34,8 @@ type Server struct {
 	admin
 	dir   string
 	extra []string
-	addr  string // set before Start returns
+	env   []string // added to its environment
+	addr  string   // set before Start returns
 
 	mu   sync.Mutex // guards proc
 	proc *process   // nil while the server is down
@@ -121,7 +122,7 @@ func (s *Server) Restart() {
 
 func (s *Server) start() error {
 	s.forget()
-	proc, err := launch(s.args())
+	proc, err := launch(s.args(), s.env...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc = proc

@@ -1,0 +1,293 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// planVariable is the environment variable that makes a process a child, and tells it what to do.
+const planVariable = "HEADWAITER_CHAOS"
+
+// A plan is what the workers of one process do. Each client has one worker for each name and kind.
+type plan struct {
+	Role    string   // what it does instead, if it is not a load
+	Addrs   []string // of the server; the clients take them by turns
+	Names   []string
+	Clients int
+	Lease   time.Duration
+	Hold    time.Duration // at most, and so much between two holds
+	Cancel  int           // how many of 1,000 calls give up after a moment
+	Index   int           // of the process
+	Under   []string      // a program that runs it, and its first arguments
+}
+
+// The kinds of worker.
+const (
+	locks   = "lock"
+	permits = "semaphore"
+	reads   = "rwlock"
+)
+
+var kinds = []string{locks, permits, reads}
+
+// limits are how much of each kind may be held at a time.
+var limits = map[string]int{locks: 1, permits: 2, reads: readers}
+
+// readers is what a writer weighs, and so how many readers there may be: more than there are workers.
+const readers = 1000
+
+// childMain returns at once, unless this process was started as a load: then it does what its plan says, and
+// ends.
+func childMain() {
+	text, ok := os.LookupEnv(planVariable)
+	if !ok {
+		return
+	}
+	c := &child{out: bufio.NewWriter(os.Stdout), goroutines: runtime.NumGoroutine()}
+	err := json.Unmarshal([]byte(text), &c.plan)
+	switch {
+	case err != nil:
+	case c.plan.Role != "":
+		err = c.play()
+	default:
+		err = c.begin()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+	// One line is the word to stop. The end of the input is the end of the test: nothing is tidied up.
+	if in := bufio.NewScanner(os.Stdin); in.Scan() {
+		c.end()
+		in.Scan()
+	}
+	os.Exit(0)
+}
+
+// child is such a process.
+type child struct {
+	plan       plan
+	goroutines int // before anything was begun
+	clients    []*waitqueue.Client
+	stop       context.CancelFunc
+	work       sync.WaitGroup
+
+	mu  sync.Mutex // guards the fields below
+	out *bufio.Writer
+	due bool // something is written that is not flushed
+}
+
+// begin makes the clients and starts their workers.
+func (c *child) begin() error {
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	for i := range c.plan.Clients {
+		option := rueidis.ClientOption{InitAddress: []string{c.plan.Addrs[i%len(c.plan.Addrs)]}, ForceSingleClient: true}
+		client, err := waitqueue.Dial(waitqueue.Options{Redis: option, Name: "chaos", Linger: time.Second})
+		if err != nil {
+			return err
+		}
+		c.clients = append(c.clients, client)
+		for _, name := range c.plan.Names {
+			for _, kind := range kinds {
+				w := &worker{
+					child: c, id: fmt.Sprintf("%d.%d.%s.%q", c.plan.Index, i, kind, name), name: fmt.Sprintf("%s %q", kind, name),
+				}
+				w.acquire = w.acquirer(client, kind, name)
+				c.work.Go(func() { w.run(ctx) })
+			}
+		}
+	}
+	return nil
+}
+
+// end lets all workers finish, closes the clients, and tells what is left of them.
+func (c *child) end() {
+	c.stop()
+	c.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	var errs []error
+	for _, client := range c.clients {
+		errs = append(errs, client.Close(ctx))
+	}
+	left := 0
+	for end := time.Now().Add(closeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if left = runtime.NumGoroutine() - c.goroutines; left <= 0 {
+			break
+		}
+	}
+	var sum waitqueue.Stats
+	for _, client := range c.clients {
+		s := client.Stats()
+		sum.HandOffs += s.HandOffs
+		sum.Late += s.Late
+		sum.Missed += s.Missed
+	}
+	c.tell("Z\t%d\t%v\t%d\t%d\t%d", left, errors.Join(errs...), sum.HandOffs, sum.Missed, sum.Late)
+	c.flush()
+}
+
+// closeLimit is far above what an orderly end takes.
+const closeLimit = 20 * time.Second
+
+// tell writes a line, which is sent soon.
+func (c *child) tell(format string, args ...any) {
+	line := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Nobody reads any more: the end of the input follows.
+	_, _ = c.out.WriteString(line + "\n")
+	if !c.due {
+		c.due = true
+		time.AfterFunc(flushAfter, c.flush)
+	}
+}
+
+const flushAfter = 5 * time.Millisecond
+
+func (c *child) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = false
+	_ = c.out.Flush()
+}
+
+// worker takes and gives back one thing, again and again.
+type worker struct {
+	child   *child
+	id      string
+	name    string
+	acquire func(context.Context) (*lease.Lease, int, error) // and the weight
+}
+
+func (w *worker) acquirer(c *waitqueue.Client, kind, name string) func(context.Context) (*lease.Lease, int, error) {
+	lasts := waitqueue.WithLease(w.child.plan.Lease)
+	switch kind {
+	case permits:
+		s := semaphore.New(c, name, int64(limits[permits]), lasts)
+		return func(ctx context.Context) (*lease.Lease, int, error) {
+			n := 1 + rand.IntN(limits[permits])
+			l, err := s.Acquire(ctx, int64(n))
+			return l, n, err
+		}
+	case reads:
+		m := rwlock.New(c, name, lasts)
+		return func(ctx context.Context) (*lease.Lease, int, error) {
+			if rand.IntN(3) == 0 {
+				l, err := m.Lock(ctx)
+				return l, readers, err
+			}
+			l, err := m.RLock(ctx)
+			return l, 1, err
+		}
+	}
+	m := fairlock.New(c, name, lasts)
+	return func(ctx context.Context) (*lease.Lease, int, error) {
+		l, err := m.Lock(ctx)
+		return l, 1, err
+	}
+}
+
+// run works until ctx ends.
+func (w *worker) run(ctx context.Context) {
+	p := w.child.plan
+	for ctx.Err() == nil {
+		mine, cancel := ctx, context.CancelFunc(func() {})
+		if rand.IntN(1000) < p.Cancel {
+			mine, cancel = context.WithTimeout(ctx, rand.N(2*p.Hold))
+		}
+		called := now()
+		l, weight, err := w.acquire(mine)
+		switch {
+		case err == nil:
+			w.hold(l, weight, called)
+		case mine.Err() == nil || !errors.Is(err, mine.Err()):
+			w.child.tell("E\t%s\t%d\t%v", w.id, now(), err)
+			time.Sleep(afterError)
+		}
+		cancel()
+		time.Sleep(rand.N(p.Hold))
+	}
+}
+
+// afterError is how long a worker rests that was refused, as a user would.
+const afterError = 20 * time.Millisecond
+
+// hold has a hold for some time, and tells when it was certain that it had it.
+func (w *worker) hold(l *lease.Lease, weight int, called int64) {
+	h := look(l)
+	over := time.After(rand.N(w.child.plan.Hold))
+	for more := h.certain(); more; more = h.certain() {
+		select {
+		case <-l.Context().Done():
+		case <-over:
+			more = false
+		case <-time.After(lookEvery):
+		}
+		if !more {
+			break
+		}
+	}
+	how := outcome(l.Release(context.Background()))
+	w.child.tell("H\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s", w.id, w.name, weight, l.Token(), called, h.from, h.to, how)
+}
+
+// lookEvery is how often a holder asks whether it still holds.
+const lookEvery = time.Millisecond
+
+// outcome makes a word of what a release answered.
+func outcome(err error) string {
+	for word, is := range map[string]error{
+		"expired": lease.ErrExpired, "forgotten": lease.ErrForgotten, "forced": lease.ErrForced,
+		"unconfirmed": lease.ErrUnconfirmed, "unwoken": waitqueue.ErrUnwoken,
+	} {
+		if errors.Is(err, is) {
+			return word
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return released
+}
+
+const released = "released"
+
+// looks are when a holder looked at its context and saw that it held: the moments at which nobody else may.
+type looks struct {
+	lease    *lease.Lease
+	from, to int64 // 0 if there was none
+}
+
+func look(l *lease.Lease) *looks { return &looks{lease: l} }
+
+// certain looks once more. The time is read first: what the look says of it was still true then.
+func (h *looks) certain() bool {
+	at := now()
+	if h.lease.Context().Err() != nil {
+		return false
+	}
+	if h.from == 0 {
+		h.from = at
+	}
+	h.to = at
+	return true
+}
