@@ -104,7 +104,7 @@ func (x *execution) situation(client *waitqueue.Client) (text string) {
 	if err != nil || !info.Held {
 		return " …"
 	}
-	text = fmt.Sprintf(", held for %v", info.Since.Round(100*time.Millisecond))
+	text = fmt.Sprintf(", held for %v", info.Holder.Since.Round(100*time.Millisecond))
 	if info.Holder.Who != "" {
 		text += " by " + info.Holder.Who
 	}
