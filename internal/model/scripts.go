@@ -192,7 +192,7 @@ func (r Ask) queue(c *call) lua.Reply {
 	if c.suspect(c.caller) {
 		c.flags |= lua.Suspected
 	} else if r.Mode == lua.Wait {
-		c.enter(r.Ticket, arrival)
+		c.enter(r.Ticket, arrival, r.Arrival != 0)
 		place = c.place(r.Ticket)
 	}
 	if i := c.rank(r.Ticket); i >= 0 {
@@ -202,10 +202,13 @@ func (r Ask) queue(c *call) lua.Reply {
 	return c.reply(lua.Waiting, place, c.clients(), arrival)
 }
 
-// enter queues a ticket unless it is queued already.
-func (c *call) enter(ticket string, arrival int64) bool {
+// enter queues a ticket, and reports false if it is queued already: then an earlier arrival counts, if it was
+// given before.
+func (c *call) enter(ticket string, arrival int64, given bool) (entered bool) {
 	c.created = c.created || len(c.Queue) == 0
-	entered := c.Enqueue(ticket, arrival)
+	if given || c.rank(ticket) < 0 {
+		entered = c.Enqueue(ticket, arrival)
+	}
 	c.recall(arrival)
 	return entered
 }
@@ -332,7 +335,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Reply {
 		case m.Lock.Owner == a.Ticket:
 			states[i] = lua.StateMissed
 			c.report()
-		case c.enter(a.Ticket, a.Arrival):
+		case c.enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
 		default:
 			states[i] = lua.StateQueued

@@ -79,18 +79,7 @@ if over then
 end
 
 if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
-local arrival, head = tonumber(ARGV[4]), tonumber(ARGV[5])
-local ahead = -1
-if arrival == 0 then arrival = place.arrive(s, head) end
-local new = 0
-if hold.suspected(s, client) then
-  hold.flag(s, hold.SUSPECTED)
-elseif mode == 'wait' then
-  new = place.queue(s, ticket, arrival, size)
-  size = size + new
-  ahead = place.of(s, ticket)
-end
--- What is queued already keeps the arrival that it has.
-if new == 0 then arrival = tonumber(redis.call('ZSCORE', s.queue, ticket) or arrival) end
+local ahead, arrival
+ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
 hold.keep(s, size)
 return hold.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)

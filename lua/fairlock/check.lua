@@ -43,7 +43,7 @@ for i = 6, #ARGV, 2 do
     states[#states + 1] = 'missed'
     s.grants = { ticket, s.token, s.ends }
   else
-    local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size)
+    local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size, true)
     states[#states + 1] = new == 1 and 'again' or 'queued'
     size = size + new
   end

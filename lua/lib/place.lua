@@ -33,11 +33,11 @@ function place.of(s, ticket)
   return rank + (s.owner and 1 or 0)
 end
 
--- queue puts a ticket into the queue, and returns 1 if it was not there. Of two arrivals the earlier counts: a
--- first ask that came late may have queued it behind those whom it was ahead of. size is that of the queue
--- before.
-function place.queue(s, ticket, arrival, size)
-  local new = redis.call('ZADD', s.queue, 'LT', base.int(arrival), ticket)
+-- queue puts a ticket into the queue, and returns 1 if it was not there. An arrival that was given before counts
+-- if it is earlier than the one that is there: a first ask that came late may have queued the ticket behind those
+-- whom it was ahead of. size is that of the queue before.
+function place.queue(s, ticket, arrival, size, given)
+  local new = redis.call('ZADD', s.queue, given and 'LT' or 'NX', base.int(arrival), ticket)
   if size == 0 then s.created = true end
   if s.scan then place.recall(s, arrival) end
   return new
@@ -54,12 +54,13 @@ end
 -- wait gives a ticket a place, if its client hears and is no suspect, and an arrival, if this is its first ask.
 -- It returns the place, the arrival, and the size of the queue, which is given as it was before.
 function place.wait(s, ticket, mode, arrival, head_start, size)
-  if arrival == 0 then arrival = place.arrive(s, head_start) end
+  local given = arrival ~= 0
+  if not given then arrival = place.arrive(s, head_start) end
   local ahead, new = -1, 0
   if hold.suspected(s, s.caller) then
     hold.flag(s, hold.SUSPECTED)
   elseif mode == 'wait' then
-    new = place.queue(s, ticket, arrival, size)
+    new = place.queue(s, ticket, arrival, size, given)
     ahead = place.of(s, ticket)
   end
   -- What is queued already keeps the arrival that it has.

@@ -46,7 +46,7 @@ for i = 1, count do
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else
-    local new = place.queue(s, ticket, tonumber(ARGV[5 + 2 * i]), size)
+    local new = place.queue(s, ticket, tonumber(ARGV[5 + 2 * i]), size, true)
     states[i] = new == 1 and 'again' or 'queued'
     size = size + new
   end

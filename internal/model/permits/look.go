@@ -40,7 +40,7 @@ func (r Check) Run(l *Lock, now int64) lua.Reply {
 		case l.Hash.Limit != 0 && t.permits > l.Hash.Limit:
 			states[i] = lua.StateExcess + " " + stage.Decimal(l.Hash.Limit)
 			l.dequeue(a.Ticket)
-		case c.enter(a.Ticket, a.Arrival):
+		case c.enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
 		default:
 			states[i] = lua.StateQueued
