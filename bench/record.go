@@ -12,7 +12,7 @@ const slack = int64(5 * time.Millisecond)
 
 // watch sees who is inside one lock, whatever the driver says.
 type watch struct {
-	limit    int32 // how many may be inside
+	limit    int32 // how many may be inside; 0 stands for 1
 	inside   atomic.Int32
 	token    atomic.Uint64 // the newest
 	overlaps atomic.Int64
@@ -21,10 +21,10 @@ type watch struct {
 
 // enter is called as soon as Lock has returned.
 func (w *watch) enter(token uint64) {
-	if w.inside.Add(1) > w.limit {
+	if w.inside.Add(1) > max(w.limit, 1) {
 		w.overlaps.Add(1)
 	}
-	if w.limit == 1 && token != 0 && w.token.Swap(token) >= token {
+	if w.limit <= 1 && token != 0 && w.token.Swap(token) >= token {
 		w.backward.Add(1)
 	}
 }
