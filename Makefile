@@ -11,9 +11,13 @@ help: ## print this list
 demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL" takes a real one
 	go run ./cmd/headwaiter demo $(ARGS)
 
+# Tests of what happens under load, or within a time, run one after the other.
+ALONE := /internal/(chaos|check|soak)$$$$
+
 test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $(ALL)
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)')
+	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
 servers: ## fetch what the suite needs beside Go, if it is missing: redis-server, a C compiler
 	@scripts/need redis-server gcc

@@ -83,7 +83,8 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 			}
 			got := kit.Scripts(s)
 			laterLooks, heard := spent(first, all)
-			require.LessOrEqual(t, got["evalsha"]+got["eval"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
+			// EVAL is what follows an EVALSHA of a script that the server does not know yet.
+			require.LessOrEqual(t, got["evalsha"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
 			require.EqualValues(t, clients, heard-messages)
 			for _, c := range calls {

@@ -1,0 +1,70 @@
+package fairlock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// twoLanes are connections of a caller that sends asks on one and all else on another, so that the end of a
+// ticket overtakes its ask.
+type twoLanes struct {
+	rueidis.Client
+	asks rueidis.Client
+}
+
+func (c twoLanes) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if slices.ContainsFunc(cmd.Commands(), func(word string) bool {
+		return word == lua.Fairlock.Ask.SHA || word == lua.Fairlock.Ask.Source
+	}) {
+		return c.asks.Do(ctx, cmd)
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+// An ask is on its way when its caller gives up, and the end is answered. Then the ask's connection breaks, and
+// after that the ask runs: nobody may hold because of it.
+func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		connect := func(dial *faults.Dialer) rueidis.Client {
+			o := s.Option()
+			o.DialCtxFn, o.DisableCache, o.DisableRetry, o.PipelineMultiplex = dial.DialCtx, true, true, -1
+			o.ConnWriteTimeout = 2 * time.Second
+			rc, err := rueidis.NewClient(o)
+			require.NoError(t, err)
+			t.Cleanup(rc.Close)
+			return rc
+		}
+		d := faults.NewDialer(t, s.Dial)
+		client, err := waitqueue.New(twoLanes{connect(faults.NewDialer(t, s.Dial)), connect(d)}, waitqueue.Options{Name: "test"})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close(context.Background()) })
+		late, prompt := fairlock.New(client, nameOf(t), fairlock.WithLease(12*time.Hour)), dialMutex(t, s)
+		release(t, hold(t, late))
+
+		d.Freeze(faults.ToServer)
+		ctx, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		ends := client.Stats().Ends
+		require.ErrorIs(t, begin(ctx, late).failed(t), context.DeadlineExceeded)
+		synctest.Wait()
+		require.Equal(t, ends+1, client.Stats().Ends)
+		time.Sleep(2200 * time.Millisecond) // In the bubble: the connection is given up, the ask may still run.
+		d.Heal()
+		time.Sleep(ghostLimit)
+		free(t, prompt)
+		release(t, hold(t, late))
+		free(t, prompt)
+	})
+}

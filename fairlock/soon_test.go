@@ -1,0 +1,83 @@
+package fairlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// In these tests no time passes on the way to the server: what does not come at once has waited for a timer.
+
+func TestAFirstWaitQueuesWhenItsChannelIsConfirmed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, waiter := dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		c := begin(t.Context(), waiter)
+		synctest.Wait()
+		require.Equal(t, 1, inspect(t, holder).Waiting, "its place comes with a later look")
+		release(t, l)
+		synctest.Wait()
+		require.True(t, c.returned())
+		release(t, c.granted(t))
+	})
+}
+
+func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		l := hold(t, holder)
+		confirmations := func(push []string) bool { return push[0] == "subscribe" }
+		d.LosePushes(1, confirmations)
+		c := begin(t.Context(), waiter)
+		synctest.Wait()
+		_, lost := d.Lost()
+		require.Equal(t, 1, lost)
+		require.Zero(t, inspect(t, holder).Waiting, "a message to it would be lost")
+		queued(t, holder, 1)
+		release(t, l)
+		release(t, c.granted(t))
+		free(t, holder)
+	})
+}
+
+// What comes to pass while the connection is down is seen when it is back, not when a timer runs out.
+func TestAWaiterLooksWhenItsSubscriptionIsBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		l := hold(t, holder)
+		c := begin(t.Context(), waiter)
+		queued(t, holder, 1)
+		time.Sleep(300 * time.Millisecond) // In the bubble: its early looks are over.
+		cut := time.Now()
+		d.Cut()
+		release(t, l)
+		l = c.granted(t)
+		require.Less(t, time.Since(cut), 80*time.Millisecond)
+		release(t, l)
+		free(t, holder)
+	})
+}
+
+func TestADeadlockIsNotWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		_, err := m.Lock(ctx)
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.Equal(t, begun, time.Now())
+		release(t, l)
+	})
+}

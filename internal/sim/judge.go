@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// judge reads a history when everything is over, and notes what was not as promised.
+type judge struct {
+	*history
+	plan Plan
+}
+
+const (
+	// aftermath is how long a fault may still be felt after its end: connections are made again, echoes
+	// waited for, tickets queued again.
+	aftermath = 8 * time.Second
+	// lateness is how much later than its patience a call may return: a connection that does not answer is
+	// waited for so long, and cut.
+	lateness = 300 * time.Millisecond
+)
+
+// judgeAll judges a history that is over.
+func judgeAll(h *history, p Plan) {
+	j := &judge{h, p}
+	for i, o := range p.Objects {
+		calls := j.of(i)
+		for _, c := range calls {
+			j.returned(c, o)
+		}
+		switch o.Kind {
+		case Latch:
+			j.latch(calls)
+		case Barrier:
+			j.barrier(i, o, calls)
+		default:
+			j.overlaps(o, calls)
+			j.tokens(o, calls)
+			j.order(calls)
+			j.idle(o, calls)
+			j.losses(o, calls)
+			j.told(o, calls)
+		}
+		j.given(i, o)
+	}
+}
+
+// of returns the calls of an object, in the order of their returns.
+func (j *judge) of(object int) []*Call {
+	var found []*Call
+	for _, c := range j.calls {
+		if c.Object == object && c.Returned {
+			found = append(found, c)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *Call) int { return int(a.End - b.End) })
+	return found
+}
+
+// touched returns a fault that may have been felt by a client at an object between two times.
+func (j *judge) touched(client, object int, from, to time.Duration, is func(*Touch) bool) *Touch {
+	for _, t := range j.touches {
+		switch {
+		case t.Client != everyone && t.Client != client, t.Object != everyone && t.Object != object:
+		case t.From > to || t.To+aftermath < from:
+		case is == nil || is(t):
+			return t
+		}
+	}
+	return nil
+}
+
+// any reports whether a fault of one of the kinds was there at all.
+func (h *history) any(kinds ...FaultKind) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.touches, func(t *Touch) bool { return slices.Contains(kinds, t.Kind) })
+}
+
+// returned judges how a call ended.
+func (j *judge) returned(c *Call, o Object) {
+	late := lateness
+	if o.Kind == Barrier && o.acts() {
+		late += o.Lease // Whoever runs the action tells the server how it ended, for the sake of the others.
+	}
+	if p := c.Step.Patience; p > 0 && !c.Dead && c.End > c.Begin+p+late {
+		j.violate("impatient: %v: its patience was %v", c, p)
+	}
+	if c.Err == nil || c.Dead && (errors.Is(c.Err, waitqueue.ErrClosed) || c.Step.Patience > 0) {
+		return
+	}
+	touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
+	var ok bool
+	switch {
+	case c.Final && o.Kind != Latch:
+		ok = c.unknown() && j.any(ClockBack)
+	case errors.Is(c.Err, waitqueue.ErrUnknown):
+		ok = touched || c.Step.Patience > 0
+	case errors.Is(c.Err, context.Canceled):
+		ok = c.Step.Cancel
+	case errors.Is(c.Err, context.DeadlineExceeded):
+		// What does not wait, and the word that an action is done, have limits of their own.
+		ok = c.Step.Patience > 0 || touched && slices.Contains([]Verb{Try, TryRead, Drain, Await}, c.Step.Do)
+	case errors.Is(c.Err, waitqueue.ErrBusy):
+		ok = c.Step.Do == Try || c.Step.Do == TryRead || c.Step.Do == Drain
+	case strings.Contains(c.Err.Error(), "READONLY"):
+		ok = j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, func(t *Touch) bool { return t.Kind == ReadOnly }) != nil
+	case errors.Is(c.Err, waitqueue.ErrTime):
+		ok = touched
+	case errors.Is(c.Err, countdown.ErrUnset):
+		ok = j.forgot(c) || c.Begin == 0
+	case errors.Is(c.Err, countdown.ErrGone):
+		ok = j.forgot(c)
+	case errors.Is(c.Err, barrier.ErrBroken):
+		ok = true // The barrier's own judge knows more.
+	case c.Dead:
+		ok = true
+	default:
+		// What does not wait may give up on a server that cannot be reached.
+		ok = touched && (c.Step.Do != Lock && c.Step.Do != Read && c.Step.Do != Enter && c.Step.Do != Downgrade)
+	}
+	if !ok {
+		j.violate("error: %v", c)
+	}
+}
+
+// forgot reports whether the server may have lost an object before a call returned.
+func (j *judge) forgot(c *Call) bool {
+	return slices.ContainsFunc(j.touches, func(t *Touch) bool {
+		return t.Frees && t.From <= c.End && (t.Object == everyone || t.Object == c.Object)
+	})
+}
+
+// excused reports whether at a moment a hold may stand that the server does not know of, or not any more: it was
+// there when a fault made the server give it away, and its owner need not know yet.
+func (j *judge) excused(c *Call, o Object, at time.Duration) bool {
+	return slices.ContainsFunc(j.touches, func(t *Touch) bool {
+		if !t.Frees || t.Object != everyone && t.Object != c.Object || t.From > at || c.Begin > t.To {
+			return false
+		}
+		// No hold outlasts its lease after the fault, as no renewal is confirmed.
+		return at <= max(t.To, c.End)+o.Lease+o.Lease/100
+	})
+}
+
+// overlaps judges that no more hold at a time than may, by their own clocks.
+func (j *judge) overlaps(o Object, calls []*Call) {
+	for _, b := range calls {
+		if b.Hold == nil {
+			continue
+		}
+		var writers, readers []*Call
+		var used int64
+		at := b.End
+		for _, a := range calls {
+			if a.Hold == nil || a.End > at || a.Hold.Ended && a.Hold.End <= at && a != b || j.excused(a, o, at) {
+				continue
+			}
+			used += a.Hold.Permits
+			if writes(o.Kind, a.Step.Do) && (a.Hold.Lowered == 0 || a.Hold.Lowered > at) {
+				writers = append(writers, a)
+			} else {
+				readers = append(readers, a)
+			}
+		}
+		switch {
+		case o.Kind == Semaphore && used > o.Size:
+			j.violate("overlap: %d permits of %d are held at %v:\n\t%v", used, o.Size, at, list(readers))
+		case o.Kind != Semaphore && (len(writers) > 1 || len(writers) == 1 && len(readers) > 0):
+			j.violate("overlap at %v:\n\t%v", at, list(append(writers, readers...)))
+		}
+	}
+	for _, c := range calls {
+		switch h := c.Hold; {
+		case h == nil:
+		case !h.Ended:
+			j.violate("never ended: %v", c)
+		case h.End > h.Deadline+time.Millisecond:
+			j.violate("told late: %v", c)
+		}
+	}
+}
+
+// far is the longest way there and back, of all clients.
+func (j *judge) far() time.Duration {
+	var far time.Duration
+	for _, c := range j.plan.Clients {
+		far = max(far, 2*c.Latency)
+	}
+	return far
+}
+
+func list(calls []*Call) string {
+	var lines []string
+	for _, c := range calls {
+		lines = append(lines, c.String())
+	}
+	return strings.Join(lines, "\n\t")
+}
+
+// told judges that a holder is told by his next renewal that the server has forgotten what he holds, where nothing
+// else is wrong.
+func (j *judge) told(o Object, calls []*Call) {
+	if o.MaxHold > 0 {
+		return // The last renewal may have been.
+	}
+	for _, t := range j.touches {
+		if !t.Frees || t.Kind != FlushAll && t.Kind != DeleteKey || t.Object != everyone && len(calls) > 0 && t.Object != calls[0].Object {
+			continue
+		}
+		by := t.To + o.Lease/3 + handOff + 4*j.far()
+		for _, c := range calls {
+			if c.Hold == nil || c.End > t.From || c.Hold.End <= by || c.Dead {
+				continue
+			}
+			other := j.touched(c.Client, c.Object, t.From-o.Lease, by, func(u *Touch) bool { return u != t })
+			if other == nil {
+				j.violate("told late of %v: %v", t, c)
+			}
+		}
+	}
+}
+
+// losses judges that nobody lost a hold without a fault, and how releases ended.
+func (j *judge) losses(o Object, calls []*Call) {
+	for _, c := range calls {
+		h := c.Hold
+		if h == nil {
+			continue
+		}
+		touched := c.Dead || j.touched(c.Client, c.Object, c.End-o.Lease, h.End+releaseTime, func(t *Touch) bool {
+			return o.Lease < time.Second || !t.Kind.mild() || !h.lost()
+		}) != nil
+		held := h.End - c.End
+		if o.MaxHold > 0 && held > o.MaxHold {
+			j.violate("held for longer than the maximum: %v", c)
+		}
+		switch err := h.ReleaseErr; {
+		case touched:
+		case errors.Is(h.Cause, lease.ErrMaxHold) && (held > o.MaxHold*9/10-6*j.far() ||
+			j.touched(c.Client, c.Object, c.Begin, h.End, nil) != nil): // It counts from the grant, which came late.
+		case h.lost():
+			j.violate("lost without a fault: %v", c)
+		case err != nil:
+			j.violate("release: %v", c)
+		}
+		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {
+			j.violate("release: %v", c)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package sim
+
+// usual is how many seeds TestSeeds plays.
+const usual = 1000

@@ -1,0 +1,161 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind is one of the primitives.
+type Kind int
+
+// The primitives.
+const (
+	Mutex Kind = iota
+	Reentrant
+	RWLock
+	Semaphore
+	Latch
+	Barrier
+	kinds
+)
+
+var kindNames = [kinds]string{"mutex", "reentrant", "rwlock", "semaphore", "latch", "barrier"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// holds reports whether it is something to hold; the others are something to wait for.
+func (k Kind) holds() bool { return k < Latch }
+
+// A Plan is what is to happen in a world. It follows from its seed.
+type Plan struct {
+	Seed    uint64
+	Length  time.Duration // until everything is healed
+	Drift   time.Duration // by how much the server's clock gains in a second
+	Clients []ClientPlan
+	Objects []Object
+	Actors  []ActorPlan
+	Faults  []Fault // by their times
+}
+
+// A ClientPlan is one process.
+type ClientPlan struct {
+	Start      time.Duration
+	Latency    time.Duration // one way
+	GrantLease time.Duration
+	Linger     time.Duration
+}
+
+// An Object is one name of one primitive.
+type Object struct {
+	Kind    Kind
+	Lease   time.Duration
+	MaxHold time.Duration // 0 for none
+	Size    int64         // permits, parties, or the count of the latch
+}
+
+// An ActorPlan is one goroutine that does one thing after the other with one object.
+type ActorPlan struct {
+	Client, Object int
+	Steps          []Step
+}
+
+// Verb is what an actor does.
+type Verb int
+
+// The verbs. Which of them there are for a primitive see verbs.
+const (
+	Lock      Verb = iota // for writing, or permits
+	Try                   // the same, now or never
+	Read                  // for reading
+	TryRead               // the same, now or never
+	Downgrade             // lock for writing, then go on for reading
+	Drain                 // all permits that are free
+	Enter                 // lock, and lock again from within
+	Set                   // the latch
+	Down                  // count it down
+	Await                 // the latch or the barrier
+	Reset                 // the barrier
+	verbs
+)
+
+var verbNames = [verbs]string{
+	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "set", "down", "await", "reset",
+}
+
+func (v Verb) String() string { return verbNames[v] }
+
+// A Step is one call, and what is done with what it got.
+type Step struct {
+	After    time.Duration // since the end of the one before
+	Do       Verb
+	Patience time.Duration // for how long the call waits; 0 for as long as it takes
+	Cancel   bool          // it does not know that beforehand: its context is cancelled, and has no deadline
+	Permits  int64
+	Priority int
+	Hold     time.Duration
+}
+
+// A Fault is one thing that goes wrong.
+type Fault struct {
+	At     time.Duration
+	For    time.Duration // where it lasts
+	Kind   FaultKind
+	Client int // where it is one of a client
+	Object int // where it is one of an object
+	N      int // how many, which, or how much
+}
+
+// everyone stands for all clients, or all objects.
+const everyone = -1
+
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %v with faults, the server's clock gains %v a second\n", p.Seed, p.Length, p.Drift)
+	for i, c := range p.Clients {
+		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
+	}
+	for i, o := range p.Objects {
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d\n", i, o.Kind, o.Lease, o.MaxHold, o.Size)
+	}
+	for i, a := range p.Actors {
+		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)
+		for _, s := range a.Steps {
+			fmt.Fprintf(&b, " %v+%v", s.After, s.Do)
+			if s.Permits > 1 {
+				fmt.Fprintf(&b, "(%d)", s.Permits)
+			}
+			if s.Priority != 0 {
+				fmt.Fprintf(&b, "%+d", s.Priority)
+			}
+			if s.Patience > 0 {
+				fmt.Fprintf(&b, "<%v", s.Patience)
+				if s.Cancel {
+					b.WriteString("!")
+				}
+			}
+			if s.Hold > 0 {
+				fmt.Fprintf(&b, " %v;", s.Hold)
+			}
+		}
+		b.WriteString("\n")
+	}
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "fault %v\n", f)
+	}
+	return b.String()
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%v %v", f.At, f.Kind)
+	if f.For > 0 {
+		s += fmt.Sprintf(" for %v", f.For)
+	}
+	if f.Kind.ofClient() {
+		s += fmt.Sprintf(" client %d", f.Client)
+	}
+	if f.Kind.ofObject() {
+		s += fmt.Sprintf(" object %d", f.Object)
+	}
+	return s + fmt.Sprintf(" n=%d", f.N)
+}

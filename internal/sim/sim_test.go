@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", usual, "how many seeds TestSeeds plays")
+	first = flag.Uint64("sim.first", 1, "the first of them")
+	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
+	on    = flag.Bool("sim.all", false, "go on after a failure")
+)
+
+// stalled is how long a seed may take on the wall's clock: a goroutine that is busy, or waits for a lock, stops
+// that of its bubble.
+const stalled = 3 * time.Minute
+
+// play plays a plan in a bubble.
+func play(t *testing.T, p Plan, q Quirks) (r Result) {
+	t.Helper()
+	guard := time.AfterFunc(stalled, func() { panic(fmt.Sprintf("it stands still: %s\n%v", Replay(p.Seed), p)) })
+	defer guard.Stop()
+	defer func() {
+		if cause := recover(); cause != nil { // Such as a goroutine that is left in the bubble.
+			panic(fmt.Sprintf("%v\nplay it again: %s\n%v", cause, Replay(p.Seed), p))
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) { r = Run(t, p, q) })
+	return r
+}
+
+// TestSeed plays one seed and tells all that happened.
+func TestSeed(t *testing.T) {
+	r := play(t, Draw(*seed), Quirks{})
+	if len(r.Violations) > 0 {
+		t.Error(r.Report())
+		return
+	}
+	t.Logf("%v\n%v", r.Plan, r.history)
+}
+
+// TestSeeds plays one seed after the other, on all processors.
+func TestSeeds(t *testing.T) {
+	var next, played atomic.Uint64
+	next.Store(*first)
+	end := *first + uint64(*seeds)
+	var mu sync.Mutex // guards sum
+	var sum Result
+	t.Run("all", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("worker", func(t *testing.T) {
+				t.Parallel()
+				for n := next.Add(1) - 1; n < end && (*on || !t.Failed()); n = next.Add(1) - 1 {
+					r := play(t, Draw(n), Quirks{})
+					if len(r.Violations) > 0 {
+						t.Error(r.Report())
+					}
+					played.Add(1)
+					mu.Lock()
+					sum.Calls, sum.Holds, sum.Faults = sum.Calls+r.Calls, sum.Holds+r.Holds, sum.Faults+r.Faults
+					sum.Recovery, sum.Beyond = max(sum.Recovery, r.Recovery), max(sum.Beyond, r.Beyond)
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds from %d on: %d calls, %d holds, %d faults; slowest recovery %v, beyond the lease %v",
+		played.Load(), *first, sum.Calls, sum.Holds, sum.Faults, sum.Recovery, sum.Beyond)
+}
+
+// TestASeedGivesOnePlan, whatever else the process has drawn before.
+func TestASeedGivesOnePlan(t *testing.T) {
+	for n := range uint64(100) {
+		if a, b := Draw(n).String(), Draw(n).String(); a != b {
+			t.Fatalf("seed %d gives two plans:\n%s\n%s", n, a, b)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by SHA-1.
+	"encoding/hex"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// mostSeeds is how many plans a bug may survive.
+const mostSeeds = 150
+
+// scripts are those that a bug can be put into.
+func scripts() []*lua.Script {
+	all := []*lua.Script{lua.LatchSet, lua.LatchDown, lua.LatchRemove, lua.BarrierOpen, lua.BarrierReset, lua.Resize, lua.Downgrade}
+	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier} {
+		for _, s := range []*lua.Script{p.Ask, p.End, p.Renew, p.Check, p.Force} {
+			if s != nil {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// break replaces a text in all scripts until the test ends. No other world may run meanwhile.
+func breakScripts(t *testing.T, prefix, good, bad string) {
+	t.Helper()
+	found := 0
+	for _, s := range scripts() {
+		if !strings.HasPrefix(s.Name, prefix) || !strings.Contains(s.Source, good) {
+			continue
+		}
+		was := *s
+		t.Cleanup(func() { *s = was })
+		s.Source = strings.ReplaceAll(s.Source, good, bad)
+		sum := sha1.Sum([]byte(s.Source)) //nolint:gosec
+		s.SHA = hex.EncodeToString(sum[:])
+		found++
+	}
+	require.NotZero(t, found, "no script has the text %q", good)
+}
+
+// caught plays plans until one is found out, and returns what the judge says.
+func caught(t *testing.T, q Quirks, only ...Kind) (seed uint64, violations []string) {
+	t.Helper()
+	for seed := range uint64(mostSeeds) {
+		if r := play(t, Draw(seed+1, only...), q); len(r.Violations) > 0 {
+			return seed + 1, r.Violations
+		}
+	}
+	t.Fatalf("%d seeds show nothing", mostSeeds)
+	return 0, nil
+}
+
+// requireOneOf asserts that a violation begins with one of some texts, and tells it.
+func requireOneOf(t *testing.T, seed uint64, violations []string, as ...string) {
+	t.Helper()
+	for _, v := range violations {
+		if slices.ContainsFunc(as, func(a string) bool { return strings.HasPrefix(v, a) }) {
+			t.Logf("seed %d: %s", seed, v)
+			return
+		}
+	}
+	t.Errorf("seed %d: none of %q:\n%s", seed, as, strings.Join(violations, "\n"))
+}
+
+var bugs = []struct {
+	name      string
+	scripts   string // whose names begin so
+	good, bad string
+	only      Kind
+	as        []string // how one of the violations may begin
+}{
+	{"anybody's end frees the lock", "fairlock/end",
+		"h[1] == ticket and ARGV[2] == '0'", "h[1] and ARGV[2] == '0'", Mutex,
+		[]string{"overlap", "token", "lost"}},
+	{"who comes last goes first", "fairlock",
+		"arrival = math.max(now, tonumber(q[3] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
+	{"a lease ends before its time", "",
+		"if s.ends > s.now then return end", "if s.ends - s.lease * 3 / 4 > s.now then return end", Mutex,
+		[]string{"overlap", "lost"}},
+	{"a renewal asks nobody whose it is", "fairlock/renew",
+		"s.owner ~= ARGV[1] or s.token ~= tonumber(ARGV[2]) or s.ends <= now", "s.ends <= now", Mutex,
+		[]string{"overlap", "told late"}},
+	{"an end serves nobody", "fairlock/end",
+		"if plain and ARGV[4] == '1' then", "if h[1] == ticket then redis.call('HDEL', KEYS[1], 'owner') return { DONE } end if false then", Mutex,
+		[]string{"stuck", "overtaken", "idle"}},
+	{"tokens are the time", "fairlock",
+		"s.token = math.max(s.token, s.floor, s.now - 1) + 1", "s.token = math.floor(s.now / 1000000)", Mutex,
+		[]string{"token", "the server"}},
+	{"a check queues nothing again", "fairlock/check",
+		"local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size, true)", "local new = 0", Mutex,
+		[]string{"stuck", "overtaken"}},
+	{"keys live for ever", "fairlock",
+		"'PEXPIRE'", "'EXISTS'", Mutex, []string{"left behind: keys"}},
+	{"a semaphore grants one too many", "semaphore/ask",
+		"if agreed and size == 0 and n <= room then", "if agreed and size == 0 and n <= room + 1 then", Semaphore,
+		[]string{"overlap"}},
+	{"a release counts twice", "semaphore/end",
+		"used = h[2] - number", "used = math.max(h[2] - number - 1, 0)", Semaphore,
+		[]string{"overlap"}},
+	{"readers come in beside a writer", "semaphore",
+		"n <= room then", "(n <= room or kind == 'r') then", RWLock, []string{"overlap"}},
+	{"a downgrade leaves nothing", "rwlock/downgrade",
+		"use(s, s.used - n + 1)", "use(s, s.used - n)", RWLock, []string{"overlap"}},
+	{"a latch opens one too early", "countdown",
+		"(s.count == 0 or", "(s.count <= 1 or", Latch, []string{"passed"}},
+	{"a count that is repeated counts again", "countdown/down",
+		"local counted = gather.known(s, ARGV[1])", "local counted = false", Latch, []string{"passed", "counted twice"}},
+	{"a barrier trips one too early", "barrier/ask",
+		"if index > 0 then return", "if index > 1 then return", Barrier, []string{"not all"}},
+	{"a party that leaves breaks nothing", "barrier/end",
+		"barrier.breaks(s)", "", Barrier, []string{"not all"}},
+}
+
+// TestTheJudgeHasTeeth puts bugs into the scripts, one by one, and sees each found out.
+func TestTheJudgeHasTeeth(t *testing.T) {
+	for _, b := range bugs {
+		t.Run(b.name, func(t *testing.T) {
+			breakScripts(t, b.scripts, b.good, b.bad)
+			seed, violations := caught(t, Quirks{}, b.only)
+			requireOneOf(t, seed, violations, b.as...)
+		})
+	}
+}
+
+// TestAnIgnorantCallerIsFoundOut lets callers go on when they are told that they lost what they hold.
+func TestAnIgnorantCallerIsFoundOut(t *testing.T) {
+	seed, violations := caught(t, Quirks{Ignorant: true}, Mutex)
+	requireOneOf(t, seed, violations, "overlap")
+}
+
+// TestAFaultThatIsHiddenIsFoundOut hides the faults from the judge, who then must take what they did for bugs.
+func TestAFaultThatIsHiddenIsFoundOut(t *testing.T) {
+	seed, violations := caught(t, Quirks{Innocent: true}, Mutex)
+	requireOneOf(t, seed, violations, "overtaken", "lost", "idle", "overlap", "error")
+}
