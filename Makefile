@@ -12,7 +12,7 @@ demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL
 	go run ./cmd/headwaiter demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /internal/(chaos|check|soak)$$$$
+ALONE := /internal/(chaos|check|soak)$$
 
 test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
