@@ -68,3 +68,29 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 		free(t, prompt)
 	})
 }
+
+// A first ask that comes late queues its ticket anew, behind those whom it was ahead of. Its client's next look
+// takes it back to its place (I3).
+func TestALateFirstAskCostsNoPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, first, second := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
+		l := hold(t, holder)
+		a := begin(t.Context(), first)
+		queued(t, holder, 1)
+		b := begin(t.Context(), second)
+		queued(t, holder, 2)
+		_, queue, _ := keysOf(nameOf(t))
+		tickets := s.List("ZRANGE", queue, "0", "-1")
+		place := s.Text("ZSCORE", queue, tickets[0])
+		s.Do("ZINCRBY", queue, "1000000", tickets[0]) // As such an ask does where the ticket was skipped.
+		require.Equal(t, tickets[1], s.List("ZRANGE", queue, "0", "0")[0])
+		time.Sleep(3 * time.Second) // In the bubble: both have looked.
+		require.Equal(t, tickets, s.List("ZRANGE", queue, "0", "-1"))
+		require.Equal(t, place, s.Text("ZSCORE", queue, tickets[0]))
+		release(t, l)
+		l = a.granted(t)
+		require.False(t, b.returned())
+		release(t, l)
+		release(t, b.granted(t))
+	})
+}
