@@ -25,7 +25,16 @@ type Script struct {
 	Name   string // its file without the ending: "fairlock/ask"
 	Source string
 	SHA    string // what EVALSHA calls it
+
+	sharded *Script
 }
+
+// Sharded is the same script for a cluster that has sharded channels, as Redis 7 has: there the plain ones tell
+// nothing of who listens at another node.
+func (s *Script) Sharded() *Script { return s.sharded }
+
+// toSharded turns the words for plain channels into those for sharded ones.
+var toSharded = strings.NewReplacer("'PUBLISH'", "'SPUBLISH'", "'NUMSUB'", "'SHARDNUMSUB'", "'SUBSCRIBE'", "'SSUBSCRIBE'")
 
 const includeMark = "-- @include "
 
@@ -33,8 +42,14 @@ const includeMark = "-- @include "
 func load(name string) *Script {
 	var b strings.Builder
 	include(&b, name+".lua", map[string]bool{})
-	sum := sha1.Sum([]byte(b.String()))
-	return &Script{Name: name, Source: b.String(), SHA: hex.EncodeToString(sum[:])}
+	s := newScript(name, b.String())
+	s.sharded = newScript(name, toSharded.Replace(s.Source))
+	return s
+}
+
+func newScript(name, source string) *Script {
+	sum := sha1.Sum([]byte(source))
+	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
 func include(b *strings.Builder, file string, seen map[string]bool) {

@@ -24,6 +24,9 @@ type Protocol struct {
 // Probe asks the server what of the protocol it does not allow.
 var Probe = load("waitqueue/probe")
 
+// Restart asks whether the server may have forgotten a lease.
+var Restart = load("waitqueue/restart")
+
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{
 	Kind:    "lock",

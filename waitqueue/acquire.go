@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -124,7 +125,7 @@ func (w *wait) ask() error {
 		return w.answered(&reply)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
+	case !w.site.client.transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
 		return advise(err)
 	}
 	w.last = err
@@ -183,10 +184,19 @@ func (c *Client) rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// confirm asks by a renewal whether an old grant still holds.
+// confirm asks by a renewal whether an old grant still holds, and for what else its terms want.
 func (w *wait) confirm() {
 	t, s := w.ticket, w.site
 	_, err := inBackground(w.ctx, s.client, func() (lua.Reply, error) { return s.confirm(t) })
+	s.mu.Lock()
+	left := time.Until(t.believed)
+	if left > 0 && w.mode != lua.Wait {
+		t.refused = fmt.Errorf("%w: %w", ErrBusy, ErrRestarted)
+	}
+	s.mu.Unlock()
+	if left > 0 && err == nil && w.mode == lua.Wait {
+		_ = w.rest(min(left, t.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
+	}
 	if err != nil && w.ctx.Err() == nil {
 		w.last = err
 		w.tries++

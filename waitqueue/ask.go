@@ -20,13 +20,13 @@ type question struct {
 // done in the background, and ask comes back early if the context ends: the question stays in flight until it
 // is answered, and then the end of its ticket is sent again (R1).
 func (s *site) ask(w *wait) (lua.Reply, error) {
-	c := s.client
-	q := s.prepare(w)
+	c, n := s.client, s.node()
+	q := s.prepare(n, w)
 	if q == nil {
 		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
 	}
 	c.stats.asks.Add(1)
-	if w.ctx.Done() == nil || !c.sluggish() {
+	if w.ctx.Done() == nil || !n.sluggish() {
 		r, err := s.proto.Ask.Decode(c.runFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
 		s.taken(w.ticket, q, &r, err)
 		return r, err
@@ -38,7 +38,7 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 			s.unsent(w.ticket)
 			return lua.Reply{}, w.ctx.Err()
 		}
-		r, err := s.proto.Ask.Decode(c.runUntil(context.Background(), s.proto.Ask, s.keys.All(), q.args))
+		r, err := s.proto.Ask.Decode(c.runUntil(context.Background(), n, s.proto.Ask, s.keys.All(), q.args))
 		s.taken(w.ticket, q, &r, err)
 		return r, err
 	})
@@ -49,9 +49,9 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
-func (s *site) prepare(w *wait) *question {
+func (s *site) prepare(n *node, w *wait) *question {
 	c, t := s.client, w.ticket
-	q := &question{attempt: c.attempt(w.budget)}
+	q := &question{attempt: n.attempt(w.budget)}
 	s.mu.Lock()
 	if t.state != idling && t.state != asking {
 		s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *site) prepare(w *wait) *question {
 	q.text, q.hearing = t.text, s.confirms
 	arrival, seen, since := t.arrival, s.generation, ""
 	if !t.unanswered.IsZero() {
-		since = strconv.FormatInt(c.clock.atLeast(t.unanswered), 10)
+		since = strconv.FormatInt(n.clock.atLeast(t.unanswered), 10)
 	}
 	s.mu.Unlock()
 

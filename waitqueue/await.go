@@ -245,23 +245,24 @@ func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration
 	c := q.client
 	budget, unsure := attemptTime, false
 	for tries := 0; ; tries++ {
-		a := c.attempt(budget)
+		n := c.routes.of(q.keys.Lock)
+		a := n.attempt(budget)
 		r, err := script.Decode(c.runFor(ctx, script, q.keys.All(), args(Attempt{a.notAfter, c.highest(), c.counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
-			c.clock.observe(a, r.Now, true)
+			n.clock.observe(a, r.Now, true)
 			c.count(&r)
 			budget = min(2*budget, longestAttempt)
 			continue
 		case err == nil:
 			q.took(a, &r)
 			return r, nil
-		case answered(err) && !transient(err):
+		case answered(err) && !c.transient(err):
 			return r, advise(err)
 		case !answered(err):
 			unsure = true
 		}
-		if !transient(err) && ctx.Err() == nil {
+		if !c.transient(err) && ctx.Err() == nil {
 			return r, unsureOf(unsure, advise(err))
 		}
 		if ended := c.rest(ctx, pause(tries)); ended != nil {
@@ -287,6 +288,6 @@ func (q *Queue) took(a attempt, r *lua.Reply) {
 		s.absorb(a, r, false)
 		return
 	}
-	c.clock.observe(a, r.Now, false)
+	c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
 	c.count(r)
 }

@@ -53,7 +53,7 @@ func (s *site) await(r *lua.Reply) {
 	switch {
 	case !s.wanted:
 		s.wanted = true
-		s.client.listener.want(s)
+		s.listen()
 	case s.hears() && r.Place < 0:
 		s.startCheck() // The confirmation came between the question and its answer.
 	}
@@ -132,7 +132,7 @@ func (s *site) runChecks() {
 // failed ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any other
 // error is waited out, by those who wait. The lock is held.
 func (s *site) failed(tickets []*ticket, err error) {
-	passes := transient(err)
+	passes := s.client.transient(err)
 	for _, t := range tickets {
 		t.last = err
 	}
@@ -203,7 +203,7 @@ func (r *round) next() bool {
 // checkOnce sends one check and takes in the reply.
 func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	c := s.client
-	a := c.attempt(attemptTime)
+	a := s.node().attempt(attemptTime)
 	args := []string{c.id, round.mode, a.notAfter, c.highest(), c.counted()}
 	s.mu.Lock()
 	named := round.tickets[:0:0]

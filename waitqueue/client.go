@@ -24,28 +24,26 @@ type Client struct {
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
 	side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
 
-	flying   atomic.Int32 // commands under way
-	piped    atomic.Bool  // there were several at once: rueidis pipelines them
-	slow     atomic.Bool  // the last one took long, or was not answered
-	watching atomic.Pointer[watched]
-	watcher  entry
-	sockets  *sockets // of the commands; nil if the connections are not the client's own
-	hearing  *sockets // of renewals and the listener
+	sockets *sockets // of the commands; nil if the connections are not the client's own
+	hearing *sockets // of renewals and the listeners
 
-	clock    serverClock
+	routes  *routes
+	sharded bool // channels are sharded
+	uncount bool // nobody can count subscribers
+
 	numbers  atomic.Uint64 // of tickets
 	floor    atomic.Uint64 // the highest token seen
 	stats    counters
 	agenda   *agenda
-	listener *listener
 	renewals renewals
+	vouchers vouchers
 	ends     ends
 
 	life context.Context // ends when everything in the background is to stop
 	kill context.CancelFunc
 
 	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
-	// of the agenda, the ends, the renewals, the listener, and of the work.
+	// of the agenda, the ends, the renewals, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
 	closing bool // no new calls
@@ -115,9 +113,10 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 		sites: make(map[string]*site),
 	}
 	c.life, c.kill = context.WithCancel(context.Background())
-	c.renewals.client, c.ends.client = c, c
-	c.listener = newListener(c)
-	c.watcher.call = c.watch
+	c.renewals.client, c.ends.client, c.vouchers.client = c, c, c
+	c.vouchers.pending = make(map[voucherKey][]*vouchee)
+	c.ends.ready = make(map[*node][]*departure)
+	c.routes = newRoutes(c)
 	c.agenda = newAgenda(c.renewals.flush)
 	return c
 }
@@ -128,6 +127,9 @@ const (
 	answerTime = 2 * time.Second
 	// keepAlive is how often an idle connection is asked whether it lives.
 	keepAlive = time.Second
+	// askSentinels is how often the sentinels are asked for the master, in case their news of a failover does not
+	// come.
+	askSentinels = time.Second
 	// buffers of a connection: scripts and messages are short.
 	bufferBytes = 32 << 10
 )
@@ -147,6 +149,9 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	}
 	if o.Dialer.Timeout == 0 {
 		o.Dialer.Timeout = answerTime
+	}
+	if o.Sentinel.MasterSet != "" && o.Sentinel.TopologyRefreshInterval == 0 {
+		o.Sentinel.TopologyRefreshInterval = askSentinels
 	}
 	if o.ReadBufferEachConn == 0 {
 		o.ReadBufferEachConn = bufferBytes
@@ -226,7 +231,9 @@ func (c *Client) shut() {
 	c.workMu.Unlock()
 	c.kill()
 	c.agenda.stop()
-	c.listener.stop()
+	for _, n := range c.routes.all() {
+		n.ears.stop()
+	}
 	if c.sockets != nil {
 		// The sockets first: rueidis waits for the answer of a server that does not give one.
 		c.sockets.close()

@@ -52,9 +52,10 @@ func (c *Client) remains() remains {
 	c.agenda.mu.Lock()
 	r.appointments = len(c.agenda.entries)
 	c.agenda.mu.Unlock()
-	c.listener.mu.Lock()
-	r.channels, r.listening = len(c.listener.channels), c.listener.running
-	c.listener.mu.Unlock()
+	ears := c.routes.only.ears
+	ears.mu.Lock()
+	r.channels, r.listening = len(ears.channels), ears.running
+	ears.mu.Unlock()
 	c.ends.mu.Lock()
 	r.ends = c.ends.open
 	c.ends.mu.Unlock()

@@ -24,15 +24,14 @@ const endsTime = time.Minute
 
 var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 
-// ends sends the ends that nobody waits for, several in one round trip.
+// ends sends the ends that nobody waits for, several to one node in one round trip.
 type ends struct {
 	client *Client
 
-	mu      sync.Mutex // guards the fields below; nothing is called under it but spawn and the agenda
-	ready   []*departure
-	running bool
-	open    int // departures not yet over, those on the agenda included
-	givenUp int // departures that were never answered
+	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the agenda
+	ready   map[*node][]*departure // present while its goroutine runs
+	open    int                    // departures not yet over, those on the agenda included
+	givenUp int                    // departures that were never answered
 	settled chan struct{}
 }
 
@@ -130,7 +129,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 		t.acknowledge() // The end itself may have to be sent once more.
 	}
 	switch {
-	case err != nil && transient(err):
+	case err != nil && c.transient(err):
 		c.ends.retry(d)
 		return
 	case t == nil:
@@ -227,12 +226,14 @@ func (e *ends) later(d *departure, at time.Time) {
 
 // push makes an end ready, and sees that it is sent.
 func (e *ends) push(d *departure) {
+	n := d.site.node()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ready = append(e.ready, d)
+	ready, running := e.ready[n]
+	e.ready[n] = append(ready, d)
 	e.open++
-	if !e.running {
-		e.running = e.client.spawn(e.send)
+	if !running && !e.client.spawn(func() { e.send(n) }) {
+		delete(e.ready, n)
 	}
 }
 
@@ -257,25 +258,26 @@ func (e *ends) done(n int) {
 // endsBatch is how many ends go in one round trip.
 const endsBatch = 128
 
-// send runs in the background while there is something to send.
-func (e *ends) send() {
+// send runs in the background while there is something to send to a node.
+func (e *ends) send(to *node) {
 	for {
 		e.mu.Lock()
-		n := min(len(e.ready), endsBatch)
+		ready := e.ready[to]
+		n := min(len(ready), endsBatch)
 		if n == 0 {
-			e.running = false
+			delete(e.ready, to)
 			e.mu.Unlock()
 			return
 		}
-		batch := e.ready[:n:n]
-		e.ready = e.ready[n:]
+		batch := ready[:n:n]
+		e.ready[to] = ready[n:]
 		e.mu.Unlock()
-		e.sendBatch(batch)
+		e.sendBatch(to, batch)
 		e.done(n)
 	}
 }
 
-func (e *ends) sendBatch(batch []*departure) {
+func (e *ends) sendBatch(to *node, batch []*departure) {
 	c := e.client
 	jobs := make([]job, len(batch))
 	for i, d := range batch {
@@ -283,7 +285,7 @@ func (e *ends) sendBatch(batch []*departure) {
 	}
 	a := sending()
 	c.stats.ends.Add(uint64(len(batch)))
-	for i, res := range c.runAll(c.commands, jobs) {
+	for i, res := range c.runAll(c.commands, to, jobs) {
 		r, err := jobs[i].script.Decode(res)
 		batch[i].site.departed(batch[i], a, &r, err)
 	}

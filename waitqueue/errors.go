@@ -128,7 +128,18 @@ var hints = []struct{ sign, hint string }{
 	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed"},
 }
 
-// transient reports whether err will pass, so that the same request may be sent again.
+// transient reports whether err will pass, so that the same request may be sent again. Where there is somebody to
+// name a new master, being read-only passes too.
+func (c *Client) transient(err error) bool {
+	return transient(err) || isReadOnly(err) && c.commands.Mode() != rueidis.ClientModeStandalone
+}
+
+// isReadOnly reports whether err says that the server is a replica.
+func isReadOnly(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	return ok && strings.HasPrefix(redisErr.Error(), "READONLY")
+}
+
 func transient(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	if !ok {

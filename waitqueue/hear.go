@@ -42,6 +42,31 @@ func (s *site) confirmed(n int) {
 	s.lookAt(time.Now().Add(jitter(0, min(spread, time.Duration(n)*spreadSite))))
 }
 
+// listen subscribes at the node that has the site's slot. The lock is held.
+func (s *site) listen() {
+	s.ears = s.client.routes.only.ears
+	if s.client.sharded {
+		s.ears = s.node().ears
+	}
+	s.ears.want(s)
+}
+
+// rehome is called by a listener whose node has not the site's slot any more.
+func (s *site) rehome(from *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.wanted || s.ears != from {
+		return
+	}
+	s.heard = false
+	s.echo, s.echoBy = "", time.Time{}
+	from.drop(s)
+	s.listen()
+	if s.anyWaits() {
+		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+	}
+}
+
 // unheard is called by the listener when the subscription is gone.
 func (s *site) unheard() {
 	s.mu.Lock()
@@ -73,7 +98,8 @@ func (s *site) doubt() {
 	}
 	s.deaf, s.proven = true, false
 	if s.wanted {
-		s.client.listener.reconnect()
+		s.ears.reconnect()
+		s.client.routes.doubt()
 	}
 	if s.anyWaits() {
 		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
@@ -105,7 +131,12 @@ func (s *site) sendEcho() {
 	nonce := s.echo
 	c.spawn(func() {
 		// An error shows as an echo that does not come.
-		_ = c.commands.Do(context.Background(), c.commands.B().Publish().Channel(s.channel).Message(lua.EchoMessage(nonce)).Build()).Error()
+		message, b := lua.EchoMessage(nonce), c.commands.B()
+		if c.sharded {
+			_ = c.commands.Do(context.Background(), b.Spublish().Channel(s.channel).Message(message).Build()).Error()
+			return
+		}
+		_ = c.commands.Do(context.Background(), b.Publish().Channel(s.channel).Message(message).Build()).Error()
 	})
 }
 

@@ -85,7 +85,7 @@ func (q *Queue) view(ctx context.Context, args []string) (lua.View, error) {
 	begun := time.Now()
 	for tries := 0; ; tries++ {
 		v, err := q.proto.Inspect.DecodeInspect(q.client.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
-		if err == nil || ctx.Err() != nil || !transient(err) || time.Since(begun) > tryTime {
+		if err == nil || ctx.Err() != nil || !q.client.transient(err) || time.Since(begun) > tryTime {
 			return v, err
 		}
 		if ended := q.client.rest(ctx, pause(tries)); ended != nil {
@@ -119,7 +119,7 @@ func (q *Queue) force(ctx context.Context, which string) (Waiter, error) {
 		a := sending()
 		r, err := c.run(q.proto.Force, q.keys.All(), which, c.highest(), c.counted())
 		if err == nil {
-			c.clock.observe(a, r.Now, false)
+			c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
 			c.count(&r)
 		}
 		return r, err

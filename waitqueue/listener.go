@@ -7,11 +7,17 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A listener owns the one connection of a client that subscribes, with a channel for each site that
+// A listener owns the one connection of a client to a node that subscribes, with a channel for each site that
 // waits. Its goroutine runs while there are channels; what comes in is handed to the sites on the reader
 // of the connection.
+//
+// In a cluster with sharded channels there is one for each node that has slots of sites that wait. Where a slot
+// goes, its sites follow: the node that it leaves says so (sunsubscribe), refuses what is subscribed to there
+// (MOVED), or is gone.
 //
 // The connection is for subscriptions alone: on one that also carries commands, rueidis leaves its short
 // path, and a subscriber that is killed takes commands with it.
@@ -21,6 +27,7 @@ import (
 // none is wanted, or when they are many.
 type listener struct {
 	client *Client
+	node   *node
 
 	mu       sync.Mutex // guards the fields below; nothing is called under it but spawn
 	channels map[string]*subscription
@@ -49,9 +56,9 @@ const (
 	subConfirmed                 // it hears
 )
 
-func newListener(c *Client) *listener {
+func newListener(n *node) *listener {
 	return &listener{
-		client: c, channels: make(map[string]*subscription),
+		client: n.client, node: n, channels: make(map[string]*subscription),
 		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 }
@@ -151,7 +158,11 @@ func (l *listener) connection() bool {
 	if l.over() {
 		return false
 	}
-	conn, _ := l.client.side.Dedicate()
+	conn, _ := l.node.dedicate()
+	if conn == nil {
+		l.client.routes.doubt()
+		return true
+	}
 	l.mu.Lock()
 	l.epoch++
 	epoch := l.epoch
@@ -166,6 +177,7 @@ func (l *listener) connection() bool {
 		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
 	})
 	l.serve(conn, lost)
+	l.client.routes.doubt()
 	l.silence()
 	conn.Close()
 	return true
@@ -195,8 +207,7 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 		}
 		for part := range slices.Chunk(subscribe, subscribeBatch) {
 			l.client.stats.subscribes.Add(uint64(len(part)))
-			if err := conn.Do(context.Background(), conn.B().Subscribe().Channel(part...).Build()).Error(); err != nil {
-				l.refused(part, err)
+			if !l.subscribe(conn, part) {
 				return
 			}
 		}
@@ -216,9 +227,71 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 	}
 }
 
+// subscribe subscribes to channels, and reports whether the connection is still good for something.
+func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bool {
+	if !l.client.sharded {
+		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(channels...).Build()).Error()
+		if err != nil {
+			l.refused(channels, err)
+		}
+		return err == nil
+	}
+	// The channels of one command must be of one slot.
+	cmds := make([]rueidis.Completed, len(channels))
+	for i, channel := range channels {
+		cmds[i] = conn.B().Ssubscribe().Channel(channel).Build()
+	}
+	good := true
+	for i, res := range conn.DoMulti(context.Background(), cmds...) {
+		err := res.Error()
+		if err == nil {
+			continue
+		}
+		l.unsent(channels[i])
+		if redisErr, ok := rueidis.IsRedisErr(err); ok {
+			if address, moved := redisErr.IsMoved(); moved {
+				l.client.routes.moved(lua.Slot(channels[i]), address)
+				continue
+			}
+		}
+		l.refused(channels[i:i+1], err)
+		good = false
+	}
+	l.moveOn()
+	return good
+}
+
+// unsent notes that a subscription was refused.
+func (l *listener) unsent(channel string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sub := l.channels[channel]; sub != nil && sub.state == subSent {
+		sub.state = subNone
+	}
+}
+
+// moveOn sends the sites whose slots are at another node there.
+func (l *listener) moveOn() {
+	routes := l.client.routes
+	if !l.client.sharded {
+		return
+	}
+	l.mu.Lock()
+	var leave []*site
+	for channel, sub := range l.channels {
+		if sub.want && routes.of(channel) != l.node {
+			leave = append(leave, sub.site)
+		}
+	}
+	l.mu.Unlock()
+	for _, s := range leave {
+		s.rehome(l)
+	}
+}
+
 // refused tells the sites of an error of the server that no retry mends.
 func (l *listener) refused(channels []string, err error) {
-	if !answered(err) || transient(err) {
+	if !answered(err) || l.client.transient(err) {
 		return
 	}
 	l.mu.Lock()
@@ -304,16 +377,32 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 		l.mu.Unlock()
 		return
 	}
-	var confirmed *site
-	if s.Kind == "subscribe" && sub.state == subSent {
-		sub.state = subConfirmed
-		if sub.want {
-			confirmed = sub.site
+	var confirmed, gone *site
+	switch s.Kind {
+	case "subscribe", "ssubscribe":
+		if sub.state == subSent {
+			sub.state = subConfirmed
+			if sub.want {
+				confirmed = sub.site
+			}
+		}
+	case "sunsubscribe":
+		// The slot has left the node. Subscribing again tells where it is.
+		if sub.state != subNone {
+			sub.state = subNone
+			l.touch(s.Channel)
+			if sub.want {
+				gone = sub.site
+			}
 		}
 	}
 	n := len(l.channels)
 	l.mu.Unlock()
-	if confirmed != nil {
+	switch {
+	case confirmed != nil:
 		confirmed.confirmed(n)
+	case gone != nil:
+		gone.unheard()
+		l.client.routes.doubt()
 	}
 }

@@ -18,6 +18,11 @@ type Terms struct {
 	Lease    time.Duration // how long a hold lasts unless renewed
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
 	Priority int           // head start in steps of PriorityStep
+	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it.
+	Replicas        int
+	ReplicasTimeout time.Duration
+	// SafeRestart: no hold from a server that may have forgotten another's.
+	SafeRestart bool
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
 	WithoutRenewal bool
 }
@@ -145,6 +150,12 @@ func (t Terms) check() error {
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	if t.Replicas < 0 {
+		return fmt.Errorf("%w: %d replicas", ErrCount, t.Replicas)
+	}
+	if t.Replicas > 0 && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
+		return fmt.Errorf("%w: to wait %v for replicas must be from 1ms to half the lease of %v", ErrTime, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
 }

@@ -18,10 +18,16 @@ var ErrUnusable = errors.New("this Redis cannot be used")
 func (c *Client) probe() error {
 	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
 	channel := keys.Channel(c.id)
+	if c.routes.table != nil {
+		if err := c.probeCluster(channel); err != nil {
+			return err
+		}
+	}
+	n := c.routes.of(keys.Lock)
 	a := sending()
-	fields, err := c.runUntil(context.Background(), lua.Probe, keys.All(), []string{channel}).ToArray()
+	fields, err := c.runUntil(context.Background(), n, lua.Probe, keys.All(), []string{channel}).ToArray()
 	if err != nil {
-		return refusal(err)
+		return c.refusal(err)
 	}
 	if len(fields) != 2 {
 		return fmt.Errorf("waitqueue: %w: the probe answered %d fields", ErrUnusable, len(fields))
@@ -33,13 +39,45 @@ func (c *Client) probe() error {
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("waitqueue: %w: the user may not %s; it needs %s", ErrUnusable,
-			strings.Join(missing, ", "), rights(c.opts.Prefix))
+			strings.Join(missing, ", "), c.rights())
 	}
-	c.clock.observe(a, now, true)
+	n.clock.observe(a, now, true)
+	c.routes.only.clock.newest.Store(n.clock.newest.Load())
+	return nil
+}
+
+// probeCluster asks a cluster where its slots are, and whether it has sharded channels. Before Redis 7 there are
+// only those that are told at every node: there the subscribers at one node are not all, so nobody is skipped for
+// having none, and the checks carry it.
+func (c *Client) probeCluster(channel string) error {
+	if err := c.routes.refresh(context.Background()); err != nil {
+		return fmt.Errorf("waitqueue: ask the cluster for its slots (the user needs +cluster|slots): %w", advise(err))
+	}
+	b := c.commands.B()
+	err := c.commands.Do(context.Background(), b.Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
+	switch {
+	case err == nil:
+		c.sharded = true
+	case strings.Contains(err.Error(), "unknown command"):
+		c.uncount = true
+	default:
+		return c.refusal(err)
+	}
 	return nil
 }
 
 // rights is the part of an ACL line that the protocol needs; docs/deploy.md has it whole.
+func (c *Client) rights() string {
+	line := rights(c.opts.Prefix)
+	switch c.commands.Mode() {
+	case rueidis.ClientModeCluster:
+		line += " +spublish +ssubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards"
+	case rueidis.ClientModeSentinel:
+		line += " +role"
+	}
+	return line
+}
+
 func rights(prefix string) string {
 	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
 		"+zrange +zrank +zcount +zscore +zmscore +zrandmember +zremrangebyrank +zremrangebyscore "+
@@ -47,14 +85,14 @@ func rights(prefix string) string {
 }
 
 // refusal turns an error of the probe into what to change.
-func refusal(err error) error {
+func (c *Client) refusal(err error) error {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	switch {
 	case !ok:
 		return fmt.Errorf("waitqueue: connect: %w", err)
 	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run"):
 		return fmt.Errorf("waitqueue: %w: the user may not run scripts or what they call; it needs %s: %w",
-			ErrUnusable, rights(defaultPrefix), err)
+			ErrUnusable, c.rights(), err)
 	}
 	return fmt.Errorf("waitqueue: %w: %w", ErrUnusable, advise(err))
 }

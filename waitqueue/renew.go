@@ -1,6 +1,8 @@
 package waitqueue
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -9,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// renewals collects the holds that are due at one moment and renews them in one round trip. They have a
+// renewals collects the holds that are due at one moment and renews them in one round trip a node. They have a
 // connection of their own, so that they never queue behind asks.
 type renewals struct {
 	client *Client
@@ -18,7 +20,7 @@ type renewals struct {
 	due []*hold
 }
 
-// renewBatch is how many renewals go in one round trip.
+// renewBatch is how many renewals go in one round trip at the most.
 const renewBatch = 512
 
 // add puts a hold into the next batch. Its site's lock is held.
@@ -28,17 +30,30 @@ func (r *renewals) add(h *hold) {
 	r.due = append(r.due, h)
 }
 
-// flush sends what is due, in the background: a server that does not answer holds up nobody's clock.
+// flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
+// at another.
 func (r *renewals) flush() {
 	r.mu.Lock()
 	due := r.due
 	r.due = nil
 	r.mu.Unlock()
-	for len(due) > 0 {
-		n := min(len(due), renewBatch)
-		batch := due[:n]
-		due = due[n:]
-		r.client.spawn(func() { r.client.renew(batch) })
+	if r.client.routes.table == nil {
+		r.send(r.client.routes.only, due)
+		return
+	}
+	at := make(map[*node][]*hold)
+	for _, h := range due {
+		n := h.ticket.site.node()
+		at[n] = append(at[n], h)
+	}
+	for n, due := range at {
+		r.send(n, due)
+	}
+}
+
+func (r *renewals) send(n *node, due []*hold) {
+	for batch := range slices.Chunk(due, renewBatch) {
+		r.client.spawn(func() { r.client.renew(n, batch) })
 	}
 }
 
@@ -51,8 +66,8 @@ type renewal struct {
 	entries string // what the server is to be told of how often the hold was entered
 }
 
-func (c *Client) renew(batch []*hold) {
-	a := c.attempt(attemptTime)
+func (c *Client) renew(n *node, batch []*hold) {
+	a := n.attempt(attemptTime)
 	asked := make([]renewal, len(batch))
 	jobs := make([]job, len(batch))
 	for i, h := range batch {
@@ -60,10 +75,10 @@ func (c *Client) renew(batch []*hold) {
 		jobs[i] = h.ticket.site.renewJob(h.ticket, h.token, asked[i], a)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
-	for i, res := range c.runAll(c.side, jobs) {
+	for i, res := range c.runAll(c.side, n, jobs) {
 		r, err := jobs[i].script.Decode(res)
 		if err == nil {
-			c.clock.observe(a, r.Now, r.Status == lua.Late)
+			n.clock.observe(a, r.Now, r.Status == lua.Late)
 			c.count(&r)
 		}
 		asked[i].answered(a, &r, err)
@@ -151,30 +166,40 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	s.client.agenda.before(&h.entry, next)
 }
 
-// confirm asks by a renewal whether a grant that is old, or came over a gap, still holds.
+// confirm asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms
+// want beside that.
 func (s *site) confirm(t *ticket) (lua.Reply, error) {
-	c := s.client
+	c, n := s.client, s.node()
 	s.mu.Lock()
 	if t.state != confirming {
 		s.mu.Unlock()
 		return lua.Reply{}, nil
 	}
-	a := c.attempt(attemptTime)
+	a := n.attempt(attemptTime)
 	wanted := renew(t, nil, a.sent)
 	j := s.renewJob(t, t.grant.token, wanted, a)
 	s.mu.Unlock()
 
 	c.stats.renewals.Add(1)
-	r, err := j.script.Decode(c.runAll(c.side, []job{j})[0])
+	var v voucher
+	if t.terms.vouched() {
+		v = c.vouch(n, j, t.terms)
+	} else {
+		v.renewal = c.runAll(c.side, n, []job{j})[0]
+	}
+	r, err := j.script.Decode(v.renewal)
+	if err == nil && r.Status == lua.Granted {
+		err = v.err
+	}
 	if err != nil {
-		if !transient(err) {
+		if !c.transient(err) {
 			s.mu.Lock()
 			t.refused = advise(err)
 			s.mu.Unlock()
 		}
 		return r, err
 	}
-	c.clock.observe(a, r.Now, r.Status == lua.Late)
+	n.clock.observe(a, r.Now, r.Status == lua.Late)
 	c.count(&r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +210,15 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	case lua.Granted:
 		t.grant.from, t.grant.slept, t.grant.confirmed = a.sent, a.slept, true
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
-		t.state = held
+		switch {
+		case v.acks < int64(t.terms.Replicas):
+			t.refused = fmt.Errorf("%w: %d of %d within %v", ErrReplicas, v.acks, t.terms.Replicas, t.terms.ReplicasTimeout)
+		case v.left > 0:
+			t.believed = time.Now().Add(v.left)
+		default:
+			t.grant.vouched = true
+			t.state = held
+		}
 	case lua.Refused:
 		t.lapsed()
 		if t.waits() {

@@ -29,44 +29,43 @@ type attempt struct {
 	notAfter string        // the same as the server's clock will show it at the latest
 }
 
-func (c *Client) attempt(budget time.Duration) attempt {
-	a := sending()
-	a.expires = a.sent.Add(budget)
-	a.notAfter = strconv.FormatInt(c.clock.atLeast(a.expires), 10)
-	return a
-}
-
 // sending is the attempt of a request that may run at any time.
 func sending() attempt {
 	slept := lease.Slept() // First: what is slept from here on must show.
 	return attempt{sent: time.Now(), slept: slept}
 }
 
-// run runs a script on the commands' connection until the connection's own time limits, whoever waits for
-// it.
+// run runs a script on the commands' connection to the node that has its keys, until the connection's own time
+// limits, whoever waits for it.
 func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return s.Decode(c.runUntil(context.Background(), s, keys, args))
+	return s.Decode(c.runUntil(context.Background(), c.routes.of(keys[0]), s, keys, args))
 }
 
-func (c *Client) runUntil(ctx context.Context, s *lua.Script, keys, args []string) rueidis.RedisResult {
+func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	began := time.Now()
-	if c.flying.Add(1) > 1 {
-		c.piped.Store(true)
+	if n.flying.Add(1) > 1 {
+		n.piped.Store(true)
 	}
-	res := c.commands.Do(ctx, c.evalsha(c.commands, s, keys, args))
+	res := c.commands.Do(ctx, c.evalsha(c.commands.B(), s, keys, args))
 	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
-		res = c.commands.Do(ctx, c.eval(c.commands, s, keys, args))
+		res = c.commands.Do(ctx, c.eval(c.commands.B(), s, keys, args))
 	}
-	c.flying.Add(-1)
+	n.flying.Add(-1)
 	err := res.NonRedisError()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		res = rueidis.NewErrorResult(errSilent) // It was not the caller's deadline.
 	}
 	if err != nil && ctx.Err() == nil {
-		c.piped.Store(false) // The connection is broken: the next command has a new one.
+		n.piped.Store(false) // The connection is broken: the next command has a new one.
+		c.routes.doubt()
 	}
-	if slow := err != nil || time.Since(began) > slowAnswer; slow != c.slow.Load() {
-		c.slow.Store(slow)
+	if err == nil && isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
+		// It was a master once. Its name may lead to another by now: the next call finds out.
+		c.sockets.cut("")
+		c.hearing.cut("")
+	}
+	if slow := err != nil || time.Since(began) > slowAnswer; slow != n.slow.Load() {
+		n.slow.Store(slow)
 	}
 	return res
 }
@@ -85,34 +84,32 @@ const slowAnswer = 250 * time.Millisecond
 // deadline is passed on, and a cancellation waits for the answer. If that takes longer than slowAnswer the
 // connection is cut.
 func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
+	n := c.routes.of(keys[0])
 	switch {
 	case ctx.Done() == nil:
-		return c.runUntil(ctx, s, keys, args)
-	case c.sluggish():
+		return c.runUntil(ctx, n, s, keys, args)
+	case n.sluggish():
 		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(context.Background(), s, keys, args), nil
+			return c.runUntil(context.Background(), n, s, keys, args), nil
 		})
 		if err != nil {
 			return rueidis.NewErrorResult(err)
 		}
 		return res
-	case c.piped.Load() || c.flying.Load() > 0:
-		return c.runUntil(noDeadline{ctx}, s, keys, args)
+	case n.piped.Load() || n.flying.Load() > 0:
+		return c.runUntil(noDeadline{ctx}, n, s, keys, args)
 	}
 	deadline := time.Now().Add(answerTime)
 	if d, ok := ctx.Deadline(); ok {
 		deadline = earlier(deadline, d)
 	}
 	w := &watched{ctx: ctx, began: time.Now()}
-	c.watching.Store(w)
-	c.agenda.before(&c.watcher, w.began.Add(slowAnswer))
-	res := c.runUntil(onlyDeadline{deadline}, s, keys, args)
-	c.watching.CompareAndSwap(w, nil)
+	n.watching.Store(w)
+	c.agenda.before(&n.watcher, w.began.Add(slowAnswer))
+	res := c.runUntil(onlyDeadline{deadline}, n, s, keys, args)
+	n.watching.CompareAndSwap(w, nil)
 	return res
 }
-
-// sluggish reports whether an answer may take so long that a call should not wait for it on its own goroutine.
-func (c *Client) sluggish() bool { return c.slow.Load() || c.sockets == nil }
 
 // noDeadline is a context without its deadline, which still ends it: of two ways to end, rueidis would look at
 // the deadline alone where its connection is not pipelined at the moment.
@@ -128,12 +125,18 @@ func (onlyDeadline) Done() <-chan struct{}         { return nil }
 func (onlyDeadline) Err() error                    { return nil }
 func (onlyDeadline) Value(any) any                 { return nil }
 
-func (c *Client) evalsha(rc rueidis.Client, s *lua.Script, keys, args []string) rueidis.Completed {
-	return rc.B().Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+func (c *Client) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.sharded {
+		s = s.Sharded()
+	}
+	return b.Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-func (c *Client) eval(rc rueidis.Client, s *lua.Script, keys, args []string) rueidis.Completed {
-	return rc.B().Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+func (c *Client) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.sharded {
+		s = s.Sharded()
+	}
+	return b.Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
 // job is one script of a batch.
@@ -143,22 +146,23 @@ type job struct {
 	args   []string
 }
 
-// runAll runs scripts in one round trip, and again in full those that the server did not know.
-func (c *Client) runAll(rc rueidis.Client, jobs []job) []rueidis.RedisResult {
+// runAll runs scripts whose keys are at one node in one round trip, and again in full those that the server did
+// not know.
+func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(jobs))
 	for i, j := range jobs {
-		cmds[i] = c.evalsha(rc, j.script, j.keys, j.args)
+		cmds[i] = c.evalsha(rc.B(), j.script, j.keys, j.args)
 	}
 	if rc == c.commands {
-		if c.flying.Add(1) > 1 {
-			c.piped.Store(true)
+		if n.flying.Add(1) > 1 {
+			n.piped.Store(true)
 		}
-		defer c.flying.Add(-1)
+		defer n.flying.Add(-1)
 	}
 	results := rc.DoMulti(context.Background(), cmds...)
 	for i, j := range jobs {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = rc.Do(context.Background(), c.eval(rc, j.script, j.keys, j.args))
+			results[i] = rc.Do(context.Background(), c.eval(rc.B(), j.script, j.keys, j.args))
 		}
 	}
 	return results
@@ -166,7 +170,7 @@ func (c *Client) runAll(rc rueidis.Client, jobs []job) []rueidis.RedisResult {
 
 // counted tells scripts whether subscribers can be counted.
 func (c *Client) counted() string {
-	if c.opts.WithoutSkip {
+	if c.opts.WithoutSkip || c.uncount {
 		return "0"
 	}
 	return "1"

@@ -16,6 +16,7 @@ type site struct {
 	proto   *lua.Protocol
 	keys    lua.Keys
 	channel string
+	slot    uint16 // in a cluster
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
@@ -23,13 +24,14 @@ type site struct {
 	used    time.Time        // last use, as far as calls and ticks told it
 
 	// The subscription, as the listener told it.
-	wanted bool   // asked for
-	heard  bool   // confirmed, and not ended since
-	first  bool   // it has been confirmed before: a confirmation is news of a gap
-	deaf   bool   // a message was missed or a lease ran out: it must carry an echo first (R10)
-	echo   string // the nonce that is waited for
-	doubts int    // echoes that did not come, in a row
-	proven bool   // an echo came, and no check has told the server so yet
+	ears   *listener // where it is asked for
+	wanted bool      // asked for
+	heard  bool      // confirmed, and not ended since
+	first  bool      // it has been confirmed before: a confirmation is news of a gap
+	deaf   bool      // a message was missed or a lease ran out: it must carry an echo first (R10)
+	echo   string    // the nonce that is waited for
+	doubts int       // echoes that did not come, in a row
+	proven bool      // an echo came, and no check has told the server so yet
 
 	// Of an event.
 	confirms   int   // how often the channel was confirmed
@@ -56,10 +58,16 @@ func newSite(c *Client, p *lua.Protocol, keys lua.Keys) *site {
 		client: c, proto: p, keys: keys, channel: keys.Channel(c.id),
 		tickets: make(map[string]*ticket), used: time.Now(),
 	}
+	if c.routes.table != nil {
+		s.slot = lua.Slot(keys.Lock)
+	}
 	s.tick.call = s.ticked
 	c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
 	return s
 }
+
+// node returns the server that the site's requests go to.
+func (s *site) node() *node { return s.client.routes.at(s.slot) }
 
 // many reports whether several tickets may hold at once.
 func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
@@ -124,7 +132,7 @@ func (s *site) settled(t *ticket) {
 // old ones, of which it is not known yet whether they were missed.
 func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	c := s.client
-	c.clock.observe(a, r.Now, r.Status == lua.Late)
+	s.node().clock.observe(a, r.Now, r.Status == lua.Late)
 	c.count(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +202,7 @@ func (s *site) message(text string, received time.Time) {
 	case lua.MessageGrant:
 		for _, g := range m.Grants {
 			s.hear(g.Ticket)
-			from, slept := c.clock.since(g.At, received)
+			from, slept := s.node().clock.since(g.At, received)
 			s.offer(g, from, slept)
 		}
 	case lua.MessageSuspect:
@@ -237,7 +245,7 @@ func (s *site) ticked(now time.Time) {
 	if due(s.echoBy) {
 		s.echoBy, s.echo = time.Time{}, ""
 		s.doubts++
-		s.client.listener.reconnect()
+		s.ears.reconnect()
 	}
 	if due(s.look) {
 		s.look = time.Time{}
@@ -276,7 +284,7 @@ func (c *Client) retire(s *site) {
 		c.mu.Lock()
 		s.mu.Lock()
 		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
-		leave := !used && s.wanted
+		leave, ears := !used && s.wanted, s.ears
 		if !used {
 			if c.sites[s.keys.Lock] == s {
 				delete(c.sites, s.keys.Lock)
@@ -289,7 +297,7 @@ func (c *Client) retire(s *site) {
 		s.mu.Unlock()
 		c.mu.Unlock()
 		if leave {
-			c.listener.drop(s)
+			ears.drop(s)
 		}
 	})
 }

@@ -21,7 +21,8 @@ type sockets struct {
 // A socket is a connection that can be found again.
 type socket struct {
 	net.Conn
-	all *sockets
+	address string
+	all     *sockets
 }
 
 // Close closes the connection.
@@ -39,7 +40,7 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 		if err != nil {
 			return nil, err
 		}
-		made := &socket{Conn: conn, all: s}
+		made := &socket{Conn: conn, address: address, all: s}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.closed {
@@ -66,13 +67,19 @@ func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// cut closes every connection. Whoever waits for an answer gets an error, and the next call makes a new one.
-func (s *sockets) cut() {
+// cut closes every connection to an address, or all if it is empty. Whoever waits for an answer gets an error,
+// and the next call makes a new one.
+func (s *sockets) cut(address string) {
 	s.mu.Lock()
-	open := s.open
-	s.open = nil
+	var cut []*socket
+	for made := range s.open {
+		if address == "" || made.address == address {
+			cut = append(cut, made)
+			delete(s.open, made)
+		}
+	}
 	s.mu.Unlock()
-	for made := range open {
+	for _, made := range cut {
 		_ = made.Conn.Close()
 	}
 }
@@ -82,7 +89,7 @@ func (s *sockets) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.cut()
+	s.cut("")
 }
 
 // A watched call waits for its answer on its caller's goroutine, with a context that can end.
@@ -91,20 +98,20 @@ type watched struct {
 	began time.Time
 }
 
-// watch is the client's appointment on the agenda while calls are watched: a context that has ended does
+// watch is the node's appointment on the agenda while calls are watched: a context that has ended does
 // not wait for a server that has stopped to answer.
-func (c *Client) watch(now time.Time) {
-	w := c.watching.Load()
+func (n *node) watch(now time.Time) {
+	c, w := n.client, n.watching.Load()
 	switch {
 	case w == nil:
 		return
 	case now.Sub(w.began) < slowAnswer:
-		c.agenda.before(&c.watcher, w.began.Add(slowAnswer))
+		c.agenda.before(&n.watcher, w.began.Add(slowAnswer))
 	case w.ctx.Err() == nil:
-		c.agenda.before(&c.watcher, now.Add(watchEvery))
+		c.agenda.before(&n.watcher, now.Add(watchEvery))
 	default:
-		c.slow.Store(true)
-		c.sockets.cut()
+		n.slow.Store(true)
+		c.sockets.cut(n.address)
 	}
 }
 

@@ -39,6 +39,28 @@ func WithPriority(p int) Option {
 	return func(t *Terms) { t.Priority = p }
 }
 
+// WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
+// replicas know of is not forgotten when one of them takes over. It costs a round trip more a hold, and what the
+// replication takes. If fewer have within timeout, the hold is given back, and the error wraps [ErrReplicas] and
+// says how many; timeout is half the lease at the most. The default is not to ask.
+//
+// It makes a second holder after a failover unlikely, not impossible: Sentinel and clusters do not always promote
+// the replica that knows most. Renewals are not waited for. See docs/guarantees.md.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return func(t *Terms) { t.Replicas, t.ReplicasTimeout = n, timeout }
+}
+
+// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
+// run for longer than the lease, or has read its append-only file at its start. Behind a restart without data a call
+// keeps its turn, and others theirs behind it, until a lease is over; a try fails with [ErrRestarted]. This is the
+// delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
+//
+// It costs a round trip more a hold, and wants +info. All who use the name should use it, with the same lease.
+// The default is not to ask: then whoever comes first after such a restart holds at once.
+func WithSafeRestart() Option {
+	return func(t *Terms) { t.SafeRestart = true }
+}
+
 // Within calls f with the context of a lease, and releases it, also if f panics. The context that f gets ends
 // when the lease does and also when ctx does. Within returns what f returned, and what Release did: the
 // loss, if the hold was lost before f came back.

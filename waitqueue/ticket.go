@@ -44,6 +44,8 @@ type ticket struct {
 	err     error // why the wait is over, from outside: the client was closed
 	refused error // why Redis, or the way to it, will never let it hold or end
 
+	believed time.Time // not before that: the server may have forgotten a hold
+
 	inflight int    // asks and checks that name the ticket and are not answered
 	stop     func() // ends the action that it runs
 
@@ -69,6 +71,7 @@ type grant struct {
 	slept time.Duration // what lease.Slept said at the time from which that was reckoned
 
 	confirmed bool // by a renewal, which moved from
+	vouched   bool // for by all that its terms want
 }
 
 // poke wakes the call that owns the ticket, which looks at the state.

@@ -63,6 +63,9 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 	var probe, rights string
 	calls := map[string]string{}
 	for _, x := range texts(t, "*.lua") {
+		if strings.HasSuffix(x.name, "waitqueue/restart.lua") {
+			continue // For an option alone, which tells of what it lacks.
+		}
 		if strings.HasSuffix(x.name, "waitqueue/probe.lua") {
 			probe = string(x.body)
 		}

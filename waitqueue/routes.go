@@ -1,0 +1,243 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// routes are which node has which slot. Commands do not need them: rueidis follows a slot by itself. What does
+// is subscribing, and what must not wait for another node: renewals and ends in one round trip, clocks, and a
+// connection that is cut because its server does not answer.
+//
+// They may be out of date for a while. Then a subscription is refused and told where to go, and a batch takes
+// two round trips.
+type routes struct {
+	client *Client
+	only   *node                            // outside a cluster; in one, for what has no slot
+	table  *[lua.Slots]atomic.Pointer[node] // nil outside a cluster
+
+	mu     sync.Mutex       // guards the fields below; nothing is called under it but spawn
+	nodes  map[string]*node // by address; those that have left are few, and may come back
+	asking bool
+	again  bool // and once more after that
+	asked  time.Time
+}
+
+const (
+	// routesEvery is how often the cluster is asked for its slots at the most.
+	routesEvery = 100 * time.Millisecond
+	// routesAsk is how many nodes are asked at once: one of them may be dead.
+	routesAsk = 3
+)
+
+func newRoutes(c *Client) *routes {
+	r := &routes{client: c, nodes: make(map[string]*node)}
+	r.only = newNode(c, "")
+	if c.commands.Mode() == rueidis.ClientModeCluster {
+		r.table = new([lua.Slots]atomic.Pointer[node])
+	}
+	return r
+}
+
+// of returns the node that has a key, as far as is known.
+func (r *routes) of(key string) *node {
+	if r.table == nil {
+		return r.only
+	}
+	return r.at(lua.Slot(key))
+}
+
+func (r *routes) at(slot uint16) *node {
+	if r.table != nil {
+		if n := r.table[slot].Load(); n != nil {
+			return n
+		}
+	}
+	return r.only
+}
+
+// moved notes that a slot is at another node, and returns that.
+func (r *routes) moved(slot uint16, address string) *node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.node(address)
+	r.table[slot].Store(n)
+	return n
+}
+
+// node returns the node with an address. The lock is held.
+func (r *routes) node(address string) *node {
+	n := r.nodes[address]
+	if n == nil {
+		n = newNode(r.client, address)
+		r.nodes[address] = n
+	}
+	return n
+}
+
+// all returns every node.
+func (r *routes) all() []*node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(slices.Collect(maps.Values(r.nodes)), r.only)
+}
+
+// reach returns rueidis' client for a node, or nil if it knows none at that address; then it will soon.
+func (r *routes) reach(n *node) rueidis.Client {
+	known := r.client.side.Nodes()
+	if n.address != "" {
+		return known[n.address]
+	}
+	for _, any := range known { // A map's order is as good as chance.
+		return any
+	}
+	return nil
+}
+
+// doubt asks the cluster for its slots in the background, because something shows that they have changed.
+func (r *routes) doubt() {
+	if r.table == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asking {
+		r.again = true
+		return
+	}
+	r.asking = r.client.spawn(r.keepAsking)
+}
+
+// keepAsking runs in the background until nothing shows that the slots have changed since.
+func (r *routes) keepAsking() {
+	for failures := 0; ; failures++ {
+		r.mu.Lock()
+		wait := time.Until(r.asked.Add(max(routesEvery, pause(failures))))
+		r.asked, r.again = time.Now().Add(max(wait, 0)), false
+		r.mu.Unlock()
+		if r.client.rest(context.Background(), wait) != nil {
+			return
+		}
+		err := r.refresh(context.Background())
+		r.mu.Lock()
+		if err == nil {
+			failures = 0
+			if !r.again {
+				r.asking = false
+				r.mu.Unlock()
+				return
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// refresh asks some nodes which slots are where, takes the first good answer, and moves the subscriptions of
+// what has moved.
+func (r *routes) refresh(ctx context.Context) error {
+	known := r.client.side.Nodes()
+	addresses := slices.Collect(maps.Keys(known))
+	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	addresses = addresses[:min(len(addresses), routesAsk)]
+	type answer struct {
+		owners []owner
+		err    error
+	}
+	answers := make(chan answer, len(addresses))
+	for _, address := range addresses {
+		if !r.client.spawn(func() {
+			rc := known[address]
+			owners, err := parseSlots(address, rc.Do(ctx, rc.B().ClusterSlots().Build()))
+			answers <- answer{owners, err}
+		}) {
+			return ErrClosed
+		}
+	}
+	failure := errors.New("no node of the cluster is known")
+	for range addresses {
+		a := <-answers
+		if a.err == nil {
+			r.take(a.owners)
+			return nil
+		}
+		failure = a.err
+	}
+	return failure
+}
+
+// take notes what a node says of the slots.
+func (r *routes) take(owners []owner) {
+	r.mu.Lock()
+	for _, o := range owners {
+		n := r.node(o.address)
+		for slot := o.first; slot <= o.last; slot++ {
+			r.table[slot].Store(n)
+		}
+	}
+	r.mu.Unlock()
+	for _, n := range r.all() {
+		n.ears.moveOn()
+	}
+}
+
+// An owner is a range of slots and the node that has it.
+type owner struct {
+	first, last int
+	address     string
+}
+
+// parseSlots reads the answer to CLUSTER SLOTS of the node at the given address: for each range its first and
+// last slot, then the master and its replicas, each with host, port and more. An empty host is the one asked.
+func parseSlots(asked string, res rueidis.RedisResult) ([]owner, error) {
+	ranges, err := res.ToArray()
+	if err != nil {
+		return nil, err
+	}
+	var owners []owner
+	for _, entry := range ranges {
+		fields, err := entry.ToArray()
+		if err != nil || len(fields) < 3 {
+			return nil, fmt.Errorf("CLUSTER SLOTS: %d fields in a range: %w", len(fields), errOdd)
+		}
+		first, err1 := fields[0].AsInt64()
+		last, err2 := fields[1].AsInt64()
+		master, err3 := fields[2].ToArray()
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
+		}
+		if first < 0 || first > last || last >= lua.Slots || len(master) < 2 {
+			return nil, fmt.Errorf("CLUSTER SLOTS: slots %d to %d, %d fields of a node: %w", first, last, len(master), errOdd)
+		}
+		host, _ := master[0].ToString() // nil: unknown to the node
+		port, err := master[1].AsInt64()
+		if err != nil {
+			return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
+		}
+		if host == "" || host == "?" {
+			if host, _, err = net.SplitHostPort(asked); err != nil {
+				return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
+			}
+		}
+		owners = append(owners, owner{int(first), int(last), net.JoinHostPort(host, strconv.FormatInt(port, 10))})
+	}
+	if len(owners) == 0 {
+		return nil, fmt.Errorf("CLUSTER SLOTS: no slots: %w", errOdd)
+	}
+	return owners, nil
+}
+
+// errOdd: an answer that is not what it should be.
+var errOdd = errors.New("this makes no sense")

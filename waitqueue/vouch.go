@@ -1,0 +1,191 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// What a grant must have beside the word of the server before its call returns, where that is asked for:
+// replicas that know of it, and a server that cannot have forgotten another's lease. Both are asked for behind a
+// renewal, on the connection that wrote it: a grant by message was written by somebody else's.
+
+// ErrReplicas: fewer replicas than were asked for acknowledged a hold in time, so it was given back.
+var ErrReplicas = errors.New("too few replicas acknowledged")
+
+// ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
+var ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
+
+// vouched reports whether the calls on these terms need more than the server's word.
+func (t Terms) vouched() bool { return t.Replicas > 0 || t.SafeRestart }
+
+// A voucher is what was found.
+type voucher struct {
+	renewal rueidis.RedisResult
+	left    time.Duration // how long the server is not to be believed yet
+	acks    int64         // replicas that know of the renewal
+	err     error
+}
+
+// vouch runs a renewal and what its terms want behind it.
+func (c *Client) vouch(n *node, j job, t Terms) voucher {
+	if t.Replicas > 0 {
+		return c.vouchers.ask(voucherKey{n, t.Replicas, t.ReplicasTimeout}, &vouchee{job: j, terms: t})
+	}
+	return c.prove(context.Background(), c.side, []*vouchee{{job: j, terms: t}}, voucherKey{})[0]
+}
+
+// vouchers batches those who wait for replicas: a connection waits for them once for all renewals before.
+type vouchers struct {
+	client *Client
+
+	mu      sync.Mutex // guards pending; nothing is called under it but spawn
+	pending map[voucherKey][]*vouchee
+}
+
+// A voucherKey is what those have in common who can wait together.
+type voucherKey struct {
+	node     *node
+	replicas int
+	timeout  time.Duration
+}
+
+// A vouchee is one renewal that waits to be vouched for.
+type vouchee struct {
+	job   job
+	terms Terms
+	done  chan voucher
+}
+
+// vouchBatch is how many renewals one wait for replicas is for at the most.
+const vouchBatch = 128
+
+func (v *vouchers) ask(key voucherKey, w *vouchee) voucher {
+	w.done = make(chan voucher, 1)
+	v.mu.Lock()
+	pending, running := v.pending[key]
+	v.pending[key] = append(pending, w)
+	if !running && !v.client.spawn(func() { v.serve(key) }) {
+		delete(v.pending, key)
+		w.done <- voucher{err: ErrClosed}
+	}
+	v.mu.Unlock()
+	return <-w.done
+}
+
+// serve runs in the background while somebody waits for the same number of replicas of the same node.
+func (v *vouchers) serve(key voucherKey) {
+	conn, release := key.node.dedicate()
+	defer func() { release() }()
+	for {
+		v.mu.Lock()
+		pending := v.pending[key]
+		batch := slices.Clone(pending[:min(len(pending), vouchBatch)])
+		if len(batch) == 0 {
+			delete(v.pending, key)
+			v.mu.Unlock()
+			return
+		}
+		v.pending[key] = pending[len(batch):]
+		v.mu.Unlock()
+		found := v.through(conn, batch, key)
+		for i, w := range batch {
+			w.done <- found[i]
+		}
+		if err := found[0].err; err != nil && !answered(err) {
+			release()
+			conn, release = key.node.dedicate()
+		}
+	}
+}
+
+// through asks through a connection that nobody else uses: the wait for replicas holds it up.
+func (v *vouchers) through(conn rueidis.DedicatedClient, batch []*vouchee, key voucherKey) []voucher {
+	if conn == nil {
+		v.client.routes.doubt()
+		return slices.Repeat([]voucher{{err: errSilent}}, len(batch))
+	}
+	ctx, cancel := context.WithTimeout(v.client.life, key.timeout+answerTime)
+	defer cancel()
+	return v.client.prove(ctx, conn, batch, key)
+}
+
+// A pipeline is a client, or a connection of one.
+type pipeline interface {
+	B() rueidis.Builder
+	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
+}
+
+// prove runs renewals, what must be known of the server behind each, and the wait for replicas behind all, in this
+// order on one connection. If the server does not know a script, all is sent again in full: the order must hold.
+func (c *Client) prove(ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey) []voucher {
+	found, known := c.proveWith(ctx, conn, batch, key, c.evalsha)
+	if !known {
+		found, _ = c.proveWith(ctx, conn, batch, key, c.eval)
+	}
+	return found
+}
+
+type encoder func(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed
+
+func (c *Client) proveWith(
+	ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey, encode encoder,
+) (found []voucher, known bool) {
+	cmds := make([]rueidis.Completed, 0, 2*len(batch)+1)
+	for _, w := range batch {
+		j := w.job
+		cmds = append(cmds, encode(conn.B(), j.script, j.keys, j.args))
+		if w.terms.SafeRestart {
+			ms := strconv.FormatInt(w.terms.Lease.Milliseconds(), 10)
+			cmds = append(cmds, encode(conn.B(), lua.Restart, j.keys[:1], []string{ms}))
+		}
+	}
+	if key.replicas > 0 {
+		cmds = append(cmds, conn.B().Wait().Numreplicas(int64(key.replicas)).Timeout(key.timeout.Milliseconds()).Build())
+	}
+	results := conn.DoMulti(ctx, cmds...)
+	for _, res := range results {
+		if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
+			return nil, false
+		}
+	}
+	var acks int64
+	var err error
+	if key.replicas > 0 {
+		acks, err = results[len(results)-1].ToInt64()
+	}
+	found = make([]voucher, len(batch))
+	for i, w := range batch {
+		v := voucher{renewal: results[0], acks: acks, err: err}
+		results = results[1:]
+		if w.terms.SafeRestart {
+			left, err := milliseconds(results[0])
+			if v.left = left; v.err == nil {
+				v.err = err
+			}
+			results = results[1:]
+		}
+		found[i] = v
+	}
+	return found, true
+}
+
+func milliseconds(res rueidis.RedisResult) (time.Duration, error) {
+	fields, err := res.ToArray()
+	if err != nil {
+		return 0, err
+	}
+	if len(fields) != 1 {
+		return 0, fmt.Errorf("%d fields of a restart: %w", len(fields), errOdd)
+	}
+	ms, err := fields[0].ToInt64()
+	return time.Duration(ms) * time.Millisecond, err
+}
