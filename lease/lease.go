@@ -27,6 +27,8 @@ type Terms struct {
 	Waited time.Duration
 	// Release gives the hold back. It is called once, by the first Release of the lease or not at all.
 	Release func(ctx context.Context) error
+	// Shared: others may hold at the same time by other tokens, as with a semaphore of several permits.
+	Shared bool
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any
 }
@@ -112,6 +114,11 @@ func (l *Lease) Context() context.Context { return holdContext{l.inner, l} }
 // Source: Kleppmann, "How to do distributed locking", 2016.
 func (l *Lease) Token() uint64 { return l.terms.Token }
 
+// Shared reports whether others may hold at the same time by other tokens, as with a semaphore of several permits. A
+// resource that refuses all but the highest token it has seen would then refuse some who hold. Readers of a
+// read-write lock share their token instead.
+func (l *Lease) Shared() bool { return l.terms.Shared }
+
 // Deadline returns the local time until which the hold is certain if nothing renews it any more.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
@@ -175,7 +182,19 @@ type holdContext struct {
 
 func (c holdContext) Err() error { return c.lease.err() }
 
+// contextKey finds the innermost lease of a context.
+type contextKey struct{}
+
+// FromContext returns the lease whose context ctx is, or comes from; the innermost where there are several.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	l, ok := ctx.Value(contextKey{}).(*Lease)
+	return l, ok
+}
+
 func (c holdContext) Value(key any) any {
+	if key == (contextKey{}) {
+		return c.lease
+	}
 	if c.lease.terms.Key != nil && key == c.lease.terms.Key {
 		return c.lease
 	}

@@ -281,3 +281,19 @@ func TestAHoldEndsOnceHoweverManyEndIt(t *testing.T) {
 		require.True(t, cause == lease.ErrForced || cause == lease.ErrReleased, "%v", cause)
 	}
 }
+
+func TestTheLeaseIsFoundInItsContext(t *testing.T) {
+	_, found := lease.FromContext(t.Context())
+	require.False(t, found)
+	outer := lease.New(t.Context(), lease.Terms{Token: 1, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}}).Lease()
+	inner := lease.New(outer.Context(), lease.Terms{Token: 2, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Shared: true}).Lease()
+	ctx, cancel := context.WithCancel(inner.Context())
+	defer cancel()
+	got, found := lease.FromContext(ctx)
+	require.True(t, found)
+	require.Same(t, inner, got, "not the innermost")
+	require.True(t, got.Shared())
+	got, _ = lease.FromContext(context.WithValue(outer.Context(), "a", 1)) //nolint:staticcheck // Any key will do.
+	require.Same(t, outer, got)
+	require.False(t, got.Shared())
+}

@@ -22,3 +22,11 @@ func WithMaxHold(d time.Duration) Option { return waitqueue.WithMaxHold(d) }
 // priority p overtakes those of priority 0 that came at most p steps before it, so nobody starves. The
 // default is 0; a negative p lets others pass.
 func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
+
+// WithReplicas lets a call return a hold only when n replicas have acknowledged it within timeout; otherwise it is
+// given back, and the error wraps [waitqueue.ErrReplicas]. See [waitqueue.WithReplicas].
+func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }
+
+// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's, because it has
+// run for longer than a lease or came up with its data. See [waitqueue.WithSafeRestart].
+func WithSafeRestart() Option { return waitqueue.WithSafeRestart() }

@@ -29,3 +29,11 @@ func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
 func WithoutRenewal() Option {
 	return func(t *waitqueue.Terms) { t.WithoutRenewal = true }
 }
+
+// WithReplicas lets a call return a hold only when n replicas have acknowledged it within timeout; otherwise it is
+// given back, and the error wraps [waitqueue.ErrReplicas]. See [waitqueue.WithReplicas].
+func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }
+
+// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's, because it has
+// run for longer than a lease or came up with its data. See [waitqueue.WithSafeRestart].
+func WithSafeRestart() Option { return waitqueue.WithSafeRestart() }

@@ -34,7 +34,9 @@ type Semaphore struct {
 // [waitqueue.ErrMismatch], unless that is what the semaphore was resized to. A semaphore that nobody holds or
 // waits for is forgotten after a minute, and made anew by its next use; one that was resized, after 30 days.
 func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
-	q := c.Queue(lua.Semaphore, name, waitqueue.With(opts)).Nested(waitqueue.Independent).
+	terms := waitqueue.With(opts)
+	terms.Shared = permits > 1
+	q := c.Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).
 		Says(nil, strconv.FormatInt(permits, 10))
 	return &Semaphore{queue: q, permits: permits, err: countable("a semaphore", permits)}
 }

@@ -51,7 +51,22 @@ func (q Queue) acquire(ctx context.Context, mode string) (*lease.Lease, int64, e
 	if err != nil || w.joined {
 		s.finish(t, w.clean)
 	}
+	if errors.Is(err, ErrReplicas) {
+		w.outlast()
+	}
 	return l, w.taken, err
+}
+
+// outlast waits until a hold that nobody gets is given back, so that the next call finds it free.
+func (w *wait) outlast() {
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	over, _ := w.site.verdict(w.ticket)
+	select {
+	case <-over:
+	case <-w.ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // wait is one call on its way: to a hold, or past an event. It is the one loop behind every call that blocks:

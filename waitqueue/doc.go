@@ -116,10 +116,28 @@
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
 //
+// # Clusters
+//
+// All keys and channels of a name have one hash tag, so one node has them all. What belongs to that node is kept
+// apart from what belongs to another: its clock, the connection that subscribes, ends and renewals that go in one
+// round trip. Channels are sharded (Redis 7), since plain ones are heard at every node and their subscribers counted
+// at none; the scripts are the same but for the names of three commands.
+//
+//	a slot moves                  scripts with several keys are refused until it has arrived, and tried again;
+//	                              renewals, with one key, follow it. The node that it leaves ends the
+//	                              subscriptions, and the clients make them anew where it went
+//	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
+//	                              waiters queue again with their arrivals, tokens rise above all that those who
+//	                              ask have seen
+//	a node does not answer        what is at the others goes on
+//
+// A hold may be made to wait for replicas, or for a server to be old enough to have forgotten nothing: both are
+// asked for behind a renewal, once the ticket is granted and before its call returns.
+//
 // # Who does the work
 //
 // A client has three goroutines at rest: the agenda, which is one heap of timers for leases, looks and
-// repeated ends; the listener, which owns the connection that subscribes; and, while there are ends that
-// nobody waits for, the one that sends them. Callbacks on the reader of a connection never block and
+// repeated ends; the listener, which owns the connection that subscribes, one for each node of a cluster; and,
+// while there are ends that nobody waits for, the one that sends them. Callbacks on the reader of a connection never block and
 // never send.
 package waitqueue

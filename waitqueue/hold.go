@@ -39,7 +39,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, q *Queue, waited time.Durat
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > wokeUp || t.terms.vouched() && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > wokeUp || t.terms.vouched(s.node()) && !g.vouched {
 		t.state = confirming
 		return nil
 	}

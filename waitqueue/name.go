@@ -21,6 +21,8 @@ type Terms struct {
 	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it.
 	Replicas        int
 	ReplicasTimeout time.Duration
+	// Shared: several may hold at once, by tokens of their own.
+	Shared bool
 	// SafeRestart: no hold from a server that may have forgotten another's.
 	SafeRestart bool
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.

@@ -15,6 +15,7 @@ type node struct {
 	address string // empty where there is one
 	clock   serverClock
 	ears    *listener
+	sound   atomic.Pointer[sound]
 
 	flying   atomic.Int32 // commands under way
 	piped    atomic.Bool  // there were several at once: rueidis pipelines them

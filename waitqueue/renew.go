@@ -182,8 +182,10 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 
 	c.stats.renewals.Add(1)
 	var v voucher
-	if t.terms.vouched() {
+	if t.terms.vouched(n) {
+		connection := n.connection()
 		v = c.vouch(n, j, t.terms)
+		n.aged(v, a.sent, connection)
 	} else {
 		v.renewal = c.runAll(c.side, n, []job{j})[0]
 	}

@@ -75,7 +75,7 @@ func (h *hold) grant(ctx context.Context, sh *share, q *Queue, waited time.Durat
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Key: q.held,
+		Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
 }

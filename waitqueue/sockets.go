@@ -15,7 +15,16 @@ import (
 type sockets struct {
 	mu     sync.Mutex // guards the fields below
 	open   map[*socket]struct{}
-	closed bool // there are to be no more
+	closed bool              // there are to be no more
+	made   map[string]uint64 // the number of the newest, by address; under "" of all
+	count  uint64
+}
+
+// newest is the number of the newest connection to an address, or of all if it is empty.
+func (s *sockets) newest(address string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made[address]
 }
 
 // A socket is a connection that can be found again.
@@ -48,8 +57,10 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 			return nil, net.ErrClosed
 		}
 		if s.open == nil {
-			s.open = make(map[*socket]struct{})
+			s.open, s.made = make(map[*socket]struct{}), make(map[string]uint64)
 		}
+		s.count++
+		s.made[address], s.made[""] = s.count, s.count
 		s.open[made] = struct{}{}
 		return made, nil
 	}

@@ -24,13 +24,14 @@ var ErrReplicas = errors.New("too few replicas acknowledged")
 // ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
 var ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
 
-// vouched reports whether the calls on these terms need more than the server's word.
-func (t Terms) vouched() bool { return t.Replicas > 0 || t.SafeRestart }
+// vouched reports whether a call on these terms needs more than the word of a node.
+func (t Terms) vouched(n *node) bool { return t.Replicas > 0 || t.SafeRestart && !n.sounds(t.Lease) }
 
 // A voucher is what was found.
 type voucher struct {
 	renewal rueidis.RedisResult
 	left    time.Duration // how long the server is not to be believed yet
+	age     time.Duration // for how long it has run at the least
 	acks    int64         // replicas that know of the renewal
 	err     error
 }
@@ -167,8 +168,8 @@ func (c *Client) proveWith(
 		v := voucher{renewal: results[0], acks: acks, err: err}
 		results = results[1:]
 		if w.terms.SafeRestart {
-			left, err := milliseconds(results[0])
-			if v.left = left; v.err == nil {
+			var err error
+			if v.left, v.age, err = ages(results[0]); v.err == nil {
 				v.err = err
 			}
 			results = results[1:]
@@ -178,14 +179,42 @@ func (c *Client) proveWith(
 	return found, true
 }
 
-func milliseconds(res rueidis.RedisResult) (time.Duration, error) {
-	fields, err := res.ToArray()
+// ages reads for how long a server is not to be believed, and for how long it has run.
+func ages(res rueidis.RedisResult) (left, age time.Duration, err error) {
+	fields, err := res.AsIntSlice()
+	if err == nil && len(fields) != 2 {
+		err = fmt.Errorf("%d fields of a restart: %w", len(fields), errOdd)
+	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if len(fields) != 1 {
-		return 0, fmt.Errorf("%d fields of a restart: %w", len(fields), errOdd)
+	return time.Duration(fields[0]) * time.Millisecond, time.Duration(fields[1]) * time.Millisecond, nil
+}
+
+// A sound node has run since a time, for as long as the commands' connection to it is the one that it was.
+type sound struct {
+	connection uint64
+	since      time.Time
+}
+
+// sounds reports whether the node has run for longer than a lease, as is known without asking it: it was older than
+// that on the connection which commands go by, and a server that restarts breaks its connections.
+func (n *node) sounds(lease time.Duration) bool {
+	s := n.sound.Load()
+	return s != nil && time.Since(s.since) > lease && s.connection == n.connection()
+}
+
+// connection is the number of the commands' newest connection to the node; 0 if that is not known.
+func (n *node) connection() uint64 {
+	if n.client.sockets == nil {
+		return 0
 	}
-	ms, err := fields[0].ToInt64()
-	return time.Duration(ms) * time.Millisecond, err
+	return n.client.sockets.newest(n.address)
+}
+
+// aged notes the age that a node told to a request sent at a time, when its newest connection was that one.
+func (n *node) aged(v voucher, sent time.Time, connection uint64) {
+	if v.err == nil && v.age > 0 && connection != 0 {
+		n.sound.Store(&sound{connection, sent.Add(-v.age)})
+	}
 }

@@ -16,45 +16,115 @@ import (
 // adminLimit bounds one command of a test, so that a stalled server fails it instead of hanging it.
 const adminLimit = 10 * time.Second
 
-// admin sends a test's own commands, each on a connection of its own: no handshake, no idle pings, and
-// nothing that has to be mended after the server was killed.
+// admin sends a test's own commands to one server, each on a connection of its own: no handshake, no idle
+// pings, and nothing that has to be mended after the server was killed. It has all rights, and knows the
+// commands that were renamed.
 type admin struct {
-	t    testing.TB
-	dial func() (net.Conn, error)
+	commands
+	dial     func() (net.Conn, error)
+	password string            // of the default user, "" where it needs none
+	renamed  map[string]string // the present names of renamed commands, by their own in upper case
+	keep     bool              // whether it keeps its connection: where there are few, it needs one of its own
 
 	mu   sync.Mutex       // guards sent
 	sent map[string]int64 // what this admin has run, by name in the server's statistics
+
+	line sync.Mutex // guards kept, also while it is in use
+	kept *link
 }
 
-// Do runs one command and returns the reply; an error fails the test at once.
-func (a *admin) Do(args ...string) any {
-	a.t.Helper()
-	reply, err := a.Try(args...)
-	if err != nil {
-		a.t.Fatalf("redistest: %s: %v", strings.Join(args, " "), err)
+// link is a connection of an admin.
+type link struct {
+	net.Conn
+	replies *bufio.Reader
+}
+
+func (a *admin) bind(t testing.TB, dial func() (net.Conn, error)) {
+	a.dial = dial
+	a.commands = commands{t: t, try: a.send}
+}
+
+func (a *admin) send(args ...string) (any, error) {
+	if !a.keep {
+		l, err := a.connect()
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		return a.call(l, args...)
 	}
-	return reply
+	a.line.Lock()
+	defer a.line.Unlock()
+	if a.kept == nil {
+		l, err := a.connect()
+		if err != nil {
+			return nil, err
+		}
+		a.kept = l
+	}
+	reply, err := a.call(a.kept, args...)
+	if err != nil && !errors.As(err, new(ReplyError)) {
+		a.kept.Close()
+		a.kept = nil
+	}
+	return reply, err
 }
 
-// Try runs one command and returns the reply, or the error that the server or the connection gave.
-func (a *admin) Try(args ...string) (any, error) {
+// ask sends a command to the node to which its slot is on the way.
+func (a *admin) ask(args ...string) (any, error) {
+	l, err := a.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if _, err := a.call(l, "ASKING"); err != nil {
+		return nil, err
+	}
+	return a.call(l, args...)
+}
+
+// hangUp closes the connection that is kept.
+func (a *admin) hangUp() {
+	a.line.Lock()
+	defer a.line.Unlock()
+	if a.kept != nil {
+		a.kept.Close()
+		a.kept = nil
+	}
+}
+
+func (a *admin) connect() (*link, error) {
 	conn, err := a.dial()
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(adminLimit)); err != nil {
+	l := &link{conn, bufio.NewReader(conn)}
+	if a.password != "" {
+		if _, err := a.call(l, "AUTH", a.password); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// call sends one command, under the name that it has on this server, and reads its reply.
+func (a *admin) call(l *link, args ...string) (any, error) {
+	if err := l.SetDeadline(time.Now().Add(adminLimit)); err != nil {
 		return nil, err
 	}
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
-	for _, arg := range args {
+	for i, arg := range args {
+		if name, ok := a.renamed[strings.ToUpper(arg)]; ok && i == 0 {
+			arg = name
+		}
 		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(arg), arg)
 	}
-	if _, err := io.WriteString(conn, request.String()); err != nil {
+	if _, err := io.WriteString(l, request.String()); err != nil {
 		return nil, err
 	}
-	reply, err := readReply(bufio.NewReader(conn))
+	reply, err := readReply(l.replies)
 	if err != nil {
 		return nil, err
 	}
@@ -62,53 +132,6 @@ func (a *admin) Try(args ...string) (any, error) {
 	defer a.mu.Unlock()
 	a.sent[statName(args[0], args[1:])]++
 	return reply, nil
-}
-
-// Int is Do for a reply that is a number.
-func (a *admin) Int(args ...string) int64 {
-	a.t.Helper()
-	reply := a.Do(args...)
-	switch v := reply.(type) {
-	case int64:
-		return v
-	case string:
-		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-			return n
-		}
-	}
-	a.t.Fatalf("redistest: %s: got %#v, not a number", strings.Join(args, " "), reply)
-	return 0
-}
-
-// Text is Do for a reply that is a string; nil is "".
-func (a *admin) Text(args ...string) string {
-	a.t.Helper()
-	switch v := a.Do(args...).(type) {
-	case nil:
-		return ""
-	case string:
-		return v
-	default:
-		a.t.Fatalf("redistest: %s: got %#v, not a string", strings.Join(args, " "), v)
-		return ""
-	}
-}
-
-// List is Do for a reply that is a list of strings.
-func (a *admin) List(args ...string) []string {
-	a.t.Helper()
-	reply := a.Do(args...)
-	items, ok := reply.([]any)
-	if !ok && reply != nil {
-		a.t.Fatalf("redistest: %s: got %#v, not a list", strings.Join(args, " "), reply)
-	}
-	list := make([]string, len(items))
-	for i, item := range items {
-		if list[i], ok = item.(string); !ok {
-			a.t.Fatalf("redistest: %s: item %d is %#v, not a string", strings.Join(args, " "), i, item)
-		}
-	}
-	return list
 }
 
 // others takes what this admin has sent out of a count of all commands.

@@ -37,7 +37,7 @@ type Embedded struct {
 func Mini(t testing.TB) *Embedded {
 	t.Helper()
 	e := newEmbedded(t)
-	e.admin.dial = func() (net.Conn, error) { return net.Dial("tcp", e.addr) }
+	e.admin.bind(t, func() (net.Conn, error) { return net.Dial("tcp", e.addr) })
 	// Between the look for a free port and the bind another test may take it: then the next.
 	for {
 		e.addr = freeAddr(t)
@@ -56,7 +56,7 @@ func Mini(t testing.TB) *Embedded {
 func Bubble(t testing.TB) *Embedded {
 	t.Helper()
 	e := newEmbedded(t)
-	e.admin.dial = e.Dial
+	e.admin.bind(t, e.Dial)
 	if err := e.start(); err != nil {
 		t.Fatalf("redistest: miniredis: %v", err)
 	}
@@ -65,7 +65,6 @@ func Bubble(t testing.TB) *Embedded {
 
 func newEmbedded(t testing.TB) *Embedded {
 	e := &Embedded{}
-	e.admin.t = t
 	t.Cleanup(e.Kill)
 	return e
 }

@@ -14,8 +14,10 @@ import (
 const (
 	// startLimit is far above what a start takes, also of a server that loads its data.
 	startLimit = 30 * time.Second
-	// readyText is what redis-server logs when it accepts connections.
-	readyText = "Ready to accept connections"
+	// readyText is what redis-server logs when it accepts connections, with a small letter for a socket.
+	readyText = "eady to accept connections"
+	// sentinelText is what it logs when it does so as a sentinel.
+	sentinelText = "Sentinel ID is"
 	// portTakenText is what it logs when somebody else has its port.
 	portTakenText = "Address already in use"
 )
@@ -34,18 +36,23 @@ func binary() (string, error) {
 	return path, nil
 }
 
-// debugArgs allows DEBUG where it has to be allowed: from Redis 7 on. Older ones refuse the argument.
-var debugArgs = sync.OnceValue(func() []string {
+// before7 says whether the redis-server is older than Redis 7.
+var before7 = sync.OnceValue(func() bool {
 	path, err := binary()
 	if err != nil {
-		return nil
+		return false
 	}
 	version, err := exec.Command(path, "--version").Output()
-	if err != nil || strings.Contains(string(version), "v=6.") {
+	return err == nil && strings.Contains(string(version), "v=6.")
+})
+
+// debugArgs allows DEBUG where it has to be allowed: from Redis 7 on. Older ones refuse the argument.
+func debugArgs() []string {
+	if before7() {
 		return nil
 	}
 	return []string{"--enable-debug-command", "yes"}
-})
+}
 
 // process is one run of redis-server.
 type process struct {
@@ -103,7 +110,7 @@ func (p *process) follow(log *bufio.Scanner) {
 		p.mu.Lock()
 		p.log = append(p.log, log.Text())
 		p.mu.Unlock()
-		if !ready && strings.Contains(log.Text(), readyText) {
+		if !ready && (strings.Contains(log.Text(), readyText) || strings.Contains(log.Text(), sentinelText)) {
 			ready = true
 			close(p.ready)
 		}
@@ -136,6 +143,16 @@ func (p *process) kill() {
 	}
 	_ = p.cmd.Process.Kill()
 	<-p.ended
+}
+
+// running says whether the server has not ended, by whatever cause.
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
 }
 
 func (p *process) signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }

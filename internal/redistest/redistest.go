@@ -1,6 +1,11 @@
 // Package redistest gives tests a Redis: a real redis-server of their own ([Start]), an embedded one on
 // loopback ([Mini]), or an embedded one without any socket for testing/synctest bubbles ([Bubble]).
 //
+// It also starts what Redis is in production: servers with TLS, users, a socket, or commands taken away
+// ([Option]), a master with replicas ([Replicated]), a set under sentinels ([Sentinel]), a cluster
+// ([Cluster]); [Deployments] lists them for tests that must pass on all. A sentinel is redis-server with
+// another argument, so that is the one program needed.
+//
 // Every server belongs to one test, is empty when it starts and ends with the test. A missing
 // redis-server fails the test; nothing here skips.
 //

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,27 +214,35 @@ func TestAMissingServerSaysWhatToInstall(t *testing.T) {
 	require.Equal(t, "/nowhere/redis-server", path)
 }
 
-// TestTheGuardEndsAnAbandonedServer runs this test binary once more, as a process that starts a server
-// and dies without clean-up.
-func TestTheGuardEndsAnAbandonedServer(t *testing.T) {
+// TestTheGuardEndsAbandonedServers runs this test binary once more, as a process that starts servers and
+// dies without clean-up.
+func TestTheGuardEndsAbandonedServers(t *testing.T) {
 	if file := os.Getenv("REDISTEST_ABANDON"); file != "" {
-		require.NoError(t, os.WriteFile(file, []byte(Start(t).Addr()), 0o600))
+		r := Sentinel(t)
+		var addrs []string
+		for _, s := range append(r.Servers(), r.Sentinels()...) {
+			addrs = append(addrs, s.Addr())
+		}
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(addrs, "\n")), 0o600))
 		os.Exit(0)
 	}
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "addr")
+	file := filepath.Join(t.TempDir(), "addrs")
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	child.Env = append(os.Environ(), "REDISTEST_ABANDON="+file)
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	addr, err := os.ReadFile(file)
+	addrs, err := os.ReadFile(file)
 	require.NoError(t, err)
-	answers := func() bool {
-		conn, err := net.Dial("tcp", string(addr))
-		if err == nil {
-			conn.Close()
+	require.Len(t, strings.Split(string(addrs), "\n"), 6)
+	for _, addr := range strings.Split(string(addrs), "\n") {
+		answers := func() bool {
+			conn, err := net.Dial("tcp", addr)
+			if err == nil {
+				conn.Close()
+			}
+			return err == nil
 		}
-		return err == nil
+		require.Eventually(t, func() bool { return !answers() }, 10*time.Second, 5*time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return !answers() }, 10*time.Second, 5*time.Millisecond)
 }

@@ -6,18 +6,19 @@
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 -- ARGV  lease     ms that a lease of this lock lasts
--- REPLY {ms to wait, 0 if there is nothing to wait for}
+-- REPLY {ms to wait, 0 if there is nothing to wait for; ms that the server has run at the least}
 -- RETRY safe: it asks for a state, and marks the lock with the run that it was found sound in
 
 local info = redis.call('INFO', 'server')
 local run, up = string.match(info, 'run_id:(%x+)'), tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
 -- The time is in whole seconds, and may be of a second that has just begun.
-local left = tonumber(ARGV[1]) - (up - 1) * 1000
+local age = math.max(up - 1, 0) * 1000
+local left = tonumber(ARGV[1]) - age
 local mark = redis.call('HGET', KEYS[1], 'run')
-if mark == run then return { 0 } end
+if mark == run then return { 0, age } end
 if left > 0 and not (mark and string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1', 1, true)) then
-  return { math.min(left, tonumber(ARGV[1])) }
+  return { left, age }
 end
 -- Without the mark all is well but for the next start: then it is waited out. Memory may be full.
 redis.pcall('HSET', KEYS[1], 'run', run)
-return { 0 }
+return { 0, age }

@@ -1,0 +1,200 @@
+package deploy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// traffic is load on some locks of a deployment that is shaken meanwhile, and all that its holders have seen.
+type traffic struct {
+	clients []*waitqueue.Client
+	names   []string
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+
+	mu    sync.Mutex
+	holds []seen
+}
+
+// seen is one hold as its holder saw it.
+type seen struct {
+	name   string
+	client int
+	token  uint64
+	called time.Time // when Lock was
+	from   time.Time // when it had returned
+	to     time.Time // when the holder let go, or knew of the loss
+	lost   error     // told by the context or by Release; nil for a clean release
+}
+
+const (
+	trafficLease = 3 * time.Second
+	// trafficHold is long enough for most holds to be there when something happens.
+	trafficHold = 20 * time.Millisecond
+)
+
+// load begins traffic: clients with a worker for each of the names.
+func load(t *testing.T, option func() rueidis.ClientOption, clients int, names []string) *traffic {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	tr := &traffic{names: names, stop: cancel}
+	for i := range clients {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: option(), Name: "traffic"})
+		require.NoError(t, err)
+		tr.clients = append(tr.clients, c)
+		for _, name := range names {
+			tr.workers.Go(func() { tr.work(ctx, t, i, name) })
+		}
+	}
+	t.Cleanup(cancel)
+	return tr
+}
+
+func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string) {
+	m := fairlock.New(tr.clients[client], name, fairlock.WithLease(trafficLease))
+	for ctx.Err() == nil {
+		called := time.Now()
+		l, err := m.Lock(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				t.Errorf("client %d: %v", client, err)
+			}
+			return
+		}
+		s := seen{name: name, client: client, token: l.Token(), called: called, from: time.Now()}
+		timer := time.NewTimer(rand.N(trafficHold))
+		select {
+		case <-timer.C:
+		case <-l.Context().Done():
+		}
+		timer.Stop()
+		s.to = time.Now()
+		if s.lost = context.Cause(l.Context()); s.lost != nil {
+			if after := time.Until(l.Deadline()); after < 0 && after < -time.Second {
+				t.Errorf("client %d was told of a loss %v after the end of its lease", client, -after)
+			}
+		}
+		if err := l.Release(context.WithoutCancel(ctx)); err != nil && s.lost == nil {
+			s.lost = err
+		}
+		tr.mu.Lock()
+		tr.holds = append(tr.holds, s)
+		tr.mu.Unlock()
+	}
+}
+
+// held is how many holds there have been.
+func (tr *traffic) held() int {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(tr.holds)
+}
+
+// flows waits until every lock was held again by every client since now: nobody is left behind.
+func (tr *traffic) flows(t *testing.T) {
+	t.Helper()
+	since := time.Now()
+	want := len(tr.clients) * len(tr.names)
+	kit.Eventually(t, "everybody holds again", func() bool {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		again := map[string]bool{}
+		for _, s := range slices.Backward(tr.holds) {
+			if s.to.Before(since) {
+				continue
+			}
+			again[fmt.Sprint(s.name, " ", s.client)] = true
+		}
+		return len(again) == want
+	})
+}
+
+// end stops the traffic, closes the clients and returns what was seen, by the time of the grant.
+func (tr *traffic) end(t *testing.T) []seen {
+	t.Helper()
+	tr.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tr.workers.Wait()
+	}()
+	kit.Await(t, done, "the workers end")
+	for _, c := range tr.clients {
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+		require.NoError(t, c.Close(ctx))
+		cancel()
+	}
+	slices.SortFunc(tr.holds, func(a, b seen) int { return cmp.Compare(a.from.UnixNano(), b.from.UnixNano()) })
+	return tr.holds
+}
+
+// rising fails the test where a token is not above all that were seen before its call began.
+func rising(t *testing.T, holds []seen) {
+	t.Helper()
+	for _, name := range namesOf(holds) {
+		var before []seen
+		for _, s := range holds {
+			if s.name != name {
+				continue
+			}
+			for _, b := range before {
+				if b.from.Before(s.called) && b.token >= s.token {
+					t.Errorf("%s: token %d after %d", name, s.token, b.token)
+				}
+			}
+			before = append(before[max(0, len(before)-50):], s)
+		}
+	}
+}
+
+// overlaps returns the pairs of holds of one name that lay over each other while neither had been told of a loss.
+func overlaps(holds []seen) [][2]seen {
+	var found [][2]seen
+	for _, name := range namesOf(holds) {
+		var last *seen
+		for i, s := range holds {
+			if s.name != name {
+				continue
+			}
+			if last != nil && s.from.Before(last.to) {
+				found = append(found, [2]seen{*last, s})
+			}
+			if last == nil || s.to.After(last.to) {
+				last = &holds[i]
+			}
+		}
+	}
+	return found
+}
+
+func namesOf(holds []seen) []string {
+	var names []string
+	for _, s := range holds {
+		if !slices.Contains(names, s.name) {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+func lost(holds []seen) (n int) {
+	for _, s := range holds {
+		if s.lost != nil {
+			n++
+		}
+	}
+	return n
+}
