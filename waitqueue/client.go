@@ -73,6 +73,7 @@ func Dial(o Options) (*Client, error) {
 	}
 	c := newClient(commands, side, o)
 	c.sockets, c.hearing = &speaking, &hearing
+	speaking.tell(c.routes.unconnected)
 	if err := c.probe(); err != nil {
 		c.shut()
 		return nil, err

@@ -88,6 +88,19 @@ func (r *routes) node(address string) *node {
 	return n
 }
 
+// unconnected notes that the commands' connection to a node is gone: who comes next waits for a new one.
+func (r *routes) unconnected(address string) {
+	n := r.only
+	if r.table != nil {
+		r.mu.Lock()
+		n = r.nodes[address]
+		r.mu.Unlock()
+	}
+	if n != nil {
+		n.slow.Store(true)
+	}
+}
+
 // all returns every node.
 func (r *routes) all() []*node {
 	r.mu.Lock()

@@ -13,11 +13,19 @@ import (
 // sockets are the connections that a client has made. Closing one is the only way to end a call to rueidis
 // that waits for a server that does not answer.
 type sockets struct {
-	mu     sync.Mutex // guards the fields below
+	mu     sync.Mutex           // guards the fields below
+	gone   func(address string) // told of each that closes; nil if nobody wants to know
 	open   map[*socket]struct{}
 	closed bool              // there are to be no more
 	made   map[string]uint64 // the number of the newest, by address; under "" of all
 	count  uint64
+}
+
+// tell lets f know of each connection that closes.
+func (s *sockets) tell(f func(address string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = f
 }
 
 // newest is the number of the newest connection to an address, or of all if it is empty.
@@ -38,7 +46,11 @@ type socket struct {
 func (s *socket) Close() error {
 	s.all.mu.Lock()
 	delete(s.all.open, s)
+	gone := s.all.gone
 	s.all.mu.Unlock()
+	if gone != nil {
+		gone(s.address)
+	}
 	return s.Conn.Close()
 }
 
@@ -89,8 +101,12 @@ func (s *sockets) cut(address string) {
 			delete(s.open, made)
 		}
 	}
+	gone := s.gone
 	s.mu.Unlock()
 	for _, made := range cut {
+		if gone != nil {
+			gone(made.address)
+		}
 		_ = made.Conn.Close()
 	}
 }

@@ -1,0 +1,422 @@
+package waitqueue
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/redistest"
+)
+
+// reported is what a new client reports of s.
+func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report {
+	t.Helper()
+	c, err := Dial(Options{Redis: s.Option(), Name: "test"})
+	require.NoError(t, err)
+	defer c.Close(context.Background())
+	r, err := c.Report(t.Context())
+	require.NoError(t, err)
+	return r
+}
+
+// about are the severities of the warnings by what they are about.
+func about(r Report) map[string]Severity {
+	found := map[string]Severity{}
+	for _, w := range r.Warnings {
+		found[w.Setting] = w.Severity
+	}
+	return found
+}
+
+func TestAReportSaysAllOfASoundServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	r := reported(t, s)
+	require.Empty(t, r.Warnings)
+	require.False(t, r.Endangered())
+	assert.Empty(t, r.Missing)
+	assert.Empty(t, r.Notes)
+	assert.Equal(t, "single", r.Mode)
+	assert.Equal(t, known(int64(3)), r.Protocol)
+	assert.Equal(t, known(false), r.Sharded)
+	assert.True(t, r.Skips)
+	assert.Equal(t, known(false), r.TLS)
+	assert.Equal(t, known("default"), r.User)
+	assert.Equal(t, known(true), r.Open)
+
+	require.Len(t, r.Servers, 1)
+	at := r.Servers[0]
+	assert.Empty(t, at.Notes)
+	assert.Equal(t, s.Addr(), at.Address)
+	assert.True(t, at.Reachable)
+	assert.Equal(t, known("master"), at.Role)
+	assert.Equal(t, known("standalone"), at.Kind)
+	assert.Equal(t, known("redis"), at.Product)
+	assert.Contains(t, s.Text("INFO", "server"), "redis_version:"+at.Version.String()+"\r\n")
+	assert.Contains(t, s.Text("INFO", "server"), "run_id:"+at.RunID.String()+"\r\n")
+	assert.True(t, at.Uptime.Known)
+	assert.Greater(t, at.UsedMemory.Value, int64(100_000))
+	assert.Equal(t, known(int64(0)), at.EvictedKeys)
+	assert.GreaterOrEqual(t, at.Clients.Value, int64(2))
+	assert.Equal(t, known(true), at.SaveOK)
+	assert.Equal(t, known(true), at.AppendOK)
+	assert.Positive(t, at.RoundTrip.Value)
+	require.True(t, at.Clock.Known)
+	assert.LessOrEqual(t, at.Clock.Value.Low, at.Clock.Value.High)
+	assert.LessOrEqual(t, at.Clock.Value.Low, time.Duration(0), "it is the same clock")
+	assert.GreaterOrEqual(t, at.Clock.Value.High, time.Duration(0))
+	assert.Equal(t, "yes", at.Settings["appendonly"])
+	assert.Equal(t, "noeviction", at.Settings["maxmemory-policy"])
+	assert.Len(t, at.Settings, len(reportSettings)-1, "busy-reply-threshold has another name as well")
+}
+
+func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
+	c := dial(t, s)
+	for _, x := range []struct {
+		setting, value string
+		about          string // another name, if it is not the setting's own
+		severity       Severity
+	}{
+		{"maxmemory-policy", "allkeys-lru", "", Caution},
+		{"maxmemory-policy", "volatile-lru", "", Caution},
+		{"maxmemory", "1000000000", "maxmemory-policy", Danger}, // after the one before
+		{"maxmemory-policy", "noeviction", "", ""},
+		{"maxmemory", "1", "", Danger},
+		{"maxmemory", "0", "", ""},
+		{"appendfsync", "everysec", "", Notice},
+		{"appendfsync", "no", "", Caution},
+		{"appendonly", "no", "", Caution},
+		{"save", "3600 1", "appendonly", Caution},
+		{"save", "", "appendonly", Caution},
+		{"appendfsync", "always", "appendonly", Caution}, // which is off
+		{"appendonly", "yes", "", ""},
+		{"min-replicas-to-write", "1", "", Danger},
+		{"min-replicas-to-write", "0", "", ""},
+		{"timeout", "2", "", Caution},
+		{"timeout", "300", "", Notice},
+		{"timeout", "0", "", ""},
+		{"maxclients", "17", "", Caution},
+		{"maxclients", "10000", "", ""},
+		{"client-output-buffer-limit", "pubsub 262144 65536 2", "", Caution},
+		{"client-output-buffer-limit", "pubsub 33554432 8388608 60", "", ""},
+		{"busy-reply-threshold", "5", "", Caution},
+		{"busy-reply-threshold", "5000", "", ""},
+	} {
+		s.Do("CONFIG", "SET", x.setting, x.value)
+		r, err := c.Report(t.Context())
+		require.NoError(t, err)
+		want := map[string]Severity{}
+		if x.severity != "" {
+			name := x.setting
+			if x.about != "" {
+				name = x.about
+			}
+			want[name] = x.severity
+		}
+		require.Equal(t, want, about(r), "%s %s", x.setting, x.value)
+		require.Equal(t, x.severity == Danger, r.Endangered())
+	}
+}
+
+// rightsOnly is what a client needs, and nothing that a report would like.
+func rightsOnly() redistest.Option {
+	return redistest.WithUser("headwaiter", "secret", strings.Fields(rights(defaultPrefix))...)
+}
+
+func TestWithoutInfoAndConfigLessIsKnownAndNothingGuessed(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]redistest.Target{
+		"no rights":  redistest.Start(t, rightsOnly()),
+		"renamed":    redistest.Start(t, redistest.WithoutCommands("INFO", "CONFIG", "ACL", "CLUSTER", "CLIENT")),
+		"RESP2 only": redistest.Start(t, redistest.WithoutCommands("INFO", "CONFIG", "HELLO")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := reported(t, s)
+			require.Len(t, r.Servers, 1)
+			at := r.Servers[0]
+			require.Empty(t, at.Settings)
+			require.False(t, at.RunID.Known || at.Uptime.Known || at.UsedMemory.Known || at.EvictedKeys.Known)
+			require.False(t, at.Clients.Known || at.SaveOK.Known || at.AppendOK.Known)
+			require.True(t, at.RoundTrip.Known && at.Clock.Known, "TIME is a right that locks need")
+			require.Contains(t, strings.Join(at.Notes, "\n"), "INFO: ")
+			require.Contains(t, strings.Join(at.Notes, "\n"), "CONFIG GET: ")
+			require.NotContains(t, strings.Join(at.Notes, "\n"), "with args")
+			want := map[string]Severity{"maxmemory-policy": Caution, "appendonly": Notice}
+			if name == "RESP2 only" {
+				want["HELLO"] = Notice
+			} else {
+				require.True(t, at.Version.Known, "HELLO tells it")
+				require.Equal(t, known("master"), at.Role)
+			}
+			require.Equal(t, want, about(r))
+			require.False(t, r.Endangered())
+		})
+	}
+	r := reported(t, redistest.Mini(t))
+	require.True(t, r.Servers[0].Reachable)
+	require.Empty(t, r.Servers[0].Settings)
+}
+
+func TestInfoTellsSomeSettingsWhereConfigIsForbidden(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithoutCommands("CONFIG"), redistest.WithArgs("--maxmemory", "1gb", "--maxmemory-policy", "volatile-lru"))
+	r := reported(t, s)
+	require.Equal(t, map[string]string{
+		"maxmemory": "1073741824", "maxmemory-policy": "volatile-lru", "maxclients": "10000", "appendonly": "no",
+	}, r.Servers[0].Settings)
+	require.Equal(t, map[string]Severity{"maxmemory-policy": Danger, "appendonly": Caution}, about(r))
+}
+
+func TestARightThatWasTakenAwayIsMissed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, rightsOnly())
+	c := dial(t, s)
+	r, err := c.Report(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.Missing)
+	require.Equal(t, known("headwaiter"), r.User)
+	require.False(t, r.Open.Known)
+	s.Do("ACL", "SETUSER", "headwaiter", "-zrank", "-publish", "+acl|getuser")
+	r, err = c.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"run ZRANK", "PUBLISH on the wake channels"}, r.Missing)
+	require.Equal(t, Danger, about(r)["ACL SETUSER"])
+	require.Equal(t, known(false), r.Open, "the default user of this server has a password")
+	s.Do("ACL", "SETUSER", "headwaiter", "-eval", "-evalsha")
+	s.Do("ACL", "SETUSER", "default", "nopass") // The last command of the test: it logs in with a password.
+	r, err = c.Report(t.Context())
+	require.NoError(t, err)
+	require.Len(t, r.Missing, 1)
+	require.Contains(t, r.Missing[0], "run scripts")
+	require.Equal(t, known(true), r.Open)
+}
+
+func TestFailingSavesAreFound(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--save", "3600 1"))
+	c := dial(t, s)
+	require.NoError(t, os.RemoveAll(s.List("CONFIG", "GET", "dir")[1]))
+	s.Do("BGSAVE")
+	require.Eventually(t, func() bool { return strings.Contains(s.Text("INFO", "persistence"), "rdb_last_bgsave_status:err") }, time.Minute, time.Millisecond)
+	r, err := c.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, known(false), r.Servers[0].SaveOK)
+	require.Equal(t, Danger, about(r)["stop-writes-on-bgsave-error"])
+	s.Do("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	r, err = c.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[string]Severity{"save": Caution, "appendonly": Caution}, about(r))
+}
+
+func TestEvictedKeysAreCounted(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--maxmemory-policy", "allkeys-random"))
+	s.Do("SET", "junk", strings.Repeat("x", 1000))
+	s.Do("CONFIG", "SET", "maxmemory", "1000") // Below what it has, so all goes.
+	s.Do("CONFIG", "SET", "maxmemory", "1000000000")
+	r := reported(t, s)
+	require.Positive(t, r.Servers[0].EvictedKeys.Value)
+	require.Equal(t, "maxmemory-policy", r.Warnings[0].Setting)
+	require.Contains(t, r.Warnings[0].Why, "keys went this way")
+}
+
+func TestReplicasAreAskedToo(t *testing.T) {
+	t.Parallel()
+	s := redistest.Replicated(t, 2)
+	r := reported(t, s.Master())
+	require.Len(t, r.Servers, 3)
+	require.Equal(t, s.Master().Addr(), r.Servers[0].Address)
+	require.Len(t, r.Servers[0].Replicas, 2)
+	for _, at := range r.Servers[1:] {
+		assert.Equal(t, known("replica"), at.Role)
+		assert.Equal(t, known(s.Master().Addr()), at.Master)
+		assert.Equal(t, known(true), at.LinkUp)
+		assert.True(t, at.Clock.Known && at.RoundTrip.Known)
+		assert.Equal(t, "yes", at.Settings["replica-read-only"])
+	}
+	require.Equal(t, map[string]Severity{"WithReplicas": Caution, "appendonly": Caution}, about(r))
+
+	writable, gone := s.Replicas()[0], s.Replicas()[1]
+	writable.Do("CONFIG", "SET", "replica-read-only", "no")
+	gone.Stop() // Its master still counts it.
+	r = reported(t, s.Master())
+	gone.Cont()
+	require.Equal(t, Caution, about(r)["replica-read-only"])
+	require.Equal(t, Caution, about(r)["reachable"])
+	i := slices.IndexFunc(r.Servers, func(s ServerReport) bool { return s.Address == gone.Addr() })
+	require.False(t, r.Servers[i].Reachable)
+	require.Contains(t, strings.Join(r.Servers[i].Notes, ""), "connection: ")
+
+	// And as if such a replica were the server of the locks.
+	r = reported(t, writable)
+	require.Equal(t, Danger, about(r)["replica-read-only"])
+	require.Contains(t, r.Warnings[0].Remedy, s.Master().Addr())
+	s.Cut(s.Replicas()[1])
+	r = reported(t, s.Replicas()[1])
+	require.Equal(t, Danger, about(r)["address"])
+	require.Equal(t, Caution, about(r)["master_link_status"])
+}
+
+func TestTheConnectionsOfACallerAreUsedForNothingElse(t *testing.T) {
+	t.Parallel()
+	s := redistest.Replicated(t, 1)
+	rc, err := rueidis.NewClient(s.Option())
+	require.NoError(t, err)
+	defer rc.Close()
+	c, err := New(rc, Options{})
+	require.NoError(t, err)
+	defer c.Close(context.Background())
+	r, err := c.Report(t.Context())
+	require.NoError(t, err)
+	require.Len(t, r.Servers, 1)
+	require.Len(t, r.Servers[0].Replicas, 1)
+	require.Equal(t, []string{"replicas: " + errNotOwn.Error()}, r.Servers[0].Notes)
+	require.False(t, r.TLS.Known)
+	require.Equal(t, known("default"), r.User)
+	require.Equal(t, known(true), r.Open)
+}
+
+func TestClocksThatAreApartAreFound(t *testing.T) {
+	t.Parallel()
+	clock := redistest.NewClock(t)
+	master := redistest.Start(t)
+	replica := redistest.Start(t, redistest.WithClock(clock))
+	_, port, err := net.SplitHostPort(master.Addr())
+	require.NoError(t, err)
+	replica.Do("REPLICAOF", "127.0.0.1", port)
+	require.Eventually(t, func() bool { return strings.Contains(master.Text("INFO", "replication"), "slave0:") }, time.Minute, time.Millisecond)
+	require.NotContains(t, about(reported(t, master)), "clock")
+	clock.Shift(-3 * time.Second)
+	r := reported(t, master)
+	require.Equal(t, Caution, about(r)["clock"])
+	require.InDelta(t, -3, r.Servers[1].Clock.Value.High.Seconds(), 0.1)
+	i := slices.IndexFunc(r.Warnings, func(w Warning) bool { return w.Setting == "clock" })
+	require.Contains(t, r.Warnings[i].Value, "ahead of that of "+replica.Addr())
+}
+
+func TestAReportOfWhatSentinelsName(t *testing.T) {
+	t.Parallel()
+	s := redistest.Sentinel(t)
+	r := reported(t, s)
+	require.Equal(t, "sentinel", r.Mode)
+	require.Len(t, r.Servers, 3)
+	require.Equal(t, s.Master().Addr(), r.Servers[0].Address)
+	require.Equal(t, known("replica"), r.Servers[2].Role)
+	require.False(t, r.Endangered())
+
+	r, err := Examine(t.Context(), Options{Redis: s.Sentinels()[0].Option()})
+	require.ErrorIs(t, err, ErrUnusable)
+	require.Equal(t, known("sentinel"), r.Servers[0].Role)
+	require.Equal(t, Danger, about(r)["address"])
+	require.Contains(t, r.Warnings[0].Remedy, "master_set")
+}
+
+func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
+	r, err := Examine(t.Context(), Options{Redis: s.Option()})
+	require.ErrorIs(t, err, ErrUnusable)
+	require.ErrorContains(t, err, "may not PUBLISH")
+	require.Contains(t, r.Missing, "PUBLISH on the wake channels")
+	require.True(t, r.Endangered())
+	require.Equal(t, "noeviction", r.Servers[0].Settings["maxmemory-policy"])
+
+	wrong := s.Option()
+	wrong.Password = "guess"
+	r, err = Examine(t.Context(), Options{Redis: wrong})
+	require.ErrorContains(t, err, "check user name and password")
+	require.Empty(t, r.Servers)
+	s.Kill()
+	_, err = Examine(t.Context(), Options{Redis: s.Option()})
+	require.ErrorContains(t, err, "refused")
+	_, err = Examine(t.Context(), Options{Redis: s.Option(), Prefix: "{"})
+	require.ErrorContains(t, err, "prefix")
+	_, err = Examine(t.Context(), Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
+	require.Error(t, err)
+}
+
+// stranger is the address of a server that speaks something else.
+func stranger(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := dial(t, s)
+	s.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Report(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	r, err := c.Report(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrClosed)
+	require.Len(t, r.Servers, 1)
+	require.False(t, r.Servers[0].Reachable)
+	require.NotEmpty(t, r.Servers[0].Notes)
+	s.Cont()
+	require.NoError(t, c.Close(t.Context()))
+	_, err = c.Report(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// Whoever stores reports relies on these names.
+func TestAReportKeepsItsNamesInJSON(t *testing.T) {
+	r := faultless()
+	r.Servers[0].Uptime, r.Servers[0].RoundTrip = known(90*time.Second), known(250*time.Microsecond)
+	r.Servers[0].Settings["timeout"] = "60"
+	r.Servers[0].Replicas = []ReplicaReport{{"127.0.0.1:6380", known("online"), known(time.Second)}}
+	r.Warnings = judge(&r)
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	var read map[string]any
+	require.NoError(t, json.Unmarshal(text, &read))
+	names := func(v any) []string { return slices.Sorted(maps.Keys(v.(map[string]any))) }
+	first := func(v any, of string) map[string]any { return v.(map[string]any)[of].([]any)[0].(map[string]any) }
+	assert.Equal(t, []string{"default_user_open", "missing", "mode", "notes", "protocol", "servers", "sharded", "skips", "tls", "user", "warnings"},
+		names(read))
+	server := first(read, "servers")
+	assert.Equal(t, []string{
+		"address", "clients", "clock_offset", "cluster_slots", "cluster_state", "evicted_keys", "good_replicas", "kind", "last_append_ok",
+		"last_save_ok", "master", "master_link_up", "notes", "product", "reachable", "replicas", "role", "round_trip_seconds", "run_id",
+		"settings", "uptime_seconds", "used_memory_bytes", "version",
+	}, names(server))
+	assert.Equal(t, []string{"remedy", "servers", "setting", "severity", "value", "why"}, names(first(read, "warnings")))
+	assert.Equal(t, 90.0, server["uptime_seconds"])
+	assert.Equal(t, 0.00025, server["round_trip_seconds"])
+	assert.Equal(t, map[string]any{"low_seconds": -0.001, "high_seconds": 0.001}, server["clock_offset"])
+	assert.Equal(t, map[string]any{"address": "127.0.0.1:6380", "state": "online", "lag_seconds": 1.0}, first(server, "replicas"))
+	assert.Nil(t, server["run_id"], "what is unknown is null")
+	assert.Equal(t, "unknown", Fact[string]{}.String())
+}
