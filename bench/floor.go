@@ -14,7 +14,8 @@ const (
 	floorCycle    = "cycle"
 	floorParallel = "parallel" // the cycle floor with as many workers as W2 has
 	floorMessage  = "message"
-	floorPaced    = "paced" // the message floor with a pause before each message
+	floorPaced    = "paced"  // the message floor with a pause before each message
+	floorBeside   = "single" // the same work on a single server, for a cluster
 )
 
 // floorKind is which floor to measure.

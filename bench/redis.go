@@ -26,8 +26,8 @@ type Redis struct {
 	folder  string
 }
 
-// StartRedis starts the redis-server that is in the path.
-func StartRedis(ctx context.Context) (*Redis, error) {
+// StartRedis starts the redis-server that is in the path, with further arguments.
+func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w: install it (apt-get install redis-server, brew install redis) or name a running one", err)
@@ -35,14 +35,14 @@ func StartRedis(ctx context.Context) (*Redis, error) {
 	// Between the choice of a port and its use somebody else may take it: then there is another one.
 	for range 3 {
 		var r *Redis
-		if r, err = startRedis(ctx, path); err == nil {
+		if r, err = startRedis(ctx, path, args); err == nil {
 			return r, nil
 		}
 	}
 	return nil, err
 }
 
-func startRedis(ctx context.Context, path string) (*Redis, error) {
+func startRedis(ctx context.Context, path string, args []string) (*Redis, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -53,8 +53,10 @@ func startRedis(ctx context.Context, path string) (*Redis, error) {
 	}
 	var output strings.Builder
 	r := &Redis{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), folder: folder, ended: make(chan struct{})}
-	r.process = exec.Command(path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", folder)
+	args = append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder,
+	}, args...)
+	r.process = exec.Command(path, args...)
 	r.process.Stdout, r.process.Stderr = &output, &output
 	if err := r.process.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("bench: start redis-server: %w", err), os.RemoveAll(folder))

@@ -21,6 +21,8 @@ const maxAgain = 3
 // Config is what to run.
 type Config struct {
 	Driver Driver
+	// Beside is what the works that are to be compared with another driver are compared with.
+	Beside Driver
 	// Redis is the server on which the floors are measured and whose counters are read.
 	Redis  rueidis.ClientOption
 	Works  []Work
@@ -218,7 +220,12 @@ func (f openFloors) close() {
 func (r *runner) openFloors(ctx context.Context, w Work) (open openFloors, err error) {
 	err = labelled(ctx, "floor", func(ctx context.Context) error {
 		for _, kind := range w.floors() {
-			f, err := openFloor(ctx, r.Redis, kind, fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name))
+			name := fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name)
+			open1 := func() (floor, error) { return openFloor(ctx, r.Redis, kind, name) }
+			if kind.name == floorBeside {
+				open1 = func() (floor, error) { return r.openBeside(ctx, w, name) }
+			}
+			f, err := open1()
 			if err != nil {
 				open.close()
 				return err

@@ -10,7 +10,7 @@ import (
 )
 
 // infoRequest is what asking for [snapshot] puts on the wire.
-const infoRequest = "*4\r\n$4\r\nINFO\r\n$5\r\nstats\r\n$3\r\ncpu\r\n$12\r\ncommandstats\r\n"
+const infoRequest = "*5\r\n$4\r\nINFO\r\n$5\r\nstats\r\n$3\r\ncpu\r\n$12\r\ncommandstats\r\n$11\r\nreplication\r\n"
 
 // scripts are the commands that run one. What a script calls is counted by the server as if a client had
 // sent it, and listed apart from these.
@@ -37,7 +37,8 @@ type counters struct {
 	reply             int     // bytes of the reply that carried these
 }
 
-// observer asks the server for its counters on a connection of its own.
+// observer asks the server for its counters on a connection of its own; in a cluster all its masters, whose
+// counters it adds up.
 type observer struct{ client rueidis.Client }
 
 func newObserver(o rueidis.ClientOption) (*observer, error) {
@@ -53,12 +54,33 @@ func newObserver(o rueidis.ClientOption) (*observer, error) {
 func (o *observer) close() { o.client.Close() }
 
 func (o *observer) snapshot(ctx context.Context) (counters, error) {
-	info := o.client.B().Info().Section("stats", "cpu", "commandstats").Build()
-	text, err := o.client.Do(ctx, info).ToString()
-	if err != nil {
-		return counters{}, fmt.Errorf("bench: INFO (it takes several sections since Redis 7): %w", err)
+	nodes := map[string]rueidis.Client{"": o.client}
+	if o.client.Mode() == rueidis.ClientModeCluster {
+		nodes = o.client.Nodes()
 	}
-	return parseInfo(text), nil
+	sum := counters{calls: map[string]float64{}, usec: map[string]float64{}}
+	for _, node := range nodes {
+		info := node.B().Info().Section("stats", "cpu", "commandstats", "replication").Build()
+		text, err := node.Do(ctx, info).ToString()
+		if err != nil {
+			return counters{}, fmt.Errorf("bench: INFO (it takes several sections since Redis 7): %w", err)
+		}
+		if !strings.Contains(text, "role:slave") {
+			sum.add(parseInfo(text))
+		}
+	}
+	return sum, nil
+}
+
+func (c *counters) add(other counters) {
+	for name, n := range other.calls {
+		c.calls[name] += n
+		c.usec[name] += other.usec[name]
+	}
+	c.bytesIn += other.bytesIn
+	c.bytesOut += other.bytesOut
+	c.cpu += other.cpu
+	c.reply += other.reply
 }
 
 // version returns the version of the server.

@@ -7,7 +7,7 @@ import "fmt"
 // Rates are compared with rates. The gap of W4h is a time and is compared with the floor's time, so there
 // less is better.
 func ratio(w Work, floor float64, f Figures) float64 {
-	if w.Hold > 0 {
+	if w.Hold > 0 && !w.Beside {
 		return f.HandOff.P50 / floor
 	}
 	return f.Rate * floor / 1e6

@@ -14,6 +14,7 @@ var columns = []struct {
 	{"work", func(r Result) string { return r.Work.String() }},
 	{"/cycle", func(r Result) string { return ratioCell(r, floorCycle, floorParallel) }},
 	{"/message", func(r Result) string { return ratioCell(r, floorMessage) }},
+	{"/single", func(r Result) string { return ratioCell(r, floorBeside) }},
 	{"gap/paced", func(r Result) string { return ratioCell(r, floorPaced) }},
 	{"per s", func(r Result) string { return whole(r.Figures.Rate) }},
 	{"hand-off p50", func(r Result) string { return contendedCell(r, r.Figures.HandOff.P50) }},
@@ -64,7 +65,7 @@ func (r Report) WriteTable(out io.Writer) error {
 
 func (r Report) writeNotes(out io.Writer) error {
 	_, err := fmt.Fprint(out, `
-/cycle, /message: rate by the rate of the floor, more is better; gap/paced: time by time, less is better.
+/cycle, /message, /single: rate by the rate of the floor, more is better; gap/paced: time by time, less is better.
 Scripts, others (commands, also those that scripts call), bytes, µs of Redis and allocations are for a cycle.
 Floors, µs:
 `)

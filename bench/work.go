@@ -21,6 +21,8 @@ type Work struct {
 	Kind string `json:"kind,omitempty"`
 	// Permits is how many may hold at once; 0 stands for 1, and for readers, of whom all may.
 	Permits int `json:"permits,omitempty"`
+	// Beside: it is compared with the same work of another driver, and with nothing else.
+	Beside bool `json:"beside,omitempty"`
 }
 
 // String names the work as tables do: W4 C=8.
@@ -45,6 +47,8 @@ func (w Work) inside() int {
 // floors returns the floors that the work is compared with.
 func (w Work) floors() []floorKind {
 	switch {
+	case w.Beside:
+		return []floorKind{{name: floorBeside}}
 	case w.Kind == KindLatch:
 		return nil
 	case w.Hold > 0:

@@ -35,6 +35,7 @@ type settings struct {
 	lines    string
 	profile  string
 	endless  bool
+	cluster  bool
 	progress bool
 }
 
@@ -61,6 +62,7 @@ func parse(args []string) (s settings, err error) {
 	f.StringVar(&s.lines, "json", "-", "file for the lines of JSON; - is standard output")
 	f.StringVar(&s.profile, "cpuprofile", "", "file for a CPU profile; its label slice tells works and floors apart")
 	f.BoolVar(&s.endless, "endless", false, "call with contexts that cannot end, as the floors do")
+	f.BoolVar(&s.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
 	f.BoolVar(&s.progress, "progress", true, "tell each round on standard error")
 	if err := f.Parse(args); err != nil {
 		return s, err
@@ -76,6 +78,9 @@ func parse(args []string) (s settings, err error) {
 		return s, err
 	}
 	s.works, err = bench.Select(append(bench.Standard(numbers), bench.FamilyWorks()...), parseList(*work))
+	for i := range s.works {
+		s.works[i].Beside = s.cluster
+	}
 	return s, err
 }
 
@@ -119,9 +124,19 @@ func run(ctx context.Context, s settings) (err error) {
 			_ = closeProfile() // A profile that was cut short shows itself to its reader.
 		}()
 	}
+	measured, beside := option, bench.Driver(nil)
+	if s.cluster {
+		cluster, err := bench.StartCluster(ctx)
+		if err != nil {
+			return err
+		}
+		defer cluster.Stop()
+		measured, beside = rueidis.ClientOption{InitAddress: cluster.Addrs()}, drivers.Headwaiter{Redis: option}
+	}
 	report, err := bench.Run(ctx, bench.Config{
-		Driver:  drivers.Headwaiter{Redis: option},
-		Redis:   option,
+		Driver:  drivers.Headwaiter{Redis: measured},
+		Beside:  beside,
+		Redis:   measured,
 		Works:   s.works,
 		Rounds:  s.rounds,
 		Slice:   s.slice,
