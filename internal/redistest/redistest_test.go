@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +17,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain sees to it that no goroutine stays. Those of rueidis' client of a cluster end up to five seconds
+// after the client was closed: connections that it gave up, and a look for changes that was due.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := until(startLimit, func() error { return goleak.Find() }); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // dial returns a client of s with one connection.
 func dial(t *testing.T, s Backend) rueidis.Client {
@@ -227,9 +237,11 @@ func TestTheGuardEndsAbandonedServers(t *testing.T) {
 		os.Exit(0)
 	}
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "addrs")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "addrs")
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), "REDISTEST_ABANDON="+file)
+	// Nobody removes its folders either.
+	child.Env = append(os.Environ(), "REDISTEST_ABANDON="+file, "TMPDIR="+dir)
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	addrs, err := os.ReadFile(file)

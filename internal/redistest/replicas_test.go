@@ -13,6 +13,12 @@ func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
 	r.Do("SET", "before", "1")
 	require.Equal(t, int64(2), r.waited(t, "SET", "before", "1"))
 
+	other := r.Replicas()[1]
+	other.Restart()
+	require.Empty(t, other.Keys(), "it follows nobody yet")
+	r.Rejoin(other)
+	require.Equal(t, []string{"before"}, other.Keys())
+
 	r.Cut(replica)
 	require.Equal(t, int64(1), r.waited(t, "SET", "after", "1"))
 	require.Equal(t, []string{"before"}, replica.Keys())

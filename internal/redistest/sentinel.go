@@ -26,7 +26,7 @@ const (
 	promotion = 5 * time.Second
 )
 
-// sentinelTimes are the sentinels' own clocks, in milliseconds, which only Redis 7 lets one set. As they are
+// sentinelTimes are the sentinels' own clocks, in milliseconds, which Redis 7 lets one set. As they are
 // by default, it takes a set ten seconds to be whole again after each failover, and a sentinel that was
 // late by two does nothing for half a minute. They hang together: a replica whose INFO is older than three
 // of its periods, or five of the pings', is not made a master; and a server that says it is a master, and
@@ -77,11 +77,11 @@ func watchOver(s, master *Server) {
 	if p := master.admin.password; p != "" {
 		s.sentinel = append(s.sentinel, "--sentinel", "auth-pass", sentinelSet, p)
 	}
+	if before7() {
+		return // They have their own times: slow, but right.
+	}
 	s.tune = func() error {
 		_, err := s.Try(append([]string{"SENTINEL", "DEBUG"}, sentinelTimes...)...)
-		if errors.As(err, new(ReplyError)) {
-			return nil // Before Redis 7: slow, but right.
-		}
 		return err
 	}
 }
@@ -96,10 +96,10 @@ func (r *RedisSentinel) Option() rueidis.ClientOption {
 	return o
 }
 
-// Servers are the master and the replicas, Sentinels those that watch over them, whether they run or not.
+// Servers are the master and the replicas, whether they run or not.
 func (r *RedisSentinel) Servers() []*Server { return slices.Clone(r.servers) }
 
-// Sentinels: see Servers.
+// Sentinels are those that watch over the servers, whether they run or not.
 func (r *RedisSentinel) Sentinels() []*Server { return slices.Clone(r.sentinels) }
 
 // Master waits until all sentinels that run name the same master, and returns it. It may be down.

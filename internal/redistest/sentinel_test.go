@@ -27,6 +27,11 @@ func TestSentinelsMakeAnotherServerTheMaster(t *testing.T) {
 	require.NoError(t, run(t, mustConnect(t, r.Option()), "SET", "a", "3").Error())
 	require.Equal(t, "3", master.Text("GET", "a"))
 
+	old.Restart()
+	its, err := old.replication()
+	require.NoError(t, err)
+	require.Equal(t, "slave", its["role"], "at once, not when a sentinel comes to see it")
+
 	r.Restart()
 	require.Same(t, master, r.Master(), "roles outlive the processes")
 	require.Empty(t, r.Keys())

@@ -89,20 +89,33 @@ func (n *Node) self() (member, error) {
 	return view[i], nil
 }
 
-// owners are the nodes that serve the slots, nil where nobody does. A node serves what it claims itself
-// while it runs; of two that claim the same, as after a failover that one has not heard of, the later.
+// A claim is what a node says of itself.
+type claim struct {
+	node *Node
+	member
+}
+
+// owners are the nodes that serve the slots, nil where nobody does.
 func (c *RedisCluster) owners() *[slots]*Node {
+	var claims []claim
+	for _, n := range c.running() {
+		if self, err := n.self(); err == nil && self.is("master") {
+			claims = append(claims, claim{n, self})
+		}
+	}
+	return granted(claims)
+}
+
+// granted gives each slot to the node that claims it, and of two, as after a failover that one has not heard
+// of, to the later.
+func granted(claims []claim) *[slots]*Node {
 	var owner [slots]*Node
 	var epoch [slots]int64
-	for _, n := range c.running() {
-		self, err := n.self()
-		if err != nil || !self.is("master") {
-			continue
-		}
-		for _, s := range self.slots {
+	for _, its := range claims {
+		for _, s := range its.slots {
 			for slot := s.first; slot <= s.last; slot++ {
-				if owner[slot] == nil || self.epoch > epoch[slot] {
-					owner[slot], epoch[slot] = n, self.epoch
+				if owner[slot] == nil || its.epoch > epoch[slot] {
+					owner[slot], epoch[slot] = its.node, its.epoch
 				}
 			}
 		}
