@@ -3,7 +3,9 @@ package waitqueue
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,12 +66,12 @@ func Dial(o Options) (*Client, error) {
 	var speaking, hearing sockets
 	commands, err := rueidis.NewClient(commandOption(o.Redis, &speaking))
 	if err != nil {
-		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
+		return nil, unconnected(o.Redis, err)
 	}
 	side, err := rueidis.NewClient(sideOption(o.Redis, &hearing))
 	if err != nil {
 		commands.Close()
-		return nil, fmt.Errorf("waitqueue: connect to %v: %w", o.Redis.InitAddress, advise(err))
+		return nil, unconnected(o.Redis, err)
 	}
 	c := newClient(commands, side, o)
 	c.sockets, c.hearing = &speaking, &hearing
@@ -79,6 +81,18 @@ func Dial(o Options) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// unconnected says why there is no connection, and what to look at where the error itself does not tell.
+func unconnected(o rueidis.ClientOption, err error) error {
+	hint := ""
+	switch {
+	case o.Sentinel.MasterSet != "" && strings.Contains(err.Error(), "unknown command"):
+		hint = " (these should be sentinels)"
+	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
+		hint = " (does the port speak TLS?)"
+	}
+	return fmt.Errorf("waitqueue: connect to %v%s: %w", o.InitAddress, hint, advise(err))
 }
 
 // DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path.

@@ -125,7 +125,7 @@ var hints = []struct{ sign, hint string }{
 	{"MISCONF", "Redis cannot save and refuses writes: see its log"},
 	{"NOREPLICAS", "Redis has too few replicas and refuses writes: see min-replicas-to-write"},
 	{"CROSSSLOT", "the keys of one lock are in different slots: report this"},
-	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed"},
+	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed (and of sentinels, Sentinel.MasterSet must be named)"},
 }
 
 // transient reports whether err will pass, so that the same request may be sent again. Where there is somebody to

@@ -37,6 +37,7 @@ type listener struct {
 	epoch    int // of the connection: what an earlier one confirms does not count
 	running  bool
 	broken   bool // the connection is to be replaced
+	unsure   bool // whether the node has the slots that it is thought to have
 	kick     chan struct{}
 	stopped  chan struct{} // closed by stop
 }
@@ -166,7 +167,7 @@ func (l *listener) connection() bool {
 	l.mu.Lock()
 	l.epoch++
 	epoch := l.epoch
-	l.conn, l.broken = conn, false
+	l.conn, l.broken, l.unsure = conn, false, l.client.sharded
 	l.dirty = l.dirty[:0]
 	for channel := range l.channels {
 		l.dirty = append(l.dirty, channel)
@@ -201,6 +202,9 @@ func (l *listener) over() bool {
 // serve subscribes to what is wanted until the connection breaks or has had its day.
 func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 	for {
+		if !l.sure(conn) {
+			return
+		}
 		subscribe, more := l.next()
 		if !more {
 			return
@@ -225,6 +229,41 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 			return
 		}
 	}
+}
+
+// introduce lets rueidis find the node, by a request for something that it has: it follows that where it leads.
+func (l *listener) introduce() {
+	l.mu.Lock()
+	key := ""
+	for _, sub := range l.channels {
+		if sub.want {
+			key = sub.site.keys.Lock
+			break
+		}
+	}
+	l.mu.Unlock()
+	if key != "" {
+		side := l.client.side
+		_ = side.Do(context.Background(), side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+	}
+}
+
+// sure asks the node what it has, where there is a doubt, and reports whether it answered. A replica lets clients
+// subscribe as its master does, so a master that has become one would not be found out otherwise.
+func (l *listener) sure(conn rueidis.DedicatedClient) bool {
+	l.mu.Lock()
+	unsure := l.unsure
+	l.unsure = false
+	l.mu.Unlock()
+	if !unsure {
+		return true
+	}
+	owners, err := askSlots(context.Background(), conn, l.node.address)
+	if err != nil {
+		return false
+	}
+	l.client.routes.take(owners)
+	return true
 }
 
 // subscribe subscribes to channels, and reports whether the connection is still good for something.
@@ -387,9 +426,9 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 			}
 		}
 	case "sunsubscribe":
-		// The slot has left the node. Subscribing again tells where it is.
+		// The slot has left the node, which knows where it went.
 		if sub.state != subNone {
-			sub.state = subNone
+			sub.state, l.unsure = subNone, true
 			l.touch(s.Channel)
 			if sub.want {
 				gone = sub.site
@@ -403,6 +442,5 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 		confirmed.confirmed(n)
 	case gone != nil:
 		gone.unheard()
-		l.client.routes.doubt()
 	}
 }

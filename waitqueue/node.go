@@ -51,7 +51,10 @@ func (n *node) attempt(budget time.Duration) attempt {
 func (n *node) dedicate() (conn rueidis.DedicatedClient, release func()) {
 	side := n.client.side
 	if n.client.routes.table != nil {
-		side = n.client.routes.reach(n)
+		if side = n.client.routes.reach(n); side == nil {
+			n.ears.introduce()
+			side = n.client.routes.reach(n)
+		}
 	}
 	if side == nil {
 		return nil, func() {}

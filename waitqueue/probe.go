@@ -18,6 +18,9 @@ var ErrUnusable = errors.New("this Redis cannot be used")
 func (c *Client) probe() error {
 	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
 	channel := keys.Channel(c.id)
+	if err := c.probeMode(); err != nil {
+		return err
+	}
 	if c.routes.table != nil {
 		if err := c.probeCluster(channel); err != nil {
 			return err
@@ -46,12 +49,28 @@ func (c *Client) probe() error {
 	return nil
 }
 
+// probeMode finds out a cluster that was taken for a single server, because the user may not ask for its slots.
+func (c *Client) probeMode() error {
+	if c.commands.Mode() != rueidis.ClientModeStandalone || c.opts.Redis.ForceSingleClient || c.sockets == nil {
+		return nil
+	}
+	said, err := c.commands.Do(context.Background(), c.commands.B().Hello().Build()).AsStrMap()
+	if err != nil || said["mode"] != "cluster" {
+		return nil // A server before Redis 6 does not know HELLO.
+	}
+	if err := c.commands.Do(context.Background(), c.commands.B().ClusterSlots().Build()).Error(); answered(err) {
+		return fmt.Errorf("waitqueue: %w: it is part of a cluster, and the user may not ask for its slots; it needs %s %s: %w",
+			ErrUnusable, rights(c.opts.Prefix), clusterRights, err)
+	}
+	return nil
+}
+
 // probeCluster asks a cluster where its slots are, and whether it has sharded channels. Before Redis 7 there are
 // only those that are told at every node: there the subscribers at one node are not all, so nobody is skipped for
 // having none, and the checks carry it.
 func (c *Client) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
-		return fmt.Errorf("waitqueue: ask the cluster for its slots (the user needs +cluster|slots): %w", advise(err))
+		return fmt.Errorf("waitqueue: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", advise(err))
 	}
 	b := c.commands.B()
 	err := c.commands.Do(context.Background(), b.Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
@@ -71,12 +90,14 @@ func (c *Client) rights() string {
 	line := rights(c.opts.Prefix)
 	switch c.commands.Mode() {
 	case rueidis.ClientModeCluster:
-		line += " +spublish +ssubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards"
+		line += " " + clusterRights
 	case rueidis.ClientModeSentinel:
 		line += " +role"
 	}
 	return line
 }
+
+const clusterRights = "+spublish +ssubscribe +pubsub|shardnumsub +cluster|slots +cluster|nodes +cluster|shards"
 
 func rights(prefix string) string {
 	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+

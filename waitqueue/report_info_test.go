@@ -101,7 +101,7 @@ func TestTheLimitOfBuffersIsRead(t *testing.T) {
 
 func TestVersionsAreCompared(t *testing.T) {
 	for version, want := range map[string][2]bool{ // before 6.2, before 7.0
-		"5.0.14": {true, true}, "6.0.16": {true, true}, "6.2.0": {false, true}, "6.10": {false, true}, "7.0.15": {false, false},
+		"5.0.14": {true, true}, "6.0.16": {true, true}, "6.1.9": {true, true}, "6.2.0": {false, true}, "6.10": {false, true}, "7.0.15": {false, false},
 		"7.0-rc1": {false, false}, "255.255.255": {false, false}, "7": {false, false}, "": {false, false}, "six.two": {false, false},
 	} {
 		assert.Equal(t, want, [2]bool{older(known(version), 6, 2), older(known(version), 7, 0)}, version)

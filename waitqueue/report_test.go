@@ -29,10 +29,10 @@ func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report
 	return r
 }
 
-// about are the severities of the warnings by what they are about.
+// about are the worst severities of the warnings by what they are about.
 func about(r Report) map[string]Severity {
 	found := map[string]Severity{}
-	for _, w := range r.Warnings {
+	for _, w := range slices.Backward(r.Warnings) { // The worst come first.
 		found[w.Setting] = w.Severity
 	}
 	return found
@@ -203,6 +203,22 @@ func TestARightThatWasTakenAwayIsMissed(t *testing.T) {
 	require.Equal(t, known(true), r.Open)
 }
 
+func TestTheRightsThatTheDocsNameTellAll(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	_, line, found := strings.Cut(string(page), "than locks do. With `")
+	require.True(t, found, "docs/deploy.md says it in other words")
+	line, _, _ = strings.Cut(line, "`")
+	rules := append(strings.Fields(rights(defaultPrefix)), strings.Fields(line)...)
+	r := reported(t, redistest.Start(t, redistest.WithUser("doctor", "secret", rules...)))
+	require.Empty(t, r.Notes)
+	require.Empty(t, r.Servers[0].Notes)
+	require.Len(t, r.Servers[0].Settings, len(reportSettings)-1)
+	require.Equal(t, known("doctor"), r.User)
+	require.Equal(t, known(false), r.Open)
+}
+
 func TestFailingSavesAreFound(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithArgs("--save", "3600 1"))
@@ -230,80 +246,6 @@ func TestEvictedKeysAreCounted(t *testing.T) {
 	require.Positive(t, r.Servers[0].EvictedKeys.Value)
 	require.Equal(t, "maxmemory-policy", r.Warnings[0].Setting)
 	require.Contains(t, r.Warnings[0].Why, "keys went this way")
-}
-
-func TestReplicasAreAskedToo(t *testing.T) {
-	t.Parallel()
-	s := redistest.Replicated(t, 2)
-	r := reported(t, s.Master())
-	require.Len(t, r.Servers, 3)
-	require.Equal(t, s.Master().Addr(), r.Servers[0].Address)
-	require.Len(t, r.Servers[0].Replicas, 2)
-	for _, at := range r.Servers[1:] {
-		assert.Equal(t, known("replica"), at.Role)
-		assert.Equal(t, known(s.Master().Addr()), at.Master)
-		assert.Equal(t, known(true), at.LinkUp)
-		assert.True(t, at.Clock.Known && at.RoundTrip.Known)
-		assert.Equal(t, "yes", at.Settings["replica-read-only"])
-	}
-	require.Equal(t, map[string]Severity{"WithReplicas": Caution, "appendonly": Caution}, about(r))
-
-	writable, gone := s.Replicas()[0], s.Replicas()[1]
-	writable.Do("CONFIG", "SET", "replica-read-only", "no")
-	gone.Stop() // Its master still counts it.
-	r = reported(t, s.Master())
-	gone.Cont()
-	require.Equal(t, Caution, about(r)["replica-read-only"])
-	require.Equal(t, Caution, about(r)["reachable"])
-	i := slices.IndexFunc(r.Servers, func(s ServerReport) bool { return s.Address == gone.Addr() })
-	require.False(t, r.Servers[i].Reachable)
-	require.Contains(t, strings.Join(r.Servers[i].Notes, ""), "connection: ")
-
-	// And as if such a replica were the server of the locks.
-	r = reported(t, writable)
-	require.Equal(t, Danger, about(r)["replica-read-only"])
-	require.Contains(t, r.Warnings[0].Remedy, s.Master().Addr())
-	s.Cut(s.Replicas()[1])
-	r = reported(t, s.Replicas()[1])
-	require.Equal(t, Danger, about(r)["address"])
-	require.Equal(t, Caution, about(r)["master_link_status"])
-}
-
-func TestTheConnectionsOfACallerAreUsedForNothingElse(t *testing.T) {
-	t.Parallel()
-	s := redistest.Replicated(t, 1)
-	rc, err := rueidis.NewClient(s.Option())
-	require.NoError(t, err)
-	defer rc.Close()
-	c, err := New(rc, Options{})
-	require.NoError(t, err)
-	defer c.Close(context.Background())
-	r, err := c.Report(t.Context())
-	require.NoError(t, err)
-	require.Len(t, r.Servers, 1)
-	require.Len(t, r.Servers[0].Replicas, 1)
-	require.Equal(t, []string{"replicas: " + errNotOwn.Error()}, r.Servers[0].Notes)
-	require.False(t, r.TLS.Known)
-	require.Equal(t, known("default"), r.User)
-	require.Equal(t, known(true), r.Open)
-}
-
-func TestClocksThatAreApartAreFound(t *testing.T) {
-	t.Parallel()
-	clock := redistest.NewClock(t)
-	master := redistest.Start(t)
-	replica := redistest.Start(t, redistest.WithClock(clock))
-	_, port, err := net.SplitHostPort(master.Addr())
-	require.NoError(t, err)
-	replica.Do("REPLICAOF", "127.0.0.1", port)
-	require.Eventually(t, func() bool { return strings.Contains(master.Text("INFO", "replication"), "slave0:") }, time.Minute, time.Millisecond)
-	require.NotContains(t, about(reported(t, master)), "clock")
-	clock.Shift(-3 * time.Second)
-	r := reported(t, master)
-	require.Equal(t, Caution, about(r)["clock"])
-	require.InDelta(t, -3, r.Servers[1].Clock.Value.High.Seconds(), 0.1)
-	i := slices.IndexFunc(r.Warnings, func(w Warning) bool { return w.Setting == "clock" })
-	require.Contains(t, r.Warnings[i].Value, "ahead of that of "+replica.Addr())
 }
 
 func TestAReportOfWhatSentinelsName(t *testing.T) {

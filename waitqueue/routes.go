@@ -3,12 +3,9 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +28,7 @@ type routes struct {
 
 	mu     sync.Mutex       // guards the fields below; nothing is called under it but spawn
 	nodes  map[string]*node // by address; those that have left are few, and may come back
+	epochs []uint64         // by slot: of the configuration that put it where it is
 	asking bool
 	again  bool // and once more after that
 	asked  time.Time
@@ -44,7 +42,7 @@ const (
 )
 
 func newRoutes(c *Client) *routes {
-	r := &routes{client: c, nodes: make(map[string]*node)}
+	r := &routes{client: c, nodes: make(map[string]*node), epochs: make([]uint64, lua.Slots)}
 	r.only = newNode(c, "")
 	if c.commands.Mode() == rueidis.ClientModeCluster {
 		r.table = new([lua.Slots]atomic.Pointer[node])
@@ -108,7 +106,7 @@ func (r *routes) all() []*node {
 	return append(slices.Collect(maps.Values(r.nodes)), r.only)
 }
 
-// reach returns rueidis' client for a node, or nil if it knows none at that address; then it will soon.
+// reach returns rueidis' client for a node, or nil if it knows none at that address.
 func (r *routes) reach(n *node) rueidis.Client {
 	known := r.client.side.Nodes()
 	if n.address != "" {
@@ -172,8 +170,7 @@ func (r *routes) refresh(ctx context.Context) error {
 	answers := make(chan answer, len(addresses))
 	for _, address := range addresses {
 		if !r.client.spawn(func() {
-			rc := known[address]
-			owners, err := parseSlots(address, rc.Do(ctx, rc.B().ClusterSlots().Build()))
+			owners, err := askSlots(ctx, known[address], address)
 			answers <- answer{owners, err}
 		}) {
 			return ErrClosed
@@ -191,13 +188,17 @@ func (r *routes) refresh(ctx context.Context) error {
 	return failure
 }
 
-// take notes what a node says of the slots.
+// take notes what a node says of the slots. What it says of an older configuration than is known does not count:
+// a replica that was a master before would have its own way.
 func (r *routes) take(owners []owner) {
 	r.mu.Lock()
 	for _, o := range owners {
 		n := r.node(o.address)
 		for slot := o.first; slot <= o.last; slot++ {
-			r.table[slot].Store(n)
+			if o.epoch == 0 || o.epoch >= r.epochs[slot] {
+				r.epochs[slot] = o.epoch
+				r.table[slot].Store(n)
+			}
 		}
 	}
 	r.mu.Unlock()
@@ -205,52 +206,3 @@ func (r *routes) take(owners []owner) {
 		n.ears.moveOn()
 	}
 }
-
-// An owner is a range of slots and the node that has it.
-type owner struct {
-	first, last int
-	address     string
-}
-
-// parseSlots reads the answer to CLUSTER SLOTS of the node at the given address: for each range its first and
-// last slot, then the master and its replicas, each with host, port and more. An empty host is the one asked.
-func parseSlots(asked string, res rueidis.RedisResult) ([]owner, error) {
-	ranges, err := res.ToArray()
-	if err != nil {
-		return nil, err
-	}
-	var owners []owner
-	for _, entry := range ranges {
-		fields, err := entry.ToArray()
-		if err != nil || len(fields) < 3 {
-			return nil, fmt.Errorf("CLUSTER SLOTS: %d fields in a range: %w", len(fields), errOdd)
-		}
-		first, err1 := fields[0].AsInt64()
-		last, err2 := fields[1].AsInt64()
-		master, err3 := fields[2].ToArray()
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
-		}
-		if first < 0 || first > last || last >= lua.Slots || len(master) < 2 {
-			return nil, fmt.Errorf("CLUSTER SLOTS: slots %d to %d, %d fields of a node: %w", first, last, len(master), errOdd)
-		}
-		host, _ := master[0].ToString() // nil: unknown to the node
-		port, err := master[1].AsInt64()
-		if err != nil {
-			return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
-		}
-		if host == "" || host == "?" {
-			if host, _, err = net.SplitHostPort(asked); err != nil {
-				return nil, fmt.Errorf("CLUSTER SLOTS: %w", err)
-			}
-		}
-		owners = append(owners, owner{int(first), int(last), net.JoinHostPort(host, strconv.FormatInt(port, 10))})
-	}
-	if len(owners) == 0 {
-		return nil, fmt.Errorf("CLUSTER SLOTS: no slots: %w", errOdd)
-	}
-	return owners, nil
-}
-
-// errOdd: an answer that is not what it should be.
-var errOdd = errors.New("this makes no sense")

@@ -11,7 +11,7 @@ import (
 // What headwaiter exits with for reasons of its own: the codes of sysexits.h where one fits, and those of
 // the shell. They are part of the command line's promise, and told in the help of exec.
 const (
-	exitFindings      = 1   // demo: the verdict found a fault
+	exitFindings      = 1   // demo: the verdict found a fault; doctor: there is danger
 	exitUsage         = 64  // EX_USAGE
 	exitUnavailable   = 69  // EX_UNAVAILABLE: Redis cannot be reached, or refuses
 	exitNotAcquired   = 75  // EX_TEMPFAIL: somebody else had the lock all the time
@@ -77,6 +77,6 @@ which they came, and a release hands it straight to the next.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(exitUsage, "%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newExec(), newDemo(), newDemoWorker())
+	root.AddCommand(newExec(), newDoctor(), newDemo(), newDemoWorker())
 	return root
 }

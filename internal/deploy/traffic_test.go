@@ -107,19 +107,44 @@ func (tr *traffic) held() int {
 func (tr *traffic) flows(t *testing.T) {
 	t.Helper()
 	since := time.Now()
-	want := len(tr.clients) * len(tr.names)
-	kit.Eventually(t, "everybody holds again", func() bool {
-		tr.mu.Lock()
-		defer tr.mu.Unlock()
-		again := map[string]bool{}
-		for _, s := range slices.Backward(tr.holds) {
-			if s.to.Before(since) {
-				continue
-			}
-			again[fmt.Sprint(s.name, " ", s.client)] = true
+	behind := tr.behind(since)
+	for len(behind) > 0 && time.Since(since) < kit.Patience {
+		time.Sleep(time.Millisecond)
+		behind = tr.behind(since)
+	}
+	if len(behind) == 0 {
+		return
+	}
+	for _, c := range tr.clients {
+		t.Logf("%s: %+v", c.ID(), c.Stats())
+	}
+	for _, name := range tr.names {
+		info, err := fairlock.New(tr.clients[0], name).Inspect(t.Context())
+		t.Logf("%s: %+v %v", name, info, err)
+	}
+	t.Fatalf("left behind for %v: %v", time.Since(since), behind)
+}
+
+// behind tells who has not held since a time: names and numbers of clients.
+func (tr *traffic) behind(since time.Time) []string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	again := map[string]bool{}
+	for _, s := range slices.Backward(tr.holds) {
+		if s.to.Before(since) {
+			break // Those after it came later, but for what others were slower to tell.
 		}
-		return len(again) == want
-	})
+		again[fmt.Sprint(s.name, s.client)] = true
+	}
+	var behind []string
+	for _, name := range tr.names {
+		for i := range tr.clients {
+			if who := fmt.Sprint(name, i); !again[who] {
+				behind = append(behind, who)
+			}
+		}
+	}
+	return behind
 }
 
 // end stops the traffic, closes the clients and returns what was seen, by the time of the grant.

@@ -48,11 +48,12 @@ var layers = map[string][]string{
 	"barrier":   primitive,
 	"redlock":   primitive,
 	"election":  primitive,
-	"fence":     primitive,
+	"fence":     {"lua", "lease", "waitqueue", rueidis}, // its marks are the caller's, on the caller's connections
 	// L3
 	"multilock": composed,
-	"striped":   composed,
-	// For tests only.
+	"striped":   {"lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	// For tests only, those of other engines too.
+	"conformance":        {"lease"},
 	"internal/redistest": {rueidis, miniredis},
 	"internal/faults":    {},
 	"internal/tidy":      {},
@@ -150,7 +151,7 @@ func TestAnImportThatPointsUpIsFound(t *testing.T) {
 func TestPrimitivesOnlyBind(t *testing.T) {
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	for _, s := range sources(t) {
-		if !slices.Equal(layers[s.folder], primitive) && !slices.Equal(layers[s.folder], composed) {
+		if !slices.Contains(layers[s.folder], "waitqueue") {
 			continue
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {

@@ -1,4 +1,5 @@
--- waitqueue/probe: what of the protocol the server does not allow to this user. It changes nothing.
+-- waitqueue/probe: what of the protocol the server does not allow to this user, and whether it is a master. It
+-- changes nothing.
 --
 -- KEYS  lock      hash  a name that nobody uses
 --       queue     zset
@@ -41,5 +42,9 @@ need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
 need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1])
 
 need('run TIME', 'TIME')
+
+-- A replica refuses what could write, also where there is nothing to be written.
+local write = redis.pcall('PEXPIRE', KEYS[1], '1')
+if type(write) == 'table' and write.err and string.find(write.err, '^READONLY') then return redis.error_reply(write.err) end
 
 return { #missing == 0 and base.now() or 0, missing }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	exitUnusable = 2 // doctor: Redis cannot be reached, or refuses
+
+	// doctorLimit is far above what an examination takes, also where half of a cluster does not answer.
+	doctorLimit = 30 * time.Second
+)
+
+// consultation is one call of doctor.
+type consultation struct {
+	redis, prefix string
+	json          bool
+}
+
+func newDoctor() *cobra.Command {
+	var c consultation
+	cmd := &cobra.Command{
+		Use:   "doctor [--redis URL] [--json]",
+		Short: "Look at a Redis and say what endangers locks on it",
+		Long:  doctorHelp,
+		Example: `  headwaiter doctor --redis redis://headwaiter:secret@10.0.0.5:6379
+  headwaiter doctor --redis 'redis://10.0.0.5:26379?master_set=mymaster'
+  headwaiter doctor --redis rediss://cluster.internal:6379 --json | jq .report.warnings`,
+		Args:                  cobra.NoArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.redis = redisURL(c.redis)
+			return c.run(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	f.StringVar(&c.prefix, "prefix", "", "what the keys begin with: rights are looked at for these (default headwaiter)")
+	f.BoolVar(&c.json, "json", false, "print JSON instead of text")
+	return cmd
+}
+
+const doctorHelp = `Asks a Redis what it is and how it is set, all nodes of a cluster and the replicas too,
+and says which settings endanger locks, why, and what to change. It changes nothing.
+
+It needs the rights that locks need. INFO, CONFIG GET, CLUSTER INFO, CLUSTER NODES, ACL
+WHOAMI and ACL GETUSER tell it more; what they would have told is called unknown
+otherwise. Log on as the user that the locks use: rights are looked at for that one.
+
+The URL names any one node of a cluster. With sentinels it names one of them, and in
+master_set what they call the master. More addresses go into addr=host:port.
+
+What it finds is of three kinds:
+  danger    two can hold one lock, or nobody any, without any further fault
+  caution   so under a fault (a restart, a failover), or slower than need be
+  notice    good to know
+
+Exit codes:
+  0       nothing endangers locks by itself
+  1       there is danger
+  2       Redis cannot be reached, or refuses what locks need
+  64      called wrongly`
+
+// A diagnosis is what --json prints. Its names, and those of the report in it, stay.
+type diagnosis struct {
+	Redis      string            `json:"redis"` // the address, without its password
+	Usable     bool              `json:"usable"`
+	Endangered bool              `json:"endangered"`
+	Error      *string           `json:"error"` // why it is not usable
+	Report     *waitqueue.Report `json:"report"`
+}
+
+// run prints what there is to know, also of a server that cannot be used.
+func (c *consultation) run(out io.Writer) error {
+	redis, err := parse(c.redis)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), doctorLimit)
+	defer cancel()
+	report, err := waitqueue.Examine(ctx, waitqueue.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
+	d := diagnosis{
+		Redis: withoutPassword(c.redis), Usable: err == nil, Endangered: report.Endangered(),
+	}
+	if len(report.Servers) > 0 {
+		d.Report = &report
+	}
+	if err != nil {
+		why := reason(err, c.redis)
+		d.Error = &why
+		err = fail(exitUnusable, "cannot use Redis at %s: %s", d.Redis, why)
+	} else if d.Endangered {
+		err = &failure{code: exitFindings}
+	}
+	if wrote := d.write(out, c.json); wrote != nil {
+		return wrote
+	}
+	return err
+}
+
+func (d diagnosis) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(d)
+	}
+	if d.Report == nil {
+		return nil // The error says all there is.
+	}
+	colours := false
+	if file, ok := out.(*os.File); ok {
+		colours = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" && os.Getenv("NO_COLOR") == ""
+	}
+	for _, r := range d.rows() {
+		text := r.text
+		if colours && r.style != "" && text != "" {
+			text = r.style + text + reset
+		}
+		if _, err := io.WriteString(out, text+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package waitqueue_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A service may look at its Redis when it starts, and say so in its log.
+func ExampleClient_Report() {
+	server, err := miniredis.Run() // It does not tell its settings.
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := waitqueue.Dial(waitqueue.Options{
+		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+
+	report, err := client.Report(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for _, w := range report.Warnings {
+		fmt.Printf("%s: %s: %s\n", w.Severity, w.Setting, w.Value)
+	}
+	fmt.Println("endangered:", report.Endangered())
+	// Output:
+	// caution: maxmemory-policy: unknown
+	// notice: appendonly: unknown
+	// endangered: false
+}
+
+func ExampleExamine() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	server.RequireAuth("secret")
+
+	report, err := waitqueue.Examine(context.Background(), waitqueue.Options{
+		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, Password: "guess", ForceSingleClient: true},
+	})
+	fmt.Println(len(report.Servers), err != nil)
+	// Output: 0 true
+}
