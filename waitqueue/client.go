@@ -89,6 +89,8 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	switch {
 	case o.Sentinel.MasterSet != "" && strings.Contains(err.Error(), "unknown command"):
 		hint = " (these should be sentinels)"
+	case strings.Contains(err.Error(), "'cluster|"):
+		hint = " (a cluster; the user needs " + clusterRights + ")"
 	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = " (does the port speak TLS?)"
 	}

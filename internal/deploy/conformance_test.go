@@ -33,10 +33,23 @@ func TestConformance(t *testing.T) {
 						o.AlwaysRESP2 = always
 						return o
 					}
-					require.Empty(t, conformance.Run(t, family.Engine(option)))
+					conform(t, d, option)
 				})
 			}
 		})
+	}
+}
+
+// conform runs all cases. Where the channels of a cluster are not sharded nobody can count who listens, so what is
+// to be seen by counting those who wait for a latch is not.
+func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption) {
+	t.Helper()
+	engine := family.Engine(option)
+	if d.Cluster && !d.Sharded {
+		engine = family.Uncounted(engine)
+	}
+	for _, missed := range conformance.Run(t, engine) {
+		require.True(t, d.Cluster && !d.Sharded && strings.HasPrefix(missed, "latch"), "not run: %s", missed)
 	}
 }
 
@@ -85,7 +98,7 @@ func TestTheRightsOfThePageAreEnough(t *testing.T) {
 				uses = append(uses, "Sentinel")
 			}
 			s := d.Start(t, redistest.WithUser("headwaiter", "secret", rights(t, uses...)...))
-			require.Empty(t, conformance.Run(t, family.Engine(s.Option)))
+			conform(t, d, s.Option)
 		})
 	}
 }

@@ -1,2 +1,2 @@
-// Package family has the tests that are about all primitives at once.
+// Package family has the tests that are about all primitives at once, and what package conformance wants of them.
 package family

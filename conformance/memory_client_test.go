@@ -1,0 +1,152 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// client is one that has been dialed. Its fields are guarded by the memory's lock.
+type client struct {
+	*memory
+	closed bool
+	gone   bool          // it is cut off
+	close  chan struct{} // closed with the client
+	leaks  chan struct{} // what a bug leaves running waits for it; it ends with the test binary
+}
+
+func (m *memory) dial() *client {
+	c := &client{memory: m, close: make(chan struct{}), leaks: leaks}
+	if m.bug == leakClient {
+		go func() { <-c.leaks }()
+	}
+	return c
+}
+
+// leaks is closed when all tests have run.
+var leaks = make(chan struct{})
+
+// acquire is the one way to a hold.
+func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lease.Lease, error) {
+	if err := ctx.Err(); err != nil && c.bug != ignoresContext {
+		return nil, fmt.Errorf("acquire: %w", err)
+	}
+	c.mu.Lock()
+	if c.closed && c.bug != usableClosed {
+		c.mu.Unlock()
+		return nil, errClosed
+	}
+	t.client, t.ctx, t.granted = c, ctx, make(chan *hold, 1)
+	free := len(s.queue) == 0 || c.bug == barges
+	if !c.gone && free && c.fits(s, c, t.n) {
+		h := c.grant(s, &t)
+		c.mu.Unlock()
+		if c.bug == forgetsGrant {
+			if late(); ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+		}
+		return h.keepers[0].Lease(), nil
+	}
+	if try && c.bug != triesWait {
+		if c.bug == triesQueue {
+			s.queue = append(s.queue, &t)
+		}
+		c.mu.Unlock()
+		return nil, errBusy
+	}
+	if !c.gone {
+		s.queue = append(s.queue, &t)
+	}
+	c.mu.Unlock()
+	return c.wait(ctx, s, &t)
+}
+
+func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, error) {
+	if c.bug == leakCall {
+		go func() { <-c.leaks }()
+	}
+	closed := c.close
+	if c.bug == deafToClose {
+		closed = nil
+	}
+	var why error
+	select {
+	case h := <-t.granted:
+		return h.keepers[0].Lease(), nil
+	case <-closed:
+		why = errClosed
+	case <-ctx.Done():
+		why = fmt.Errorf("acquire: %w", ctx.Err())
+		if c.bug == ownErrors {
+			why = errors.New("timed out")
+		}
+	}
+	if c.bug == bothWays || c.bug == keepsGrant {
+		late()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bug == staysQueued {
+		return nil, why
+	}
+	if i := slices.Index(s.queue, t); i >= 0 {
+		if s.queue = slices.Delete(s.queue, i, i+1); c.bug != leavesSilently {
+			c.advance(s)
+		}
+	}
+	select {
+	case h := <-t.granted:
+		if c.bug == bothWays {
+			return h.keepers[0].Lease(), why
+		}
+		if c.bug != keepsGrant {
+			c.drop(h, nil)
+		}
+	default:
+	}
+	return nil, why
+}
+
+// late opens a window for races that would otherwise be short.
+func late() { time.Sleep(time.Millisecond) }
+
+// finish closes the client.
+func (c *client) finish(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		if c.bug == closesOnce {
+			return errClosed
+		}
+		return nil
+	}
+	c.closed = true
+	close(c.close)
+	for _, s := range c.sites {
+		for _, h := range slices.Clone(s.held) {
+			if h.client != c || c.bug == keepsClosed {
+				continue
+			}
+			c.tell(h, lease.ErrClientClosed)
+			if !c.gone {
+				c.drop(h, nil)
+			}
+		}
+	}
+	return nil
+}
+
+// cut takes the client from the engine. What waits by it is found dead when its turn comes.
+func (c *client) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	for _, b := range c.barriers {
+		b.cut(c)
+	}
+}

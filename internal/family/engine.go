@@ -1,0 +1,175 @@
+package family
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Engine is this library on the server that an option leads to, with all that conformance can try.
+func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Options)) conformance.Engine {
+	return conformance.Engine{
+		Dial: func(t testing.TB) conformance.Client { return dial(t, server(), changes) },
+		Fair: true, Fenced: true, Told: true,
+		Errors: conformance.Errors{
+			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+			Upgrade: rwlock.ErrUpgrade, Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+			Unset: countdown.ErrUnset, Broken: barrier.ErrBroken,
+		},
+	}
+}
+
+func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.Options)) conformance.Client {
+	t.Helper()
+	w := &wires{dial: server.DialCtxFn}
+	server.DialCtxFn = w.connect
+	// No hold may be lost because a busy machine lets its first renewal wait.
+	o := waitqueue.Options{Redis: server, Name: "conformance", GrantLease: kit.Patience}
+	for _, change := range changes {
+		change(&o)
+	}
+	c, err := waitqueue.Dial(o)
+	require.NoError(t, err)
+	return conformance.Client{
+		Mutex: func(name string, d time.Duration) conformance.Mutex {
+			return mutex{fairlock.New(c, name, fairlock.WithLease(d))}
+		},
+		Reentrant: func(name string, d time.Duration) conformance.Reentrant {
+			return reentrantMutex{reentrant.New(c, name, reentrant.WithLease(d))}
+		},
+		RWLock: func(name string, d time.Duration) conformance.RWLock {
+			return rwMutex{rwlock.New(c, name, rwlock.WithLease(d))}
+		},
+		Semaphore: func(name string, permits int64, d time.Duration) conformance.Semaphore {
+			return permitSemaphore{semaphore.New(c, name, permits, semaphore.WithLease(d))}
+		},
+		Latch: func(name string) conformance.Latch { return latch{countdown.New(c, name)} },
+		Barrier: func(name string, parties int, d time.Duration) conformance.Barrier {
+			return barrier.New(c, name, parties, barrier.WithLease(d))
+		},
+		Close: c.Close,
+		Cut:   w.cut,
+	}
+}
+
+// wires are the connections of a client, which can be cut.
+type wires struct {
+	dial func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) // nil for the usual way
+
+	mu   sync.Mutex // guards the fields below
+	open []net.Conn
+	gone bool
+}
+
+func (w *wires) connect(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	w.mu.Lock()
+	gone := w.gone
+	w.mu.Unlock()
+	if gone {
+		return nil, net.ErrClosed
+	}
+	conn, err := w.usual(ctx, address, d, t)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	w.open = append(w.open, conn)
+	return conn, nil
+}
+
+func (w *wires) usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	switch {
+	case w.dial != nil:
+		return w.dial(ctx, address, d, t)
+	case t != nil:
+		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
+	}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+func (w *wires) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	for _, conn := range w.open {
+		_ = conn.Close()
+	}
+}
+
+// Uncounted is an engine where nobody can count who listens to a channel, so a latch does not tell how many wait.
+func Uncounted(e conformance.Engine) conformance.Engine {
+	dial := e.Dial
+	e.Dial = func(t testing.TB) conformance.Client {
+		t.Helper()
+		c := dial(t)
+		counted := c.Latch
+		c.Latch = func(name string) conformance.Latch { return struct{ conformance.Latch }{counted(name)} }
+		return c
+	}
+	return e
+}
+
+// The primitives tell who waits, and lose what they hold.
+type (
+	mutex           struct{ *fairlock.Mutex }
+	reentrantMutex  struct{ *reentrant.Mutex }
+	rwMutex         struct{ *rwlock.RWMutex }
+	permitSemaphore struct{ *semaphore.Semaphore }
+	latch           struct{ *countdown.Latch }
+)
+
+func (m mutex) Waiting(ctx context.Context) (int, error)           { return queue(m.Inspect(ctx)) }
+func (m reentrantMutex) Waiting(ctx context.Context) (int, error)  { return queue(m.Inspect(ctx)) }
+func (m rwMutex) Waiting(ctx context.Context) (int, error)         { return queue(m.Inspect(ctx)) }
+func (m permitSemaphore) Waiting(ctx context.Context) (int, error) { return queue(m.Inspect(ctx)) }
+func (m latch) Waiting(ctx context.Context) (int, error)           { return queue(m.Inspect(ctx)) }
+
+func queue(info waitqueue.Info, err error) (int, error) { return info.Waiting, err }
+
+func (m mutex) Break(ctx context.Context) error {
+	_, err := m.ForceRelease(ctx, 0)
+	return err
+}
+
+func (m reentrantMutex) Break(ctx context.Context) error {
+	_, err := m.ForceRelease(ctx, 0)
+	return err
+}
+
+func (m rwMutex) Break(ctx context.Context) error         { return freeAll(ctx, m) }
+func (m permitSemaphore) Break(ctx context.Context) error { return freeAll(ctx, m) }
+
+// freeAll takes away the holds of a name that several may hold.
+func freeAll(ctx context.Context, m interface {
+	Inspect(ctx context.Context) (waitqueue.Info, error)
+	ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error)
+}) error {
+	info, err := m.Inspect(ctx)
+	for _, h := range info.Holders {
+		if err == nil {
+			_, err = m.ForceRelease(ctx, h.Ticket)
+		}
+	}
+	return err
+}
