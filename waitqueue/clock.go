@@ -52,6 +52,16 @@ func (c *serverClock) atLeast(t time.Time) int64 {
 	return r.server + (age - age.Abs()/drift).Microseconds()
 }
 
+// about returns what the server's clock shows now, to within half a round trip, if there was a reply.
+func (c *serverClock) about() (time.Time, bool) {
+	r := c.newest.Load()
+	if r == nil {
+		return time.Time{}, false
+	}
+	middle := r.sent.Add(r.received.Sub(r.sent) / 2)
+	return time.UnixMicro(r.server).Add(time.Since(middle)), true
+}
+
 // since returns a local time that is not after the server's time at, nor after the moment at which the
 // news of it was received, and what lease.Slept said at the time from which that was reckoned.
 func (c *serverClock) since(at int64, received time.Time) (time.Time, time.Duration) {

@@ -18,6 +18,9 @@ type Terms struct {
 	Lease    time.Duration // how long a hold lasts unless renewed
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
 	Priority int           // head start in steps of PriorityStep
+	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
+	// agree on, instead of the server's time of their first ask. Priority then has no effect.
+	Arrival int64
 	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it.
 	Replicas        int
 	ReplicasTimeout time.Duration
@@ -111,6 +114,18 @@ func (q *Queue) usable(ctx context.Context) error {
 	return nil
 }
 
+// On returns the queue with other terms.
+func (q Queue) On(t Terms) Queue {
+	if t.WithoutRenewal {
+		t.MaxHold = t.Lease
+	}
+	q.terms, q.termsErr = t, t.check()
+	return q
+}
+
+// Terms returns the terms of the queue.
+func (q Queue) Terms() Terms { return q.terms }
+
 // Name returns the name.
 func (q Queue) Name() string { return q.name }
 
@@ -152,6 +167,9 @@ func (t Terms) check() error {
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	if t.Arrival < 0 {
+		return fmt.Errorf("%w: an arrival before 1970", ErrTime)
 	}
 	if t.Replicas < 0 {
 		return fmt.Errorf("%w: %d replicas", ErrCount, t.Replicas)

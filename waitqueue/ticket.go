@@ -35,7 +35,7 @@ type ticket struct {
 
 	text    string // spec as the queue has it
 	state   state
-	arrival int64 // 0 until an ask has been answered
+	arrival int64 // 0 until an ask has been answered, unless its terms give one
 	place   int   // at the last look; -1: unknown. Of an event: what its scripts tell there
 	grant   grant // while confirming or held
 	hold    *hold // once the lease is made
