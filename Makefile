@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers lint bench fuzz search sim chaos soak mutants
+.PHONY: help demo test servers lint bench fuzz search sim chaos deploy soak mutants
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -12,15 +12,15 @@ demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL
 	go run ./cmd/headwaiter demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /internal/(chaos|check|soak)$$
+ALONE := /internal/(chaos|check|deploy|soak)$$
 
 test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
 	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
-servers: ## fetch what the suite needs beside Go, if it is missing: redis-server, a C compiler
-	@scripts/need redis-server gcc
+servers: ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
+	@scripts/need redis-server postgres gcc
 
 lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
@@ -49,6 +49,9 @@ soak: servers ## sixteen workers and one lock for SPAN (20m), with calls that gi
 
 chaos: servers ## what happens in production, for a long time; ends with what was measured
 	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/chaos
+
+deploy: servers ## clusters, Sentinel, replicas: fifty failovers and twenty moving slots under load
+	DEPLOY_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/deploy
 
 SEEDS ?= 50000
 
