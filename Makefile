@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers lint bench fuzz search sim chaos deploy soak mutants
+.PHONY: help demo test servers redis lint bench fuzz search sim chaos deploy soak mutants
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -19,14 +19,17 @@ test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a
 	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
-servers: ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
-	@scripts/need redis-server postgres gcc
+servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
+	@scripts/need postgres gcc
+
+redis:
+	@scripts/need redis-server
 
 lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
 	go vet $(ALL)
 
-bench: servers ## measure against the floors of this machine; ARGS="--help" tells the choices
+bench: redis ## measure against the floors of this machine; ARGS="--help" tells the choices
 	go run ./bench/cmd/bench $(ARGS)
 
 FUZZTIME ?= 30s
@@ -44,13 +47,13 @@ search: ## go through more states of the protocol's model, and more random walks
 
 SPAN ?= 20m
 
-soak: servers ## sixteen workers and one lock for SPAN (20m), with calls that give up and waiters that are killed
+soak: redis ## sixteen workers and one lock for SPAN (20m), with calls that give up and waiters that are killed
 	go test -count=1 -v -timeout 0 ./internal/soak -soak.for $(SPAN)
 
-chaos: servers ## what happens in production, for a long time; ends with what was measured
+chaos: redis ## what happens in production, for a long time; ends with what was measured
 	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/chaos
 
-deploy: servers ## clusters, Sentinel, replicas: fifty failovers and twenty moving slots under load
+deploy: redis ## clusters, Sentinel, replicas: fifty failovers and twenty moving slots under load
 	DEPLOY_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/deploy
 
 SEEDS ?= 50000
@@ -58,5 +61,5 @@ SEEDS ?= 50000
 sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
 	go test -count=1 -v -timeout 0 ./internal/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
 
-mutants: servers ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
+mutants: redis ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
 	go run ./internal/mutants/cmd $(ARGS)

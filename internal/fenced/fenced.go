@@ -33,8 +33,8 @@ type Lock func(context.Context) (*lease.Lease, error)
 
 // PausedHolder lets two holders count by one each. The first is paused between its read and its write until its
 // lease is over and the second has counted; if its write is refused it locks and counts once more. PausedHolder
-// returns what the resource has in the end, 2 if nothing was lost, and why the late write was refused, if it was. A hold
-// by short must end by itself, soon.
+// returns what the resource has in the end, 2 if nothing was lost, and why the late write was refused, if it was. A
+// hold by short must end by itself, soon.
 func PausedHolder(t testing.TB, short, lock Lock, r Resource) (count int64, refused error) {
 	t.Helper()
 	ctx := t.Context()

@@ -1,0 +1,129 @@
+package striped_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/striped"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+// One of many accounts at a time, by 64 locks.
+func Example() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	accounts := striped.New(clients[0], "accounts", 64)
+	err := accounts.Do(context.Background(), "account:1234567", func(held context.Context) error {
+		fmt.Println("paying in")
+		return held.Err() // nil: still ours
+	})
+	fmt.Println(err)
+	// Output:
+	// paying in
+	// <nil>
+}
+
+func ExampleNew() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
+	if err != nil {
+		panic(err)
+	}
+	defer held.Release(ctx)
+
+	_, err = striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
+	fmt.Println(errors.Is(err, waitqueue.ErrMismatch), err)
+	// Output:
+	// true striped: try lock "account:7": mismatch: 32 stripes here, 64 elsewhere
+}
+
+func ExampleMutex_Lock() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	accounts := striped.New(clients[0], "accounts", 4)
+	held, err := accounts.Lock(ctx, "account:7")
+	if err != nil {
+		panic(err)
+	}
+	// Another key of the same stripe is the same lock.
+	_, err = accounts.Lock(held.Context(), "account:9")
+	fmt.Println(accounts.Stripe("account:7") == accounts.Stripe("account:9"), errors.Is(err, waitqueue.ErrDeadlock))
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true true
+	// <nil>
+}
+
+func ExampleMutex_TryLock() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held, err := striped.New(clients[0], "accounts", 4).Lock(ctx, "account:7")
+	if err != nil {
+		panic(err)
+	}
+	_, err = striped.New(clients[1], "accounts", 4).TryLock(ctx, "account:7")
+	fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true
+	// <nil>
+}
+
+func ExampleMutex_Do() {
+	clients, stop := embedded(1)
+	defer stop()
+	accounts := striped.New(clients[0], "accounts", 0)
+	for _, key := range []string{"account:7", "account:8"} {
+		fmt.Println(accounts.Do(context.Background(), key, func(context.Context) error { return nil }))
+	}
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+func ExampleMutex_Stripe() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	accounts := striped.New(clients[0], "accounts", 16)
+	stripe := accounts.Stripe("account:7")
+	info, err := fairlock.New(clients[0], stripe).Inspect(ctx)
+	fmt.Println(accounts.Name(), stripe, info.Held, err)
+	// Output:
+	// accounts accounts:0/16 false <nil>
+}

@@ -1,0 +1,101 @@
+package striped
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// permitsEach tells numbers of stripes apart: a semaphore for n stripes has n times as many permits. That is more
+// than there are clients, so nobody waits for one; the number is that of whoever made the semaphore, which is what
+// counts here.
+const permitsEach = 1_000_000
+
+// members is a client's statement of how many stripes a name has.
+type members struct {
+	key     memberKey
+	stripes int
+	permits *semaphore.Semaphore
+}
+
+// memberKey says whose statement it is, and about what: one for all that a client makes of a name, as that may be
+// one for each call.
+type memberKey struct {
+	client *waitqueue.Client
+	name   string
+}
+
+// member is the permit that a client has.
+type member struct {
+	stripes int
+	permit  *lease.Lease
+}
+
+// joined has the members of this process. A permit that ends, with its client at the latest, takes itself out.
+var joined sync.Map // of member, by memberKey
+
+func membersOf(c *waitqueue.Client, name string, stripes int, opts []Option) members {
+	outlast := func(t *waitqueue.Terms) {
+		// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed.
+		t.Lease = min(2*max(t.Lease, waitqueue.DefaultLease), waitqueue.MaxLease)
+		t.MaxHold, t.WithoutRenewal, t.Priority = 0, false, 0
+	}
+	opts = append(append([]Option(nil), opts...), outlast)
+	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, opts...)}
+}
+
+// join sees to it that the client has a permit that says how many stripes there are.
+func (m members) join(ctx context.Context) error {
+	if found, ok := joined.Load(m.key); ok {
+		if x := found.(member); x.permit.Context().Err() == nil {
+			return m.agrees(x.stripes)
+		}
+	}
+	permit, err := m.permits.Acquire(valueless{ctx}, 1)
+	if errors.Is(err, waitqueue.ErrMismatch) {
+		return m.mismatch(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	mine := member{m.stripes, permit}
+	for {
+		found, there := joined.LoadOrStore(m.key, mine)
+		if !there {
+			break
+		}
+		if x := found.(member); x.permit.Context().Err() == nil {
+			// Another call was first. One permit is enough.
+			return errors.Join(m.agrees(x.stripes), permit.Release(context.WithoutCancel(ctx)))
+		}
+		joined.CompareAndDelete(m.key, found)
+	}
+	context.AfterFunc(permit.Context(), func() { joined.CompareAndDelete(m.key, mine) })
+	return nil
+}
+
+func (m members) agrees(stripes int) error {
+	if stripes == m.stripes {
+		return nil
+	}
+	return fmt.Errorf("%w: %d stripes here, %d elsewhere", waitqueue.ErrMismatch, m.stripes, stripes)
+}
+
+// mismatch is what it means that another number counts, with that number if it can be had.
+func (m members) mismatch(ctx context.Context, err error) error {
+	info, asked := m.permits.Inspect(ctx)
+	if asked != nil || info.Limit%permitsEach != 0 || info.Limit == int64(m.stripes)*permitsEach {
+		return fmt.Errorf("%d stripes here, another number elsewhere: %w", m.stripes, err)
+	}
+	return m.agrees(int(info.Limit / permitsEach))
+}
+
+// valueless is a context without its values, which a permit would keep for as long as its client lives.
+type valueless struct{ context.Context }
+
+func (valueless) Value(any) any { return nil }

@@ -1,0 +1,165 @@
+package striped_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/striped"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// refused requires that a call fails because others have another number of stripes.
+func refused(t *testing.T, m *striped.Mutex, here, elsewhere string) {
+	t.Helper()
+	err := kit.Run(func() error {
+		_, err := m.Lock(t.Context(), "k")
+		return err
+	}).Err(t)
+	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+	require.ErrorContains(t, err, `striped: lock "k": mismatch: `+here+` stripes here, `+elsewhere+` elsewhere`)
+	_, err = m.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+}
+
+// permits are those that clients have as members, as one that states so many stripes sees them.
+func permits(t *testing.T, c *waitqueue.Client, name string, stripes int64) int64 {
+	t.Helper()
+	info, err := semaphore.New(c, name+":stripes", stripes*1_000_000).Inspect(t.Context())
+	require.NoError(t, err)
+	return info.Used
+}
+
+// A key is of another lock with another number of stripes, so both would hold.
+func TestClientsThatDisagreeAboutTheNumberAreTold(t *testing.T) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, c2 *waitqueue.Client) {
+		held := lock(t, striped.New(c1, kit.Name(t), 16), "k")
+		refused(t, striped.New(c2, kit.Name(t), 32), "32", "16")
+		refused(t, striped.New(c2, kit.Name(t), 15), "15", "16")
+		kit.Release(t, lock(t, striped.New(c2, kit.Name(t)+"2", 32), "k"))
+		kit.Release(t, held)
+		refused(t, striped.New(c2, kit.Name(t), 32), "32", "16")
+		kit.Release(t, lock(t, striped.New(c2, kit.Name(t), 16), "k"))
+	})
+}
+
+// It is told before it waits for a lock that says nothing.
+func TestWhoDisagreesDoesNotWaitForIt(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
+		kit.Release(t, lock(t, striped.New(c1, "n", 16), "k"))
+		m := striped.New(c2, "n", 32)
+		held, err := fairlock.New(c1, m.Stripe("k")).Lock(t.Context())
+		require.NoError(t, err)
+		refused(t, m, "32", "16")
+		kit.Release(t, held)
+	})
+}
+
+func TestAClientStatesTheNumberOnce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
+		calls := make([]*kit.Call[struct{}], 50)
+		for i := range calls {
+			calls[i] = kit.Run(func() error {
+				return striped.New(c1, kit.Name(t), 4).Do(t.Context(), "k", func(context.Context) error { return nil })
+			})
+		}
+		for _, call := range calls {
+			require.NoError(t, call.Err(t))
+		}
+		require.Equal(t, int64(1), permits(t, c1, kit.Name(t), 4))
+		kit.Release(t, lock(t, striped.New(c2, kit.Name(t), 4), "k"))
+		require.Equal(t, int64(2), permits(t, c1, kit.Name(t), 4))
+		require.NoError(t, c2.Close(t.Context()))
+		require.Equal(t, int64(1), permits(t, c1, kit.Name(t), 4))
+		_, err := striped.New(c2, kit.Name(t), 4).Lock(t.Context(), "k")
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+	})
+}
+
+func TestTheNumberStandsWhileAClientHasIt(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
+		held := lock(t, striped.New(c1, "n", 16, fairlock.WithLease(time.Minute)), "k")
+		time.Sleep(10 * time.Minute)
+		refused(t, striped.New(c2, "n", 32), "32", "16")
+		kit.Release(t, held)
+		time.Sleep(10 * time.Minute)
+		refused(t, striped.New(c2, "n", 32), "32", "16")
+		require.NoError(t, c1.Close(t.Context()))
+		refused(t, striped.New(c2, "n", 32), "32", "16")
+		time.Sleep(2 * time.Minute)
+		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
+	})
+}
+
+// A client that died keeps others from another number for as long as the comment of New says.
+func TestTheNumberOfADeadClientIsForgotten(t *testing.T) {
+	for _, of := range []time.Duration{time.Second, 10 * time.Second, 45 * time.Second, 5 * time.Minute} {
+		t.Run(of.String(), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				network := faults.NewDialer(t, s.Dial)
+				dying, c := kit.Dial(t, s, kit.Over(network)), kit.Dial(t, s)
+				lock(t, striped.New(dying, "n", 16, fairlock.WithLease(of)), "k")
+				time.Sleep(4 * of)
+				network.Drop()
+				time.Sleep(of) // So long it may still hold the key.
+				_, err := striped.New(c, "n", 32).Lock(t.Context(), "k")
+				require.ErrorIs(t, err, waitqueue.ErrMismatch)
+				time.Sleep(of + 2*time.Minute)
+				kit.Release(t, lock(t, striped.New(c, "n", 32), "k"))
+			})
+		})
+	}
+}
+
+func TestAMemberThatWasForgottenJoinsAgain(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
+		m := striped.New(c1, "n", 16)
+		kit.Release(t, lock(t, m, "k"))
+		s.Do("FLUSHALL")
+		time.Sleep(time.Minute) // A renewal has found out.
+		synctest.Wait()
+		require.Zero(t, permits(t, c1, "n", 16))
+		kit.Release(t, lock(t, m, "k"))
+		require.Equal(t, int64(1), permits(t, c1, "n", 16))
+		s.Do("FLUSHALL")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
+		refused(t, m, "16", "32")
+	})
+}
+
+// What happened while a call waited is looked at before it returns a hold.
+func TestACallThatWaitedIsStillAMember(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
+		m := striped.New(c1, "n", 16)
+		held, err := fairlock.New(c2, m.Stripe("k")).Lock(t.Context())
+		require.NoError(t, err)
+		waits := kit.Run(func() error {
+			_, err := m.Lock(t.Context(), "k")
+			return err
+		})
+		synctest.Wait()
+		s.Do("DEL", "headwaiter:semaphore:{n:stripes}", "headwaiter:semaphore:{n:stripes}:holders")
+		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
+		time.Sleep(time.Minute)
+		kit.Release(t, held)
+		require.ErrorIs(t, waits.Err(t), waitqueue.ErrMismatch)
+		free, err := fairlock.New(c2, m.Stripe("k")).TryLock(t.Context())
+		require.NoError(t, err, "what was got was kept")
+		kit.Release(t, free)
+	})
+}
