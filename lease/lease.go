@@ -29,6 +29,8 @@ type Terms struct {
 	Release func(ctx context.Context) error
 	// Shared: others may hold at the same time by other tokens, as with a semaphore of several permits.
 	Shared bool
+	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
+	Parts []*Lease
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any
 }
@@ -122,8 +124,14 @@ func (l *Lease) Shared() bool { return l.terms.Shared }
 // Deadline returns the local time until which the hold is certain if nothing renews it any more.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until.Deadline
+	deadline := l.until.Deadline
+	l.mu.Unlock()
+	for _, part := range l.terms.Parts {
+		if d := part.Deadline(); d.Before(deadline) {
+			deadline = d
+		}
+	}
+	return deadline
 }
 
 // Waited returns how long the caller waited for the hold.
@@ -157,6 +165,12 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) err() error {
 	if err := l.inner.Err(); err != nil {
 		return err
+	}
+	for _, part := range l.terms.Parts {
+		if part.err() != nil {
+			l.cancel(context.Cause(part.inner))
+			return l.inner.Err()
+		}
 	}
 	l.mu.Lock()
 	until := l.until
@@ -194,6 +208,11 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 func (c holdContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return c.lease
+	}
+	for _, part := range c.lease.terms.Parts {
+		if part.terms.Key != nil && key == part.terms.Key {
+			return part
+		}
 	}
 	if c.lease.terms.Key != nil && key == c.lease.terms.Key {
 		return c.lease

@@ -86,8 +86,16 @@ func (r *Reply) Has(flag int64) bool { return r.Flags&flag != 0 }
 // Decode reads the reply of a script. An error of Redis comes back as it is; a reply of another shape is
 // an error that names the script.
 func (s *Script) Decode(res rueidis.RedisResult) (Reply, error) {
+	m, err := res.ToMessage()
+	if err != nil {
+		return Reply{}, err
+	}
+	return s.decode(m)
+}
+
+func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
 	var r Reply
-	fields, err := res.ToArray()
+	fields, err := m.ToArray()
 	if err != nil {
 		return r, err
 	}

@@ -177,6 +177,10 @@ func (s *site) happened(m lua.Message) {
 	for _, t := range s.tickets {
 		switch {
 		case !t.waits():
+		case s.proto.Latest:
+			if t.arrival <= m.Generation {
+				t.pass()
+			}
 		case t.arrival < m.Generation:
 			unsure = true
 		case t.arrival > m.Generation:
@@ -228,6 +232,11 @@ func (q Queue) RequestID() string {
 // it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
 // not 0; then the error wraps [ErrUnknown] if the script may have run.
 func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+	return q.callWith(ctx, q.keys.All(), script, limit, args)
+}
+
+// callWith is Call with the keys that the script wants.
+func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
 	if q.err != nil {
 		return lua.Reply{}, q.err
 	}
@@ -247,7 +256,7 @@ func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration
 	for tries := 0; ; tries++ {
 		n := c.routes.of(q.keys.Lock)
 		a := n.attempt(budget)
-		r, err := script.Decode(c.runFor(ctx, script, q.keys.All(), args(Attempt{a.notAfter, c.highest(), c.counted()})...))
+		r, err := script.Decode(c.runFor(ctx, script, keys, args(Attempt{a.notAfter, c.highest(), c.counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
 			n.clock.observe(a, r.Now, true)
@@ -282,7 +291,7 @@ func unsureOf(unsure bool, err error) error {
 func (q *Queue) took(a attempt, r *lua.Reply) {
 	c := q.client
 	c.mu.Lock()
-	s := c.sites[q.keys.Lock]
+	s := c.sites[q.keys.Site]
 	c.mu.Unlock()
 	if s != nil {
 		s.absorb(a, r, false)

@@ -291,10 +291,10 @@ func (c *Client) enter(q *Queue, t *ticket) (*site, error) {
 
 // site returns the site of a queue, which it makes if there is none. c.mu is held.
 func (c *Client) site(q *Queue) *site {
-	s := c.sites[q.keys.Lock]
+	s := c.sites[q.keys.Site]
 	if s == nil {
 		s = newSite(c, q.proto, q.keys)
-		c.sites[q.keys.Lock] = s
+		c.sites[q.keys.Site] = s
 	}
 	return s
 }

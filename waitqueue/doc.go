@@ -116,6 +116,13 @@
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
 //
+// # Several names
+//
+// A call for several names has a ticket for each, which come into all the queues in one script: so two such calls
+// stand in the same order in all the queues that they have in common. Each ticket then lives its own life. What is
+// granted while others are waited for is given back after a bound, and asked for again with its arrival, so at the
+// head of its queue, when one of the others is there.
+//
 // # Clusters
 //
 // All keys and channels of a name have one hash tag, so one node has them all. What belongs to that node is kept

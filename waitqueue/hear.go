@@ -29,6 +29,11 @@ func (s *site) confirmed(n int) {
 	}
 	s.heard = true
 	s.confirms++
+	for _, t := range s.tickets {
+		if t.state == idling {
+			t.poke() // It waits to hear before it asks.
+		}
+	}
 	if s.deaf {
 		s.sendEcho()
 		return

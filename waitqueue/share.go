@@ -211,7 +211,7 @@ func (q *Queue) shareIn(ctx context.Context) *share {
 	}
 	c := q.client
 	c.mu.Lock()
-	s := c.sites[q.keys.Lock]
+	s := c.sites[q.keys.Site]
 	c.mu.Unlock()
 	if s == nil {
 		return nil

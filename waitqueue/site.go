@@ -286,8 +286,8 @@ func (c *Client) retire(s *site) {
 		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
 		leave, ears := !used && s.wanted, s.ears
 		if !used {
-			if c.sites[s.keys.Lock] == s {
-				delete(c.sites, s.keys.Lock)
+			if c.sites[s.keys.Site] == s {
+				delete(c.sites, s.keys.Site)
 			}
 			s.retired, s.wanted, s.heard = true, false, false
 		} else {

@@ -50,7 +50,7 @@ var layers = map[string][]string{
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", rueidis}, // its marks are the caller's, on the caller's connections
 	// L3
-	"multilock": composed,
+	"multilock": primitive,                                       // The same protocol as fairlock, for several names.
 	"striped":   {"lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For tests only, those of other engines too.
 	"conformance":        {"lease"},

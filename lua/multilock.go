@@ -1,0 +1,35 @@
+package lua
+
+import (
+	"fmt"
+
+	"github.com/redis/rueidis"
+)
+
+// MultiAsk asks for several locks of the protocol Fairlock at once, and MultiEnd ends a ticket of each.
+var (
+	MultiAsk = load("multilock/ask")
+	MultiEnd = load("multilock/end")
+)
+
+// DecodeAll reads the replies of a script for several locks. A single one stands for all: the script came late.
+func (s *Script) DecodeAll(res rueidis.RedisResult, locks int) ([]Reply, error) {
+	fields, err := res.ToArray()
+	if err != nil {
+		return nil, err
+	}
+	if len(fields) == 2 && fields[0].IsInt64() {
+		r, err := s.Decode(res)
+		return []Reply{r}, err
+	}
+	if len(fields) != locks {
+		return nil, fmt.Errorf("lua: %s: %d replies for %d locks", s.Name, len(fields), locks)
+	}
+	replies := make([]Reply, locks)
+	for i, f := range fields {
+		if replies[i], err = s.decode(f); err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
+}

@@ -1,0 +1,103 @@
+-- multilock/ask: take all of several locks if all are free and nobody waits, else keep a place in every queue.
+--
+-- The places are taken in one script, so any two such calls stand in the same order in all the queues that they
+-- have in common, and none of them waits for the other in one while the other waits for it in the next.
+--
+-- KEYS  for each lock, as fairlock/ask has them:
+--       lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
+--       notafter  server µs after which the ask changes nothing
+--       head      head start of the priority in µs
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+--       phase     held, or final if the lease will not be renewed
+--       who       what operators are told of the client
+--       then for each lock: the ticket, and what an earlier ask of it answered as its arrival, or 0
+-- REPLY {LATE, now}, or for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired,
+--       grants, states}
+-- RETRY safe: the same tickets get the same grants, or keep their places
+
+-- The usual case comes ahead of the includes, as in fairlock/ask. The numbers are those of lib/base.
+local GRANTED, LATE = 1, 4
+local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local mode, format = ARGV[1], string.format
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if now > tonumber(ARGV[2]) then return { LATE, now } end
+
+-- All are free, and nobody waits for any: take them.
+local plain, found = true, {}
+for i = 1, #KEYS / 3 do
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept')
+  if h[1] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
+    plain = false
+    break
+  end
+  found[i] = h
+end
+if plain then
+  local floor, since, replies = tonumber(ARGV[4]), format('%.0f', now), {}
+  if floor > now + DAY_US then floor = 0 end
+  for i, h in ipairs(found) do
+    local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
+    local token = math.max(tonumber(h[2] or 0), floor, now - 1) + 1
+    local lease_ms = string.match(ticket, ':(%d+):%d+$')
+    local ends = now + lease_ms * 1000
+    redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
+      'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
+    if tonumber(h[3] or 0) < ends + LEAST_US then
+      redis.call('HSET', lock, 'kept', format('%.0f', ends + SPARE_US))
+      redis.call('PEXPIRE', lock, format('%.0f', (ends + SPARE_US - now) / 1000))
+    end
+    replies[i] = { GRANTED, now, token, ends }
+  end
+  return replies
+end
+
+-- @include lib/place.lua
+-- @include lib/queue.lua
+
+-- All types are looked at before the first write.
+local locks, free = {}, true
+for i = 1, #KEYS / 3 do
+  local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[4], ARGV[5])
+  s.ticket, s.arrival = ARGV[6 + 2 * i], tonumber(ARGV[7 + 2 * i])
+  s.caller = hold.client(s.ticket)
+  s.size = redis.call('ZCARD', s.queue)
+  locks[i] = s
+end
+for _, s in ipairs(locks) do
+  local over = not s.owner or s.ends <= now or s.ends - now > s.lease
+  if over and (s.owner or s.size > 0) then
+    expiry.settle(s)
+    if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, s.ticket)) end
+    queue.advance(s, s.caller)
+    s.size = redis.call('ZCARD', s.queue)
+    hold.keep(s, s.size)
+  end
+  if s.owner ~= s.ticket and (s.owner or s.size > 0) then free = false end
+end
+
+local replies = {}
+for i, s in ipairs(locks) do
+  local mine = s.owner == s.ticket
+  -- Where one has to wait, what is free and nobody waits for is taken too: its place is the head of an empty queue.
+  if not mine and not s.owner and s.size == 0 and (free or mode ~= 'try') then
+    hold.own(s, s.ticket, tonumber(string.match(s.ticket, ':(%d+):%d+$')), ARGV[6], ARGV[7])
+    hold.keep(s, 0)
+    mine = true
+  end
+  if mine then
+    replies[i] = hold.reply(s, base.GRANTED)
+  elseif mode == 'try' then
+    replies[i] = hold.reply(s, base.BUSY, -1, s.size)
+  else
+    local ahead, arrival
+    ahead, arrival, s.size = place.wait(s, s.ticket, mode, s.arrival, tonumber(ARGV[3]), s.size)
+    hold.keep(s, s.size)
+    replies[i] = hold.reply(s, base.WAITING, ahead, place.clients(s, s.size), arrival)
+  end
+end
+return replies

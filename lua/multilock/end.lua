@@ -1,0 +1,78 @@
+-- multilock/end: the end of one ticket of each of several locks: out of the queue, freed if it holds, and the next
+-- is served, as fairlock/end does for one.
+--
+-- KEYS  for each lock, as fairlock/end has them:
+--       lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+--       then for each lock: the ticket
+-- REPLY for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states};
+--       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason
+-- RETRY safe: a second call finds nothing of these tickets, and reports again what was granted to the calling
+--       client and is not confirmed
+
+-- The usual case comes ahead of the includes, as in fairlock/end. The numbers are those of lib/base.
+local DONE, SPARE_US = 5, 60000000
+
+-- All ours, and nobody waits for any: free them.
+local plain, leases = true, {}
+for i = 1, #KEYS / 3 do
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease')
+  if h[1] ~= ARGV[2 + i] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
+    plain = false
+    break
+  end
+  leases[i] = tonumber(h[2])
+end
+if plain then
+  local replies = {}
+  for i, lease in ipairs(leases) do
+    redis.call('HDEL', KEYS[3 * i - 2], 'owner')
+    if lease > SPARE_US / 4 then
+      redis.call('HDEL', KEYS[3 * i - 2], 'kept')
+      redis.call('PEXPIRE', KEYS[3 * i - 2], string.format('%.0f', SPARE_US / 1000))
+    end
+    replies[i] = { DONE }
+  end
+  return replies
+end
+
+-- @include lib/queue.lua
+-- @include lib/reason.lua
+local now = base.now()
+local locks = {}
+for i = 1, #KEYS / 3 do
+  local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[1], ARGV[2])
+  s.ticket = ARGV[2 + i]
+  s.caller = hold.client(s.ticket)
+  s.size = redis.call('ZCARD', s.queue)
+  locks[i] = s
+end
+
+local replies = {}
+for i, s in ipairs(locks) do
+  local status, states = base.DONE, nil
+  if s.owner == s.ticket then
+    hold.free(s)
+    if s.size == 0 then hold.clear(s) end
+  else
+    status = base.REFUSED
+    s.size = s.size - redis.call('ZREM', s.queue, s.ticket)
+    if s.size == 0 then hold.forget(s) end
+  end
+  if (not s.owner or s.ends <= s.now or s.ends - s.now > s.lease) and (s.owner or s.size > 0 or s.stale) then
+    expiry.settle(s)
+    queue.advance(s, s.caller)
+    hold.keep(s, s.size)
+  end
+  if status == base.REFUSED then
+    states = { reason.of(s, s.ticket) }
+    if s.owner and s.phase == 'granted' and hold.client(s.owner) == s.caller then
+      s.grants = { s.owner, s.token, s.ends }
+    end
+  end
+  replies[i] = hold.reply(s, status, -1, s.size, 0, states)
+end
+return replies

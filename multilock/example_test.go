@@ -1,0 +1,66 @@
+package multilock_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/multilock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// dial returns a client of an embedded server, for the examples.
+func dial() (c *waitqueue.Client, end func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	c, err = waitqueue.Dial(waitqueue.Options{
+		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return c, func() {
+		_ = c.Close(context.Background())
+		server.Close()
+	}
+}
+
+// A transfer needs both accounts. Whoever transfers the other way does not wait in a circle.
+func ExampleLock_Do() {
+	client, end := dial()
+	defer end()
+
+	transfer := multilock.New(client, []string{"account:7", "account:3"})
+	fmt.Println(transfer.Names())
+	err := transfer.Do(context.Background(), func(context.Context) error {
+		fmt.Println("both are ours")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// [account:3 account:7]
+	// both are ours
+	// <nil>
+}
+
+func ExampleLock_TryLock() {
+	client, end := dial()
+	defer end()
+	ctx := context.Background()
+
+	first, err := multilock.New(client, []string{"a", "b"}).Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = multilock.New(client, []string{"b", "c"}).TryLock(ctx)
+	fmt.Println(err)
+	fmt.Println(first.Release(ctx))
+	// Output:
+	// multilock: try lock ["b" "c"]: busy
+	// <nil>
+}

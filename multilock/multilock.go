@@ -1,0 +1,133 @@
+// Package multilock takes several locks at once: all or none.
+//
+// The locks are those of package fairlock with the same names, so a multilock and a fairlock of one name exclude each
+// other. Outside a cluster all names are asked for in one script, which takes all if all are free and nobody waits,
+// and else keeps a place in every queue: two multilocks stand in the same order in all the queues that they have in
+// common, so they cannot wait for each other in a circle. In a cluster that holds for the names of one slot; slots
+// are gone through in their order.
+//
+// What one queue grants before the others do is held for a bounded time ([WithBound]). Then it is given back, and
+// taken up again, at its old place and so at the head of its queue, when one of the others is there. Nobody else waits
+// for a lock that is held for nothing for longer than that. The price: where every holder of two locks keeps them for
+// longer than the bound, a multilock of both may have to try several times.
+package multilock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// MaxNames is how many names one lock may have: one script works on all of them.
+const MaxNames = 128
+
+// Option sets how a [Lock] is asked for and held: those of package waitqueue, and [WithBound].
+type Option func(*settings)
+
+type settings struct {
+	options []waitqueue.Option
+	bound   time.Duration
+}
+
+// With applies options of package waitqueue, such as [waitqueue.WithLease], to each of the names.
+func With(options ...waitqueue.Option) Option {
+	return func(s *settings) { s.options = append(s.options, options...) }
+}
+
+// WithLease sets for how long a hold lasts unless it is renewed. See [waitqueue.WithLease].
+func WithLease(d time.Duration) Option { return With(waitqueue.WithLease(d)) }
+
+// WithBound sets for how long a call holds some of the names while it waits for others, from 1 ms on. The default is
+// [waitqueue.DefaultBound].
+func WithBound(d time.Duration) Option { return func(s *settings) { s.bound = d } }
+
+// A Lock is several names, as one client sees them. It holds no state, and may be used by several goroutines at once.
+type Lock struct {
+	queues []waitqueue.Queue
+	bound  time.Duration
+	err    error
+}
+
+// New names a lock on all of the names. A name that is there twice counts once. Nothing is sent; what cannot be used
+// is reported by the first call.
+func New(c *waitqueue.Client, names []string, opts ...Option) *Lock {
+	s := settings{bound: waitqueue.DefaultBound}
+	for _, o := range opts {
+		o(&s)
+	}
+	m := &Lock{bound: s.bound}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	switch {
+	case len(names) == 0:
+		m.err = fmt.Errorf("%w: no names", waitqueue.ErrName)
+	case len(names) > MaxNames:
+		m.err = fmt.Errorf("%w: %d names, at most %d are possible", waitqueue.ErrTooLarge, len(names), MaxNames)
+	case s.bound < time.Millisecond:
+		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", waitqueue.ErrTime, s.bound)
+	}
+	for _, name := range names {
+		m.queues = append(m.queues, c.Queue(lua.Fairlock, name, waitqueue.With(s.options)))
+	}
+	return m
+}
+
+// Names returns the names, sorted, each once.
+func (m *Lock) Names() []string {
+	names := make([]string, len(m.queues))
+	for i, q := range m.queues {
+		names[i] = q.Name()
+	}
+	return names
+}
+
+// Lock waits its turn for all names and returns one lease on all of them: its context ends when one of them is lost,
+// and its Release gives all of them back, in one script for those of a slot. Its token is the highest of theirs, so it
+// is above those of all earlier holds of each name, and a resource guarded by any of them may look at it.
+//
+// If ctx ends first, Lock gives up all its places and returns an error that wraps the context's and its cause. With a
+// context that comes from a hold of one of the names it fails at once with [waitqueue.ErrDeadlock].
+func (m *Lock) Lock(ctx context.Context) (*lease.Lease, error) {
+	var l *lease.Lease
+	err := m.err
+	if err == nil {
+		l, err = waitqueue.AcquireAll(ctx, m.queues, m.bound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("multilock: lock %s: %w", waitqueue.Names(m.queues), err)
+	}
+	return l, nil
+}
+
+// TryLock returns the lease on all names if nobody holds or waits for any of them, and an error that wraps
+// [waitqueue.ErrBusy] otherwise. It leaves no trace when it fails.
+func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
+	var l *lease.Lease
+	err := m.err
+	if err == nil {
+		l, err = waitqueue.TryAll(ctx, m.queues)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("multilock: try lock %s: %w", waitqueue.Names(m.queues), err)
+	}
+	return l, nil
+}
+
+// Do waits for all names, calls f with the context of the hold, and releases, also if f panics. It returns what f
+// returned, joined with the loss if one of the names was lost before f came back.
+func (m *Lock) Do(ctx context.Context, f func(context.Context) error) error {
+	l, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	err, ended := waitqueue.Within(ctx, l, f)
+	if ended != nil {
+		err = errors.Join(err, fmt.Errorf("multilock: unlock %s: %w", waitqueue.Names(m.queues), ended))
+	}
+	return err
+}

@@ -1,0 +1,407 @@
+package multilock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/multilock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// names are n names that no other test has.
+func names(t *testing.T, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint(kit.Name(t), ":", i)
+	}
+	return all
+}
+
+// free fails the test unless nobody holds or waits for any of the names.
+func free(t *testing.T, c *waitqueue.Client, all []string) {
+	t.Helper()
+	for _, name := range all {
+		kit.Eventually(t, name+" is free", func() bool {
+			info, err := fairlock.New(c, name).Inspect(t.Context())
+			return err == nil && !info.Held && info.Waiting == 0
+		})
+	}
+}
+
+func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		all := names(t, 10)
+		m := multilock.New(c, all)
+		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) // The scripts are known now.
+		s.ResetStats()
+		l, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.CommandStats()["evalsha"])
+		for _, name := range all {
+			_, err := fairlock.New(c, name).TryLock(t.Context())
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			info, err := fairlock.New(c, name).Inspect(t.Context())
+			require.NoError(t, err)
+			require.LessOrEqual(t, info.Token, l.Token())
+		}
+		require.NoError(t, l.Context().Err())
+		s.ResetStats()
+		require.NoError(t, l.Release(t.Context()))
+		require.EqualValues(t, 1, s.CommandStats()["evalsha"])
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+		free(t, c, all)
+		_, err = m.TryLock(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+func TestATryTakesAllOrNone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 4)
+		held, err := fairlock.New(a, all[2]).Lock(t.Context())
+		require.NoError(t, err)
+		_, err = multilock.New(b, all).TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		for i, name := range all {
+			info, err := fairlock.New(a, name).Inspect(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, i == 2, info.Held, "it left a trace")
+			require.Zero(t, info.Waiting)
+		}
+		kit.Release(t, held)
+		l, err := multilock.New(b, all).TryLock(t.Context())
+		require.NoError(t, err)
+		kit.Release(t, l)
+	})
+}
+
+func TestACallWaitsForTheLastOfItsNames(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 3)
+		var held []*lease.Lease
+		for _, name := range all {
+			l, err := fairlock.New(a, name).Lock(t.Context())
+			require.NoError(t, err)
+			held = append(held, l)
+		}
+		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(kit.Patience)).Lock)
+		for _, name := range all {
+			kit.Waiting(t, 1, fairlock.New(a, name).Inspect)
+		}
+		for _, l := range held {
+			require.False(t, call.Returned())
+			kit.Release(t, l)
+		}
+		l := call.Value(t)
+		kit.Release(t, l)
+		free(t, a, all)
+	})
+}
+
+// While it waits for one that is held for long, others may have the rest.
+func TestNothingIsHeldForLongWhileItWaitsForTheRest(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 3)
+		long, err := fairlock.New(a, all[1]).Lock(t.Context())
+		require.NoError(t, err)
+		call := kit.Lock(t.Context(), multilock.New(b, all, multilock.WithBound(50*time.Millisecond)).Lock)
+		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
+		for range 3 {
+			for _, name := range []string{all[0], all[2]} {
+				l, err := fairlock.New(a, name).Lock(t.Context())
+				require.NoError(t, err, "%s is held for nothing", name)
+				kit.Release(t, l)
+			}
+		}
+		require.False(t, call.Returned())
+		kit.Release(t, long)
+		kit.Release(t, call.Value(t))
+		free(t, a, all)
+	})
+}
+
+func TestACallThatGivesUpLeavesNothing(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 3)
+		held, err := fairlock.New(a, all[1]).Lock(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		call := kit.Lock(ctx, multilock.New(b, all).Lock)
+		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
+		enough := errors.New("enough")
+		cancel(enough)
+		err = call.Err(t)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, enough)
+		require.ErrorContains(t, err, "multilock: lock [")
+		kit.Release(t, held)
+		free(t, a, all)
+	})
+}
+
+func TestTheLossOfOneIsTheLossOfAll(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 3)
+		l, err := multilock.New(a, all, multilock.WithLease(300*time.Millisecond)).Lock(t.Context())
+		require.NoError(t, err)
+		kit.Eventually(t, "renewals of all", func() bool { return a.Stats().Renewals > 9 })
+		require.NoError(t, l.Context().Err())
+		require.Less(t, time.Until(l.Deadline()), 300*time.Millisecond)
+		_, err = fairlock.New(b, all[2]).ForceRelease(t.Context(), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
+		free(t, b, all)
+	})
+}
+
+func TestAHolderOfOneCannotWaitForItself(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		all := names(t, 3)
+		l, err := multilock.New(c, all[:2]).Lock(t.Context())
+		require.NoError(t, err)
+		_, err = multilock.New(c, all[1:]).Lock(l.Context())
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		_, err = fairlock.New(c, all[0]).Lock(l.Context())
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		other, err := fairlock.New(c, all[2]).Lock(l.Context())
+		require.NoError(t, err)
+		kit.Release(t, other)
+		kit.Release(t, l)
+	})
+}
+
+// Calls for random sets of names, in any order, beside locks of single names: every name has one holder at a time,
+// and everybody gets on.
+func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		all := names(t, 6)
+		inside := make([]atomic.Int32, len(all))
+		var work sync.WaitGroup
+		for range 5 {
+			c := kit.Dial(t, s)
+			work.Go(func() {
+				for range 30 {
+					some := rand.Perm(len(all))[:1+rand.IntN(4)]
+					chosen := make([]string, len(some))
+					for i, n := range some {
+						chosen[i] = all[n]
+					}
+					m := multilock.New(c, chosen, multilock.WithBound(20*time.Millisecond))
+					err := m.Do(t.Context(), func(context.Context) error {
+						for _, n := range some {
+							if inside[n].Add(1) > 1 {
+								t.Error("two hold ", all[n])
+							}
+						}
+						time.Sleep(rand.N(2 * time.Millisecond))
+						for _, n := range some {
+							inside[n].Add(-1)
+						}
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		kit.All(t, &work)
+		free(t, kit.Dial(t, s), all)
+	})
+}
+
+func TestLostRepliesAreMadeGood(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
+		t.Run(script.Name, func(t *testing.T) {
+			t.Parallel()
+			p := kit.Proxy(t, s)
+			c, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s)
+			all := names(t, 3)
+			m := multilock.New(c, all)
+			var last uint64
+			for range 5 {
+				p.LoseReplies(1, kit.Runs(script))
+				l, err := m.Lock(t.Context())
+				require.NoError(t, err)
+				require.Greater(t, l.Token(), last)
+				last = l.Token()
+				for _, name := range all {
+					_, err := fairlock.New(other, name).TryLock(t.Context())
+					require.ErrorIs(t, err, waitqueue.ErrBusy)
+				}
+				kit.Release(t, l)
+			}
+			free(t, other, all)
+		})
+	}
+}
+
+func TestAClientThatClosesEndsItsCalls(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 3)
+		l, err := multilock.New(a, all[:2]).Lock(t.Context())
+		require.NoError(t, err)
+		call := kit.Lock(t.Context(), multilock.New(b, all).Lock)
+		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
+		require.NoError(t, b.Close(t.Context()))
+		require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+		require.NoError(t, a.Close(t.Context()))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
+		free(t, kit.Dial(t, s), all)
+	})
+}
+
+func TestWhatCannotBeUsedIsSaid(t *testing.T) {
+	c := kit.Dial(t, redistest.Mini(t))
+	many := names(t, multilock.MaxNames+1)
+	for want, m := range map[error]*multilock.Lock{
+		waitqueue.ErrName:     multilock.New(c, nil),
+		waitqueue.ErrTooLarge: multilock.New(c, many),
+		waitqueue.ErrTime:     multilock.New(c, many[:2], multilock.WithBound(0)),
+	} {
+		_, err := m.Lock(t.Context())
+		require.ErrorIs(t, err, want)
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, want)
+	}
+	_, err := multilock.New(c, []string{"a", "}"}).Lock(t.Context())
+	require.ErrorIs(t, err, waitqueue.ErrName)
+	m := multilock.New(c, []string{"b", "a", "b"})
+	require.Equal(t, []string{"a", "b"}, m.Names())
+	l, err := m.Lock(t.Context())
+	require.NoError(t, err)
+	kit.Release(t, l)
+}
+
+func TestAKeyOfAnotherKindChangesNothing(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		all := names(t, 3)
+		s.Do("SET", "headwaiter:lock:{"+all[2]+"}:queue", "x")
+		_, err := multilock.New(c, all).Lock(t.Context())
+		require.Error(t, err)
+		free(t, c, all[:2])
+	})
+}
+
+// A name shows that its lock is one of several just as any other: who counts on fairlock alone sees no difference.
+func TestTheScriptsForSeveralDoWhatThoseForOneDo(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		one, all := names(t, 1)[0]+":alone", names(t, 2)
+		fields := func(name string) []string {
+			return s.List("HKEYS", "headwaiter:lock:{"+name+"}")
+		}
+		for range 2 { // New, and known already.
+			a, err := fairlock.New(c, one).Lock(t.Context())
+			require.NoError(t, err)
+			b, err := multilock.New(c, all).Lock(t.Context())
+			require.NoError(t, err)
+			for _, name := range all {
+				require.ElementsMatch(t, fields(one), fields(name))
+				near := s.Int("PTTL", "headwaiter:lock:{"+one+"}") - s.Int("PTTL", "headwaiter:lock:{"+name+"}")
+				require.InDelta(t, 0, near, 5000)
+			}
+			kit.Release(t, a)
+			kit.Release(t, b)
+			for _, name := range all {
+				require.ElementsMatch(t, fields(one), fields(name))
+			}
+		}
+	})
+}
+
+// In a cluster the names of different slots are asked for slot by slot.
+func TestNamesOfDifferentSlots(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	all := names(t, 12)
+	var inside atomic.Int32
+	var work sync.WaitGroup
+	for _, c := range []*waitqueue.Client{a, b, a, b} {
+		work.Go(func() {
+			for range 20 {
+				some := rand.Perm(len(all))[:4]
+				m := multilock.New(c, []string{all[0], all[some[0]], all[some[1]], all[some[2]]}, multilock.WithBound(20*time.Millisecond))
+				err := m.Do(t.Context(), func(context.Context) error {
+					if inside.Add(1) > 1 {
+						t.Error("two hold ", all[0])
+					}
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	kit.All(t, &work)
+	free(t, a, all)
+	held, err := fairlock.New(a, all[5]).Lock(t.Context())
+	require.NoError(t, err)
+	_, err = multilock.New(b, all).TryLock(t.Context())
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	kit.Release(t, held)
+	free(t, a, all)
+}
+
+func BenchmarkTenNames(b *testing.B) {
+	s := redistest.Start(b)
+	c := kit.Dial(b, s)
+	all := make([]string, 10)
+	for i := range all {
+		all[i] = fmt.Sprint("name:", i)
+	}
+	m := multilock.New(c, all)
+	for b.Loop() {
+		l, err := m.Lock(context.Background())
+		if err == nil {
+			err = l.Release(context.Background())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOneName(b *testing.B) {
+	m := fairlock.New(kit.Dial(b, redistest.Start(b)), "name")
+	for b.Loop() {
+		l, err := m.Lock(context.Background())
+		if err == nil {
+			err = l.Release(context.Background())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,364 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Several names at once. All tickets of a call come into their queues in one script for all names of a slot, which
+// outside a cluster are all. So two such calls stand in the same order everywhere, and neither waits for the other
+// in a circle. What one name grants before the others do is held for a bounded time; then it is given back, and asked
+// for again with its old arrival, so at the head of its queue, when one of the others is there.
+
+// DefaultBound is how long a call holds some of its names while it waits for others.
+const DefaultBound = time.Second
+
+// whole is one call for several names.
+type whole struct {
+	ctx    context.Context
+	client *Client
+	bound  time.Duration
+	parts  []*part
+	clean  bool // the last answer says that the server has nothing of the tickets
+}
+
+// A part is one of its names.
+type part struct {
+	queue   Queue
+	wait    *wait
+	arrival int64        // of its first ask
+	lease   *lease.Lease // while it is held
+	waiting bool         // a goroutine waits for it
+}
+
+// AcquireAll waits its turn for all of the names, which must be of one client and of the protocol of the fair lock,
+// and returns one lease on all of them: lost when one of them is, released at once. It holds some of them while it
+// waits for others for bound at the most; 0 stands for [DefaultBound].
+func AcquireAll(ctx context.Context, queues []Queue, bound time.Duration) (*lease.Lease, error) {
+	return acquireAll(ctx, queues, bound, lua.Wait)
+}
+
+// TryAll returns a lease on all of the names if they can be had at once and nobody waits for any, and an error that
+// wraps [ErrBusy] otherwise.
+func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
+	return acquireAll(ctx, queues, 0, lua.Try)
+}
+
+func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode string) (*lease.Lease, error) {
+	w := &whole{ctx: ctx, bound: bound}
+	if bound == 0 {
+		w.bound = DefaultBound
+	}
+	for _, q := range queues {
+		if err := q.usable(ctx); err != nil {
+			return nil, err
+		}
+		if _, err := q.within(ctx); err != nil {
+			return nil, err
+		}
+		w.client = q.client
+		w.parts = append(w.parts, &part{queue: q})
+	}
+	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
+	// the other way round.
+	slices.SortFunc(w.parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(w.slot(a), w.slot(b)), cmp.Compare(a.queue.name, b.queue.name))
+	})
+	begun := time.Now()
+	for rest := w.parts; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && w.slot(rest[n]) == w.slot(rest[0]) {
+			n++
+		}
+		if err := w.take(rest[:n], mode, begun); err != nil {
+			w.leave()
+			return nil, err
+		}
+		rest = rest[n:]
+	}
+	return w.lease(time.Since(begun)), nil
+}
+
+// slot is that of a part in a cluster; elsewhere all are alike.
+func (w *whole) slot(p *part) uint16 {
+	if w.client.routes.table == nil {
+		return 0
+	}
+	return lua.Slot(p.queue.keys.Lock)
+}
+
+// take gets the parts of one slot: all at once, or each in its turn.
+func (w *whole) take(parts []*part, mode string, begun time.Time) error {
+	for _, p := range parts {
+		if err := w.enter(p, begun, mode); err != nil {
+			return err
+		}
+	}
+	if err := w.ask(parts, lua.Try); err != nil || w.have(parts) {
+		return err
+	}
+	if mode == lua.Try {
+		w.clean = true
+		return ErrBusy
+	}
+	w.hear(parts)
+	if err := w.ask(parts, lua.Wait); err != nil || w.have(parts) {
+		return err
+	}
+	return w.await(parts)
+}
+
+// enter gives a part a new ticket.
+func (w *whole) enter(p *part, begun time.Time, mode string) error {
+	t := p.queue.newTicket()
+	t.arrival = p.arrival
+	s, err := w.client.enter(&p.queue, t)
+	if err != nil {
+		return err
+	}
+	p.wait = &wait{ctx: w.ctx, queue: &p.queue, ticket: t, site: s, begun: begun, budget: attemptTime, mode: mode}
+	return nil
+}
+
+// hear waits until the client hears of all parts, so that all can queue in one script; but not for long, as each can
+// also queue by itself.
+func (w *whole) hear(parts []*part) {
+	timer := time.NewTimer(slowAnswer)
+	defer timer.Stop()
+	for _, p := range parts {
+		s := p.wait.site
+		for {
+			s.mu.Lock()
+			p.wait.ticket.state = idling // It is poked when the site hears.
+			if !s.wanted {
+				s.wanted = true
+				s.listen()
+			}
+			hears := s.hears()
+			s.mu.Unlock()
+			if hears {
+				break
+			}
+			select {
+			case <-p.wait.ticket.wake:
+			case <-timer.C:
+				return
+			case <-w.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// ask asks for all parts of a slot in one script, and again until there is an answer.
+func (w *whole) ask(parts []*part, mode string) error {
+	budget := attemptTime
+	for tries := 0; ; tries++ {
+		if w.ctx.Err() != nil {
+			return &WaitError{Place: -1, Err: whyEnded(w.ctx)}
+		}
+		late, err := w.askOnce(parts, mode, budget)
+		switch {
+		case err == nil && !late:
+			return w.failure(parts)
+		case err == nil:
+			budget = min(2*budget, longestAttempt)
+		case !w.client.transient(err) || mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
+			return advise(err)
+		default:
+			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
+				return &WaitError{Place: -1, Last: err, Err: err}
+			}
+		}
+	}
+}
+
+func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late bool, err error) {
+	c, n := w.client, parts[0].wait.site.node()
+	a := n.attempt(budget)
+	first := parts[0].wait.ticket
+	head := int64(first.terms.Priority) * PriorityStep.Microseconds()
+	var keys, tickets []string
+	questions := make([]*question, len(parts))
+	for i, p := range parts {
+		s, t := p.wait.site, p.wait.ticket
+		s.mu.Lock()
+		if mode == lua.Wait && !s.hears() {
+			mode = lua.Look
+		}
+		t.state = asking
+		t.inflight++
+		questions[i] = &question{attempt: a, text: t.text, hearing: s.confirms}
+		keys = append(keys, s.keys.All()...)
+		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
+		s.mu.Unlock()
+	}
+	args := append([]string{mode, a.notAfter, strconv.FormatInt(head, 10), c.highest(), c.counted(), first.phase, c.who}, tickets...)
+	c.stats.asks.Add(1)
+	replies, err := lua.MultiAsk.DecodeAll(c.runFor(w.ctx, lua.MultiAsk, keys, args...), len(parts))
+	if err == nil && len(replies) == 1 && replies[0].Status == lua.Late {
+		replies, late = slices.Repeat(replies, len(parts)), true
+	}
+	for i, p := range parts {
+		var r lua.Reply
+		if err == nil {
+			r = replies[i]
+			if p.arrival == 0 && !late {
+				p.arrival = cmp.Or(r.Arrival, r.Now)
+			}
+		}
+		p.wait.site.taken(p.wait.ticket, questions[i], &r, err)
+	}
+	return late, err
+}
+
+// failure is why one of the parts will never be held, if one will not.
+func (w *whole) failure(parts []*part) error {
+	for _, p := range parts {
+		s := p.wait.site
+		s.mu.Lock()
+		err := errors.Join(p.wait.ticket.err, p.wait.ticket.refused)
+		s.mu.Unlock()
+		if err != nil {
+			return p.wait.failed(err)
+		}
+	}
+	return nil
+}
+
+// have takes the leases of the parts that are held, and reports whether all are.
+func (w *whole) have(parts []*part) bool {
+	all := true
+	for _, p := range parts {
+		s, t := p.wait.site, p.wait.ticket
+		s.mu.Lock()
+		granted := t.state == held
+		s.mu.Unlock()
+		if granted && p.lease == nil {
+			p.lease = s.grasp(w.ctx, t, &p.queue, time.Since(p.wait.begun))
+		}
+		all = all && p.lease != nil
+	}
+	return all
+}
+
+// outcome is how the wait for one part ended.
+type outcome struct {
+	part  *part
+	lease *lease.Lease
+	err   error
+}
+
+// crew is the goroutines that wait for parts, each for one.
+type crew struct {
+	ctx      context.Context
+	outcomes chan outcome
+	running  int
+}
+
+func (c *crew) begin(p *part) {
+	c.running++
+	p.waiting = true
+	p.wait.ctx = c.ctx
+	go func() {
+		l, err := p.wait.run()
+		c.outcomes <- outcome{p, l, err}
+	}()
+}
+
+// ended takes in an outcome.
+func (c *crew) ended(o outcome) {
+	c.running--
+	p := o.part
+	p.waiting = false
+	if p.lease = o.lease; p.lease == nil {
+		p.wait.site.finish(p.wait.ticket, p.wait.clean)
+		p.wait = nil
+	}
+}
+
+// await waits until all parts so far are held. Each waits on a goroutine of its own, and await for all of these.
+func (w *whole) await(parts []*part) error {
+	ctx, cancel := context.WithCancelCause(w.ctx)
+	c := &crew{ctx: ctx, outcomes: make(chan outcome)}
+	defer func() {
+		cancel(context.Cause(w.ctx))
+		for c.running > 0 {
+			c.ended(<-c.outcomes)
+		}
+	}()
+	begun := parts[0].wait.begun
+	for _, p := range parts {
+		if p.lease == nil {
+			c.begin(p)
+		}
+	}
+	patience := time.NewTimer(w.bound)
+	defer patience.Stop()
+	for {
+		missing, holds := w.missing()
+		switch {
+		case len(missing) > 0 && (holds || c.running == 0):
+			// One of the others is there: come back to the places that were given up.
+			for _, p := range missing {
+				if err := w.enter(p, begun, lua.Wait); err != nil {
+					return err
+				}
+				c.begin(p)
+			}
+			patience.Reset(w.bound)
+		case c.running == 0:
+			return nil
+		}
+		select {
+		case o := <-c.outcomes:
+			c.ended(o)
+			if o.err != nil {
+				return o.err
+			}
+			if !holds {
+				patience.Reset(w.bound)
+			}
+		case <-patience.C:
+			w.yield()
+			patience.Reset(w.bound)
+		}
+	}
+}
+
+// missing are the parts, of those that the call has got to, that are not held and that nobody waits for. holds says
+// whether any is held.
+func (w *whole) missing() (missing []*part, holds bool) {
+	for _, p := range w.parts {
+		if p.arrival == 0 {
+			break
+		}
+		if p.lease == nil && !p.waiting {
+			missing = append(missing, p)
+		}
+		holds = holds || p.lease != nil
+	}
+	return missing, holds
+}
+
+// Names is how several names are shown in an error.
+func Names(queues []Queue) string {
+	const most = 3
+	shown := make([]string, 0, most)
+	for _, q := range queues[:min(len(queues), most)] {
+		shown = append(shown, strconv.Quote(q.Label()))
+	}
+	text := fmt.Sprint(shown)
+	if len(queues) > most {
+		text = fmt.Sprintf("%s and %d more", text, len(queues)-most)
+	}
+	return text
+}

@@ -1,0 +1,157 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// How a call for several names ends: with one lease on all of them, or with none.
+
+// yield gives back what is held, so that nobody waits for it meanwhile.
+func (w *whole) yield() {
+	var given []*part
+	for _, p := range w.parts {
+		if p.lease != nil {
+			given = append(given, p)
+		}
+	}
+	_ = w.release(context.WithoutCancel(w.ctx), given) // What is not answered ends with its lease.
+	for _, p := range given {
+		p.lease, p.wait = nil, nil
+	}
+}
+
+// leave ends the call without a lease.
+func (w *whole) leave() {
+	w.yield()
+	for _, p := range w.parts {
+		if p.wait != nil {
+			p.wait.site.finish(p.wait.ticket, w.clean)
+		}
+	}
+}
+
+// lease makes one lease of those of the parts.
+func (w *whole) lease(waited time.Duration) *lease.Lease {
+	parts := make([]*lease.Lease, len(w.parts))
+	terms := lease.Terms{Parts: parts, Waited: waited}
+	for i, p := range w.parts {
+		parts[i] = p.lease
+		terms.Token = max(terms.Token, p.lease.Token())
+	}
+	terms.Until = lease.Until{Deadline: time.Now().Add(MaxLease), Slept: lease.Slept()}
+	stops := make([]func() bool, len(parts))
+	var keeper *lease.Keeper
+	terms.Release = func(ctx context.Context) error {
+		for _, stop := range stops {
+			stop()
+		}
+		return w.release(ctx, w.parts)
+	}
+	keeper = lease.New(w.ctx, terms)
+	for i, l := range parts {
+		stops[i] = context.AfterFunc(l.Context(), func() { w.lost(keeper, l) })
+	}
+	return keeper.Lease()
+}
+
+// lost ends the lease because that of a part has ended, and gives back the others.
+func (w *whole) lost(keeper *lease.Keeper, one *lease.Lease) {
+	keeper.Lose(context.Cause(one.Context()))
+	for _, p := range w.parts {
+		_ = p.lease.Release(w.ended()) // In the background: nobody waits for the answer.
+	}
+}
+
+// ended is a context that has ended: what is given back on it goes out in the background.
+func (w *whole) ended() context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	cancel()
+	return ctx
+}
+
+// release gives back parts, those of a slot in one script. It returns the first error.
+func (w *whole) release(ctx context.Context, parts []*part) (err error) {
+	for rest := parts; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && w.slot(rest[n]) == w.slot(rest[0]) {
+			n++
+		}
+		if failed := w.releaseSlot(ctx, rest[:n]); err == nil {
+			err = failed
+		}
+		rest = rest[n:]
+	}
+	return err
+}
+
+func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
+	c := w.client
+	if ctx.Err() != nil || len(parts) == 1 {
+		for _, p := range parts {
+			if failed := p.lease.Release(ctx); err == nil {
+				err = failed
+			}
+		}
+		return err
+	}
+	var held []*part
+	args, keys := []string{c.highest(), c.counted()}, []string(nil)
+	for _, p := range parts {
+		if cause := p.let(); cause != nil {
+			err = cmp.Or(err, cause)
+			continue
+		}
+		held = append(held, p)
+		args = append(args, p.wait.ticket.text)
+		keys = append(keys, p.wait.site.keys.All()...)
+	}
+	if len(held) == 0 {
+		return err
+	}
+	c.ends.owe() // Close waits for it.
+	defer c.ends.done(1)
+	a := sending()
+	c.stats.ends.Add(1)
+	replies, failed := lua.MultiEnd.DecodeAll(c.runFor(ctx, lua.MultiEnd, keys, args...), len(held))
+	for i, p := range held {
+		var r lua.Reply
+		if failed == nil {
+			r = replies[i]
+		}
+		h := p.wait.ticket.hold
+		p.wait.site.departed(&departure{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, &r, failed)
+		switch {
+		case err != nil:
+		case failed == nil:
+			err = h.outcome(&r)
+		default:
+			err = h.outlast(ctx)
+		}
+	}
+	return err
+}
+
+// let ends the lease of a part as released, and leaves its end to the caller. It returns why there is none to send.
+func (p *part) let() error {
+	s, t := p.wait.site, p.wait.ticket
+	h := t.hold
+	h.first.keeper.End()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.state != held {
+		return h.first.cause()
+	}
+	s.client.agenda.remove(&h.entry)
+	t.state = ending
+	if !h.first.released() { // The deadline had passed, and nobody had noticed.
+		s.client.stats.lost.Add(1)
+		s.client.ends.add(t)
+		return h.first.cause()
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Holding is what a script is told of the hold for which it runs.
+type Holding struct {
+	Ticket string
+	Token  string
+	Who    string // the client, for operators
+	Number string // of the request: later ones of the same hold have higher ones
+}
+
+// CallHeld runs a script that only a holder may run, as [Queue.Call] does, with the keys of a renewal. It gives up when
+// l ends, with the cause of that. If the server says that l does not hold any more, l is lost at once, and the error is
+// why. The lease of another name is [ErrNotHeld].
+func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script, limit time.Duration, args func(Holding, Attempt) []string) (lua.Reply, error) {
+	if q.err != nil {
+		return lua.Reply{}, q.err
+	}
+	if found, _ := l.Context().Value(q.held).(*lease.Lease); found != l {
+		return lua.Reply{}, fmt.Errorf("%w: the lease is one of another name", ErrNotHeld)
+	}
+	h := q.holdOf(l)
+	if h == nil || l.Context().Err() != nil {
+		return lua.Reply{}, context.Cause(l.Context())
+	}
+	c, s := q.client, h.ticket.site
+	x := Holding{
+		Ticket: h.ticket.text, Token: strconv.FormatUint(h.token, 10), Who: c.who,
+		Number: strconv.FormatUint(c.numbers.Add(1), 10),
+	}
+	during, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
+	r, err := q.callWith(during, q.keys.Renewed(), script, limit, func(a Attempt) []string { return args(x, a) })
+	switch {
+	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.
+		return r, unsureOf(errors.Is(err, ErrUnknown), context.Cause(during))
+	case err != nil || r.Status != lua.Refused:
+		return r, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cause := context.Cause(l.Context()); cause != nil {
+		return r, cause // It has ended meanwhile.
+	}
+	cause := h.lossOf(&r)
+	h.lose(cause)
+	return r, cause
+}
+
+// holdOf returns the hold that a lease is on, or nil if it has ended.
+func (q *Queue) holdOf(l *lease.Lease) *hold {
+	c := q.client
+	c.mu.Lock()
+	s := c.sites[q.keys.Site]
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.hold == nil {
+			continue
+		}
+		for sh := range t.hold.shares {
+			if sh.keeper.Lease() == l {
+				return t.hold
+			}
+		}
+	}
+	return nil
+}
