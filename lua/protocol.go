@@ -19,6 +19,8 @@ type Protocol struct {
 	Entries bool
 	// Broadcast: one message on one channel is for all who wait, and nobody has a place in a queue.
 	Broadcast bool
+	// Latest: what waits for a generation goes on with any later one. Nobody needs to know how it ended.
+	Latest bool
 }
 
 // Probe asks the server what of the protocol it does not allow.
@@ -61,6 +63,8 @@ type Keys struct {
 	Queue    string
 	Suspects string
 	Holders  string
+	// Site is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
+	Site string
 
 	all, renewed []string
 	broadcast    bool
@@ -72,7 +76,10 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 	lock := prefix + ":" + p.Kind + ":{" + name + "}"
 	k := Keys{
 		Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects", Holders: lock + ":holders",
-		all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
+		Site: lock, all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
+	}
+	if p.Broadcast {
+		k.Site = k.Channel("")
 	}
 	for _, ending := range p.Endings {
 		k.all = append(k.all, lock+":"+ending)

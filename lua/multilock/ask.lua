@@ -70,12 +70,12 @@ for i = 1, #KEYS / 3 do
 end
 for _, s in ipairs(locks) do
   local over = not s.owner or s.ends <= now or s.ends - now > s.lease
-  if over and (s.owner or s.size > 0) then
+  if over then
     expiry.settle(s)
     if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, s.ticket)) end
     queue.advance(s, s.caller)
     s.size = redis.call('ZCARD', s.queue)
-    hold.keep(s, s.size)
+    s.served = true
   end
   if s.owner ~= s.ticket and (s.owner or s.size > 0) then free = false end
 end
@@ -86,9 +86,9 @@ for i, s in ipairs(locks) do
   -- Where one has to wait, what is free and nobody waits for is taken too: its place is the head of an empty queue.
   if not mine and not s.owner and s.size == 0 and (free or mode ~= 'try') then
     hold.own(s, s.ticket, tonumber(string.match(s.ticket, ':(%d+):%d+$')), ARGV[6], ARGV[7])
-    hold.keep(s, 0)
     mine = true
   end
+  if s.served then hold.keep(s, s.size) end
   if mine then
     replies[i] = hold.reply(s, base.GRANTED)
   elseif mode == 'try' then
