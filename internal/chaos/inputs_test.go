@@ -227,8 +227,9 @@ func TestI6AQueueOf100000(t *testing.T) {
 	r.finish()
 }
 
+//
+// Not parallel: to start a thousand clients takes the whole machine.
 func TestI7ManyClientsWaitForOneLock(t *testing.T) {
-	t.Parallel()
 	r := begin(t, "I7")
 	clients := either(150, 1000)
 	holder := fairlock.New(r.dial(), "herd")
