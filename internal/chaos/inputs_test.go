@@ -227,7 +227,6 @@ func TestI6AQueueOf100000(t *testing.T) {
 	r.finish()
 }
 
-//
 // Not parallel: to start a thousand clients takes the whole machine.
 func TestI7ManyClientsWaitForOneLock(t *testing.T) {
 	r := begin(t, "I7")
