@@ -100,7 +100,7 @@ func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
 			// Each look counts the subscribers, and so does each ask.
 			require.LessOrEqual(t, got["pubsub|numsub"], int64(clients*each)+looked+3)
 			require.EqualValues(t, 1, got["publish"])
-			require.Zero(t, got["eval"])
+			require.LessOrEqual(t, got["eval"], looked, "only the script of a look may be new to the server")
 		}
 	})
 }
