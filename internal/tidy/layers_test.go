@@ -55,6 +55,7 @@ var layers = map[string][]string{
 	// For tests only, those of other engines too.
 	"conformance":        {"lease"},
 	"internal/redistest": {rueidis, miniredis},
+	"internal/postgres":  {},
 	"internal/faults":    {},
 	"internal/tidy":      {},
 }

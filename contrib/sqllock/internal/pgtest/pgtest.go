@@ -1,6 +1,5 @@
-// Package pgtest gives tests a Postgres: one server for the tests of a package, on a free loopback port, with its
-// data in a temporary folder, and a database of its own for each test. A missing Postgres fails the test; nothing
-// here skips.
+// Package pgtest gives tests a Postgres: one server for the tests of a package, and a database of its own for each
+// test. A missing Postgres fails the test; nothing here skips.
 package pgtest
 
 import (
@@ -13,12 +12,14 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
 	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/postgres"
 )
 
 // shared is the server of this process.
 var shared struct {
 	once   sync.Once
-	server *server
+	server *postgres.Server
 	err    error
 	made   atomic.Int64 // databases
 }
@@ -34,7 +35,7 @@ type stopping struct{ *testing.M }
 func (s stopping) Run() int {
 	defer func() {
 		if shared.server != nil {
-			shared.server.stop()
+			shared.server.Stop()
 		}
 	}()
 	return s.M.Run()
@@ -44,16 +45,22 @@ func (s stopping) Run() int {
 // about two seconds; it ends with [Main].
 func Open(t testing.TB) *sql.DB {
 	t.Helper()
-	shared.once.Do(func() { shared.server, shared.err = start() })
+	return open(t, URL(t))
+}
+
+// URL leads to an empty database, as with [Open].
+func URL(t testing.TB) string {
+	t.Helper()
+	shared.once.Do(func() { shared.server, shared.err = postgres.Start() })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), shared.made.Add(1))
-	admin := open(t, shared.server.url("postgres"))
+	admin := open(t, shared.server.URL("postgres"))
 	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	return open(t, shared.server.url(name))
+	return shared.server.URL(name)
 }
 
 func open(t testing.TB, url string) *sql.DB {

@@ -1,4 +1,6 @@
-package pgtest
+// Package postgres starts a Postgres for tests and examples: on a free loopback port, with its data in a temporary
+// folder, as another user where this is root. It knows no driver, so that the core module needs none.
+package postgres
 
 import (
 	"bufio"
@@ -30,14 +32,14 @@ const (
 	lastPort  = 32000
 )
 
-// server is a Postgres with its data in a folder of its own.
-type server struct {
+// Server is a Postgres with its data in a folder of its own. It ends with this process at the latest.
+type Server struct {
 	dir  string
 	port int
 	as   *syscall.SysProcAttr
 
 	cmd   *exec.Cmd
-	guard *exec.Cmd     // ends the server if this process ends without stop
+	guard *exec.Cmd     // ends the server if this process ends without Stop
 	line  *os.File      // the guard's standard input, open as long as this process lives
 	ready chan struct{} // closed when the server accepts connections
 	ended chan struct{} // closed when it has ended and log is complete
@@ -46,26 +48,27 @@ type server struct {
 	log []string
 }
 
-// start makes a server with default users and no passwords, and returns when it is ready.
-func start() (*server, error) {
+// Start makes a server with the user postgres and no passwords, and returns when it is ready, which takes about two
+// seconds. Where Postgres is missing the error says what to install.
+func Start() (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{}
-	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
-		return nil, fmt.Errorf("pgtest: %w", err)
+	s := &Server{}
+	if s.dir, err = os.MkdirTemp("", "headwaiter-postgres-"); err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	if err := s.unprivileged(); err != nil {
-		s.stop()
+		s.Stop()
 		return nil, err
 	}
 	initdb := exec.Command(filepath.Join(bin, "initdb"), "--pgdata", s.data(), "--username", "postgres",
 		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions")
 	initdb.Dir, initdb.SysProcAttr = s.dir, s.as
 	if out, err := initdb.CombinedOutput(); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
+		s.Stop()
+		return nil, fmt.Errorf("postgres: initdb: %w\n%s", err, out)
 	}
 	// Between the look for a free port and the server's own bind another may take it: then the next.
 	for {
@@ -77,7 +80,7 @@ func start() (*server, error) {
 		}
 		s.kill()
 		if !strings.Contains(err.Error(), portTakenText) {
-			s.stop()
+			s.Stop()
 			return nil, err
 		}
 	}
@@ -102,39 +105,39 @@ func binaries() (string, error) {
 			return filepath.Dir(found[len(found)-1]), nil
 		}
 	}
-	return "", errors.New("pgtest: Postgres is missing: install it with `apt-get install postgresql` or " +
+	return "", errors.New("postgres: there is none here: install it with `apt-get install postgresql` or " +
 		"`brew install postgresql@17`, or name the folder of initdb and postgres in HEADWAITER_POSTGRES_BIN")
 }
 
 // unprivileged lets the server run as another user if this is root, which Postgres refuses.
-func (s *server) unprivileged() error {
+func (s *Server) unprivileged() error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	owner, err := user.Lookup("postgres")
 	if err != nil {
 		if owner, err = user.Lookup("nobody"); err != nil {
-			return fmt.Errorf("pgtest: Postgres does not run as root, and there is nobody else: %w", err)
+			return fmt.Errorf("postgres: Postgres does not run as root, and there is nobody else: %w", err)
 		}
 	}
 	uid, err1 := strconv.ParseUint(owner.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(owner.Gid, 10, 32)
 	if err := errors.Join(err1, err2, os.Chown(s.dir, int(uid), int(gid))); err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("postgres: %w", err)
 	}
 	s.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	return nil
 }
 
-func (s *server) data() string { return filepath.Join(s.dir, "data") }
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// url leads a client to a database.
-func (s *server) url(database string) string {
+// URL leads a client to a database. There is one of the name postgres.
+func (s *Server) URL(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.port, database)
 }
 
 // run starts the server without what makes it survive a crash of the machine, and waits until it is ready.
-func (s *server) run(binary string) error {
+func (s *Server) run(binary string) error {
 	settings := map[string]string{
 		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(s.port), "unix_socket_directories": "",
 		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100",
@@ -148,16 +151,16 @@ func (s *server) run(binary string) error {
 	s.cmd.Dir, s.cmd.SysProcAttr = s.dir, s.as
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("postgres: %w", err)
 	}
 	s.cmd.Stderr = s.cmd.Stdout
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("postgres: %w", err)
 	}
 	go s.follow(bufio.NewScanner(out))
 	if err := s.watch(); err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("postgres: %w", err)
 	}
 	limit := time.NewTimer(startLimit)
 	defer limit.Stop()
@@ -165,14 +168,14 @@ func (s *server) run(binary string) error {
 	case <-s.ready:
 		return nil
 	case <-s.ended:
-		return fmt.Errorf("pgtest: Postgres ended at its start:\n%s", s.text())
+		return fmt.Errorf("postgres: Postgres ended at its start:\n%s", s.text())
 	case <-limit.C:
-		return fmt.Errorf("pgtest: Postgres was not ready within %v:\n%s", startLimit, s.text())
+		return fmt.Errorf("postgres: Postgres was not ready within %v:\n%s", startLimit, s.text())
 	}
 }
 
 // follow collects the log, and tells from it when the server is ready.
-func (s *server) follow(log *bufio.Scanner) {
+func (s *Server) follow(log *bufio.Scanner) {
 	defer close(s.ended)
 	ready := false
 	for log.Scan() {
@@ -190,13 +193,13 @@ func (s *server) follow(log *bufio.Scanner) {
 
 // watch starts the guard: a shell that waits for the end of its input, which comes when this process ends in
 // whatever way, and then ends the server and removes its data.
-func (s *server) watch() error {
+func (s *Server) watch() error {
 	input, line, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer input.Close()
-	script := `trap '' INT TERM; read line; kill -QUIT "$1"; n=0
+	script := `trap '' HUP INT QUIT TERM; read line; kill -QUIT "$1"; n=0
 		while kill -0 "$1" 2>/dev/null && [ $n -lt 100 ]; do n=$((n+1)); sleep 0.1; done; rm -rf "$2"`
 	s.guard = exec.Command("/bin/sh", "-c", script, "guard", strconv.Itoa(s.cmd.Process.Pid), s.dir)
 	s.guard.Stdin, s.line = input, line
@@ -205,7 +208,7 @@ func (s *server) watch() error {
 
 // kill ends the server at once and waits for its end. The guard goes first: later the process id might be
 // somebody else's.
-func (s *server) kill() {
+func (s *Server) kill() {
 	if s.guard != nil && s.guard.Process != nil {
 		_ = s.guard.Process.Kill()
 		_ = s.guard.Wait()
@@ -220,13 +223,13 @@ func (s *server) kill() {
 	}
 }
 
-// stop ends the server and removes its data.
-func (s *server) stop() {
+// Stop ends the server and removes its data.
+func (s *Server) Stop() {
 	s.kill()
 	_ = os.RemoveAll(s.dir)
 }
 
-func (s *server) text() string {
+func (s *Server) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.log, "\n")
@@ -243,5 +246,5 @@ func freePort() (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("pgtest: no free port from %d to %d", firstPort, lastPort)
+	return 0, fmt.Errorf("postgres: no free port from %d to %d", firstPort, lastPort)
 }

@@ -1,0 +1,289 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of one embedded Redis, and a function that ends them all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: redis})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+// Two nodes want to schedule; one does, until it resigns.
+func Example() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	first, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	second := make(chan *lease.Lease)
+	other := election.New(clients[1], "scheduler")
+	go func() {
+		l, err := other.Campaign(ctx, "10.0.0.2:7000")
+		if err != nil {
+			panic(err)
+		}
+		second <- l
+	}()
+
+	leader, err := other.Leader(ctx)
+	fmt.Println(leader.Value, err)
+
+	// Work with first.Context(), and write with first.Token(). Then:
+	if err := first.Release(ctx); err != nil {
+		panic(err)
+	}
+	l := <-second
+	leader, err = other.Leader(ctx)
+	fmt.Println(leader.Value, l.Token() > first.Token(), err)
+	// Output:
+	// 10.0.0.1:7000 <nil>
+	// 10.0.0.2:7000 true <nil>
+}
+
+func ExampleNew() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	_, err := election.New(clients[0], "").Campaign(context.Background(), "10.0.0.1:7000")
+	fmt.Println(errors.Is(err, waitqueue.ErrName), err)
+	// Output:
+	// true election: campaign "": unusable name: it is empty
+}
+
+func ExampleElection_Name() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	fmt.Println(election.New(clients[0], "scheduler").Name())
+	// Output:
+	// scheduler
+}
+
+func ExampleElection_Campaign() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	scheduler := election.New(clients[0], "scheduler", election.WithLease(5*time.Second))
+	l, err := scheduler.Campaign(context.Background(), "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Context().Err())
+	fmt.Println(l.Release(context.Background()))
+	fmt.Println(context.Cause(l.Context()))
+	// Output:
+	// <nil>
+	// <nil>
+	// lease released
+}
+
+func ExampleElection_Campaign_timeout() {
+	clients, stop := embedded(2)
+	defer stop()
+
+	l, err := election.New(clients[0], "scheduler").Campaign(context.Background(), "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = l.Release(context.Background()) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err = election.New(clients[1], "scheduler").Campaign(ctx, "10.0.0.2:7000")
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// true
+}
+
+func ExampleElection_Proclaim() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	scheduler := election.New(clients[0], "scheduler")
+	l, err := scheduler.Campaign(ctx, "starting")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(scheduler.Proclaim(ctx, l, "ready"))
+	leader, err := scheduler.Leader(ctx)
+	fmt.Println(leader.Value, err)
+
+	// Somebody else takes the lead from it.
+	if _, err := scheduler.ForceRelease(ctx, l.Token()); err != nil {
+		panic(err)
+	}
+	fmt.Println(errors.Is(scheduler.Proclaim(ctx, l, "still ready"), lease.ErrLost))
+	// Output:
+	// <nil>
+	// ready <nil>
+	// true
+}
+
+func ExampleElection_Leader() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	scheduler := election.New(clients[0], "scheduler")
+	_, err := scheduler.Leader(ctx)
+	fmt.Println(errors.Is(err, election.ErrNoLeader), err)
+	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	leader, err := scheduler.Leader(ctx)
+	fmt.Println(leader.Value, leader.Token == l.Token(), time.Since(leader.Since) < time.Minute, err)
+	// Output:
+	// true election: leader "scheduler": no leader
+	// 10.0.0.1:7000 true true <nil>
+}
+
+func ExampleElection_Observe() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+
+	changes := election.New(clients[1], "scheduler").Observe(ctx)
+	show := func() {
+		leader := <-changes
+		if leader.Err != nil {
+			panic(leader.Err)
+		}
+		fmt.Printf("%q\n", leader.Value)
+	}
+	show() // Nobody leads yet.
+	scheduler := election.New(clients[0], "scheduler")
+	l, err := scheduler.Campaign(ctx, "starting")
+	if err != nil {
+		panic(err)
+	}
+	show()
+	if err := scheduler.Proclaim(ctx, l, "ready"); err != nil {
+		panic(err)
+	}
+	show()
+	if err := l.Release(ctx); err != nil {
+		panic(err)
+	}
+	show()
+	cancel()
+	_, ok := <-changes
+	fmt.Println(ok)
+	// Output:
+	// ""
+	// "starting"
+	// "ready"
+	// ""
+	// false
+}
+
+func ExampleElection_Inspect() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	scheduler := election.New(clients[0], "scheduler")
+	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	info, err := scheduler.Inspect(ctx)
+	fmt.Println(info.Held, info.Holder.Client == clients[0].ID(), info.Token == l.Token(), info.Waiting, err)
+	// Output:
+	// true true true 0 <nil>
+}
+
+func ExampleElection_ForceRelease() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	l, err := election.New(clients[0], "scheduler").Campaign(ctx, "10.0.0.1:7000")
+	if err != nil {
+		panic(err)
+	}
+	out, err := election.New(clients[1], "scheduler").ForceRelease(ctx, l.Token())
+	fmt.Println(out.Client == clients[0].ID(), err)
+	// Output:
+	// true <nil>
+}
+
+func ExampleWithLease() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	_, err := election.New(clients[0], "scheduler", election.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
+	fmt.Println(errors.Is(err, waitqueue.ErrTime))
+	// Output:
+	// true
+}
+
+func ExampleWithMaxHold() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	rota := election.New(clients[0], "rota", election.WithMaxHold(200*time.Millisecond))
+	l, err := rota.Campaign(context.Background(), "mine, for a while")
+	if err != nil {
+		panic(err)
+	}
+	<-l.Context().Done()
+	fmt.Println(errors.Is(context.Cause(l.Context()), lease.ErrMaxHold))
+	// Output:
+	// true
+}
+
+func ExampleWithPriority() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	// It leads before candidates of priority 0 that came up to a minute earlier.
+	preferred := election.New(clients[0], "scheduler", election.WithPriority(60))
+	l, err := preferred.Campaign(context.Background(), "the large machine")
+	fmt.Println(l.Token() > 0, err)
+	// Output:
+	// true <nil>
+}
+
+func ExampleWithReplicas() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := election.New(clients[0], "scheduler", election.WithReplicas(1, time.Minute))
+	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
+	fmt.Println(errors.Is(err, waitqueue.ErrTime), strings.Contains(err.Error(), "half the lease"))
+	// Output:
+	// true true
+}

@@ -1,0 +1,212 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// cuts is how many replies are lost to one kind of request.
+const cuts = 100
+
+func TestAHundredLostRepliesProclaimOnceEach(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		e, _ := of(t, s, kit.Through(p))
+		other, _ := of(t, s)
+		l := lead(t, e, "0")
+		lock := lockKey(e.Name())
+		for i := range cuts {
+			value := fmt.Sprint(i + 1)
+			p.LoseReplies(1+i%2, kit.Runs(lua.ElectionProclaim))
+			require.NoError(t, e.Proclaim(t.Context(), l, value))
+			leads(t, other, value, l)
+		}
+		replies, _ := p.Lost()
+		require.Equal(t, cuts*3/2, replies)
+		require.NoError(t, l.Context().Err())
+		revision := s.Int("HGET", lock, "revision")
+		p.LoseReplies(3, kit.Runs(lua.ElectionProclaim))
+		s.ResetStats()
+		require.NoError(t, e.Proclaim(t.Context(), l, "once"))
+		require.EqualValues(t, 1, kit.Scripts(s)["publish"])
+		require.Greater(t, s.Int("HGET", lock, "revision"), revision)
+		kit.Release(t, l)
+		expiring(t, s)
+	})
+}
+
+func TestCampaigningAndResigningOutliveLostReplies(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		e, _ := of(t, s, kit.Through(p))
+		other, _ := of(t, s)
+		news := other.Observe(t.Context())
+		require.Zero(t, next(t, news))
+		for i, script := range []*lua.Script{
+			lua.Election.Ask, lua.ElectionProclaim, lua.Election.End, lua.Election.Check, lua.Election.Renew,
+		} {
+			p.LoseReplies(2, kit.Runs(script))
+			value := fmt.Sprint(i)
+			first := lead(t, e, value)
+			leads(t, other, value, first)
+			c := candidate(e, value+"b")
+			kit.Waiting(t, 1, other.Inspect)
+			_ = first.Release(t.Context()) // Whether it is sure that it had an effect is fairlock's to test.
+			second := c.Value(t)
+			require.Greater(t, second.Token(), first.Token())
+			until(t, news, value+"b", second.Token())
+			kit.Release(t, second)
+			require.Zero(t, next(t, news))
+			p.LoseReplies(0, nil)
+		}
+	})
+}
+
+func TestObservingOutlivesLostReplies(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		e, _ := of(t, s)
+		other, _ := of(t, s, kit.Through(p))
+		l := lead(t, e, "first")
+		news := other.Observe(t.Context())
+		until(t, news, "first", l.Token())
+		for i := range 12 {
+			lost, _ := p.Lost()
+			p.LoseReplies(1, kit.Runs([]*lua.Script{lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader}[i%3]))
+			value := fmt.Sprint(i)
+			require.NoError(t, e.Proclaim(t.Context(), l, value))
+			until(t, news, value, l.Token())
+			if i%3 != 1 { // Checks are for what goes wrong.
+				kit.LostReplies(t, p.Faults, lost+1)
+			}
+		}
+		kit.Release(t, l)
+	})
+}
+
+// The older leader's request is on its way when its lease ends, and comes when another leads.
+func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {
+	for _, late := range []time.Duration{time.Second, 2 * time.Minute} {
+		t.Run(late.String(), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				d := faults.NewDialer(t, s.Dial)
+				paused := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), election.WithLease(2*time.Second))
+				other, _ := of(t, s)
+				l := lead(t, paused, "old")
+				c := candidate(other, "new")
+				kit.Waiting(t, 1, other.Inspect)
+				d.Freeze(faults.ToServer)
+				old := kit.Run(func() error { return paused.Proclaim(t.Context(), l, "late") })
+				cause := kit.Lost(t, l)
+				require.ErrorIs(t, cause, lease.ErrExpired)
+				require.False(t, c.Returned(), "another leads before this one knows of its loss")
+				ended := time.Now()
+				next := c.Value(t)
+				require.Positive(t, time.Since(ended))
+				require.ErrorIs(t, old.Err(t), lease.ErrLost)
+				time.Sleep(late) // In the bubble.
+				d.Heal()
+				synctest.Wait()
+				leads(t, other, "new", next)
+				require.ErrorIs(t, paused.Proclaim(t.Context(), l, "later"), lease.ErrLost)
+				leads(t, other, "new", next)
+				kit.Release(t, next)
+			})
+		})
+	}
+}
+
+// The news of its end did not reach the leader; the server's answer to its proclamation does.
+func TestALeaderThatIsNoneLearnsItFromItsProclamation(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		e, _ := of(t, s)
+		other, _ := of(t, s)
+		for fault, end := range map[string]func(){
+			"forced": func() {
+				s.DropPublish(1)
+				_, err := other.ForceRelease(t.Context(), 0)
+				require.NoError(t, err)
+			},
+			"forgotten": func() { s.Do("DEL", lockKey(e.Name())) },
+		} {
+			l := lead(t, e, "a")
+			synctest.Wait()
+			end()
+			require.NoError(t, l.Context().Err())
+			err := e.Proclaim(t.Context(), l, "b")
+			require.ErrorIs(t, err, lease.ErrLost)
+			require.ErrorContains(t, err, map[string]string{"forced": "by force", "forgotten": "lost the state"}[fault])
+			require.Error(t, l.Context().Err(), "it knows it from then on")
+			nobody(t, other)
+		}
+	})
+}
+
+func TestAnUnansweredProclamationSaysThatItMayBeDone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		e, _ := of(t, s, kit.Through(p))
+		other, _ := of(t, s)
+		l := lead(t, e, "a")
+		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim))
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err := e.Proclaim(ctx, l, "b")
+		require.ErrorIs(t, err, waitqueue.ErrUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, lease.ErrLost)
+		leads(t, other, "b", l)
+	})
+}
+
+// A campaign that cannot proclaim gives the lead back.
+func TestACampaignThatEndsBeforeItHasProclaimedLeavesNoLeader(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		e, _ := of(t, s, kit.Through(p))
+		other, _ := of(t, s)
+		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim))
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := e.Campaign(ctx, "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		l := lead(t, other, "b")
+		require.Less(t, l.Waited(), waitqueue.DefaultLease/2, "it waited for the lease to end")
+		leads(t, other, "b", l)
+		kit.Release(t, l)
+	})
+}
+
+func TestClosingAClientResigns(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		e, c := of(t, s)
+		other, _ := of(t, s)
+		l := lead(t, e, "a")
+		news := other.Observe(t.Context())
+		until(t, news, "a", l.Token())
+		hearing(t, s, e.Name(), 1)
+		waits := candidate(e, "b")
+		kit.Waiting(t, 1, other.Inspect)
+		require.NoError(t, c.Close(t.Context()))
+		require.ErrorIs(t, waits.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
+		require.ErrorIs(t, e.Proclaim(t.Context(), l, "c"), lease.ErrClientClosed)
+		require.Zero(t, next(t, news))
+		_, err := e.Leader(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		kit.Release(t, lead(t, other, "d"))
+	})
+}

@@ -1,0 +1,34 @@
+package lua
+
+// Election is the protocol of those who campaign: that of the fair lock, whose holder leads. The hash of the lock
+// keeps, beside who holds, what the leader has proclaimed, so whatever lets the one live lets the other.
+//
+// The end of a leadership that nobody takes over is told to those who observe.
+var Election = &Protocol{
+	Kind:    "election",
+	Ask:     Fairlock.Ask,
+	End:     load("election/end"),
+	Renew:   Fairlock.Renew,
+	Check:   Fairlock.Check,
+	Force:   load("election/force"),
+	Inspect: Fairlock.Inspect,
+	Endings: queueEndings,
+}
+
+// Leadership is the protocol of those who observe an election. Nothing is held and nobody has a place.
+//
+// The generation rises with each proclamation: to the server's time in µs, and by two at least. While nobody leads
+// whose proclamation that is, it is higher by one.
+var Leadership = &Protocol{
+	Kind:      Election.Kind,
+	Ask:       load("election/ask"),
+	Check:     load("election/check"),
+	Broadcast: true,
+	Latest:    true,
+}
+
+// The scripts of an election that wait for nothing.
+var (
+	ElectionProclaim = load("election/proclaim")
+	ElectionLeader   = load("election/leader")
+)

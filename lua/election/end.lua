@@ -1,0 +1,22 @@
+-- election/end: fairlock/end, and if a leader resigns and nobody leads after it, those who observe are told.
+--
+-- Who is handed the lead tells them by itself, with what it proclaims.
+--
+-- KEYS  lock      hash  who leads, until when, the last token, what was proclaimed
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  ticket    client:number:kind:permits:lease:grant
+--       token     only if it holds with this token; 0 for any
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       as of fairlock/end
+-- RETRY safe: as fairlock/end is; what is told twice is old news the second time
+
+local function finish()
+  -- @include fairlock/end.lua
+end
+
+local reply = finish()
+-- @include lib/vacant.lua
+return reply

@@ -1,0 +1,19 @@
+-- election/force: fairlock/force, and if nobody leads after it, those who observe are told.
+--
+-- KEYS  lock      hash  who leads, until when, the last token, what was proclaimed
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  token     only if the hold has this token; 0 for any
+--       floor     the highest token that the client has seen
+--       counted   1 if subscribers can be counted
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       as of fairlock/force
+-- RETRY unsafe without a token: a second call ends the next leadership too
+
+local function finish()
+  -- @include fairlock/force.lua
+end
+
+local reply = finish()
+-- @include lib/vacant.lua
+return reply

@@ -1,0 +1,38 @@
+-- lib/leader: who leads, and as of which generation.
+-- @include lib/base.lua
+
+local leader = {}
+
+local NEAR = 200 -- so many clients that observe are told when to look for the end of a leadership
+
+-- read tells who leads now: the owner, if its lease lasts and the proclamation is its own. The generation is that
+-- of the proclamation, and higher by one while nobody leads by it, so that its end is another.
+function leader.read(lock, now)
+  local h = redis.call('HMGET', lock, 'owner', 'until', 'token', 'proclaimed', 'revision', 'who', 'since')
+  local s = {
+    lock = lock, now = now, flags = 0, ends = 0,
+    token = tonumber(h[3] or 0), revision = tonumber(h[5] or 0), who = h[6] or '', since = h[7] or '0',
+  }
+  s.leads = h[1] and tonumber(h[2]) > now and h[4] == h[3]
+  if s.leads then s.ends = tonumber(h[2]) end
+  s.generation = s.leads and s.revision or s.revision + 1
+  return s
+end
+
+-- hearing is the number of clients that observe, 0 if that cannot be known.
+function leader.hearing(s, counted)
+  if counted ~= '1' then return 0 end
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', s.lock .. ':wake')
+  if counts.err then
+    s.flags = 32
+    return 0
+  end
+  return counts[2]
+end
+
+-- reply is the answer to those who observe. Where they are few, until says when the lease of the leader ends, for
+-- them to look then: nobody tells of a leader that dies.
+function leader.reply(s, status, counted, states)
+  local n = leader.hearing(s, counted)
+  return { status, s.now, s.token, n <= NEAR and s.ends or 0, 0, n, s.generation, s.flags, 0, 0, {}, states or {} }
+end

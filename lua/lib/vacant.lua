@@ -1,0 +1,12 @@
+-- lib/vacant: what follows the end of a leadership, whose reply is in reply: those who observe are told if nobody
+-- leads. The status is that of lib/base for DONE, the flag that of lib/hold for a refused PUBLISH.
+if reply[1] == 5 then
+  local h = redis.call('HMGET', KEYS[1], 'owner', 'revision')
+  if not h[1] and h[2] then
+    local sent = redis.pcall('PUBLISH', KEYS[1] .. ':wake', 'O ' .. h[2])
+    if type(sent) == 'table' and sent.err then
+      if not reply[8] then reply = { reply[1], 0, 0, 0, -1, 0, 0, 0 } end
+      if reply[8] % 32 < 16 then reply[8] = reply[8] + 16 end
+    end
+  end
+end
