@@ -15,8 +15,8 @@ import (
 func TestTheRightsOfTheOptions(t *testing.T) {
 	t.Parallel()
 	for use, option := range map[string]fairlock.Option{
-		"`WithReplicas`":    fairlock.WithReplicas(1, time.Second),
-		"`WithSafeRestart`": fairlock.WithSafeRestart(),
+		"`WithReplicas`":               fairlock.WithReplicas(1, time.Second),
+		"`WithSafeRestart`, `redlock`": fairlock.WithSafeRestart(),
 	} {
 		t.Run(use, func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,7 +78,7 @@ func parse(args []string) (s settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.works, err = bench.Select(append(bench.Standard(numbers), bench.FamilyWorks()...), parseList(*work))
+	s.works, err = bench.Select(slices.Concat(bench.Standard(numbers), bench.FamilyWorks(), bench.RedlockWorks()), parseList(*work))
 	for i := range s.works {
 		s.works[i].Beside = s.cluster
 	}
@@ -133,8 +134,13 @@ func run(ctx context.Context, s settings) (err error) {
 		defer cluster.Stop()
 		measured, beside = rueidis.ClientOption{InitAddress: cluster.Addrs()}, drivers.Headwaiter{Redis: option}
 	}
+	nodes, err := bench.StartNodes(ctx, s.works)
+	if err != nil {
+		return err
+	}
+	defer nodes.Stop()
 	report, err := bench.Run(ctx, bench.Config{
-		Driver:  drivers.Headwaiter{Redis: measured},
+		Driver:  drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: measured}, Nodes: nodes.Options()},
 		Beside:  beside,
 		Redis:   measured,
 		Works:   s.works,

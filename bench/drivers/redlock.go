@@ -1,0 +1,61 @@
+package drivers
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Redlock is this library with the nodes for a lock on several servers. A client connects to them when such a lock is
+// named first.
+type Redlock struct {
+	Headwaiter
+	Nodes []rueidis.ClientOption
+}
+
+// NewClient implements [bench.Driver].
+func (d Redlock) NewClient(context.Context) (bench.Client, error) {
+	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis})
+	if err != nil {
+		return nil, err
+	}
+	return &redlockClient{headwaiterClient: headwaiterClient{c}, options: d.Nodes}, nil
+}
+
+type redlockClient struct {
+	headwaiterClient
+	options []rueidis.ClientOption
+	nodes   []*waitqueue.Client
+}
+
+// Of implements [bench.Family].
+func (c *redlockClient) Of(kind string, permits int, name string) bench.Mutex {
+	if kind != bench.KindRedlock {
+		return c.headwaiterClient.Of(kind, permits, name)
+	}
+	if c.nodes == nil {
+		for _, o := range c.options {
+			node, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+			if err != nil {
+				return acquire(func(context.Context) (*lease.Lease, error) { return nil, err })
+			}
+			c.nodes = append(c.nodes, node)
+		}
+	}
+	return acquire(redlock.New(c.nodes, name).Lock)
+}
+
+// Close implements [bench.Client].
+func (c *redlockClient) Close(ctx context.Context) error {
+	err := c.headwaiterClient.Close(ctx)
+	for _, node := range c.nodes {
+		err = errors.Join(err, node.Close(ctx))
+	}
+	return err
+}

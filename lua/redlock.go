@@ -1,0 +1,20 @@
+package lua
+
+// Redlock is the protocol of one node of a Redlock: that of the fair lock, with a token that may rise while it is
+// held, to one that a quorum of nodes agrees on.
+var Redlock = &Protocol{
+	Kind:    "redlock",
+	Ask:     Fairlock.Ask,
+	End:     Fairlock.End,
+	Renew:   load("redlock/renew"),
+	Check:   Fairlock.Check,
+	Force:   Fairlock.Force,
+	Inspect: Fairlock.Inspect,
+	Endings: queueEndings,
+}
+
+// Raise lets the token of a hold rise, Ahead counts those who wait with an earlier arrival.
+var (
+	Raise = load("redlock/raise")
+	Ahead = load("redlock/ahead")
+)

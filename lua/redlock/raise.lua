@@ -1,0 +1,23 @@
+-- redlock/raise: let the token of a hold rise to the one that a quorum of nodes is to know of.
+--
+-- KEYS  lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival
+--       suspects  zset  clients that let a lease run out, by time of the mark
+-- ARGV  client    who holds
+--       token     that of the grant, by which the hold is known
+--       wanted    the token that it is to have, larger than that
+--       notafter  server µs after which nothing changes
+-- REPLY {status, now}
+--       status is GRANTED if the hold has the wanted token, REFUSED if that hold is not there
+-- RETRY safe: a second call finds the token that the first has set
+
+-- @include lib/base.lua
+local now = base.now()
+if now > tonumber(ARGV[4]) then return { base.LATE, now } end
+
+local h = redis.call('HMGET', KEYS[1], 'owner', 'until', 'token')
+local token, wanted = tonumber(h[3] or 0), tonumber(ARGV[3])
+local mine = h[1] and string.match(h[1], '^[^:]*') == ARGV[1] and tonumber(h[2]) > now
+if not mine or (token ~= tonumber(ARGV[2]) and token ~= wanted) then return { base.REFUSED, now } end
+if token < wanted then redis.call('HSET', KEYS[1], 'token', base.int(wanted)) end
+return { base.GRANTED, now }

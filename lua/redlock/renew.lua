@@ -1,0 +1,30 @@
+-- redlock/renew: let a hold last for another lease. It never revives one that has ended.
+--
+-- It differs from that of the fair lock in one thing: the token may have risen since it was granted.
+--
+-- KEYS  lock      hash  who holds, until when, the last token
+-- ARGV  ticket    whose hold it is
+--       token     that of the grant
+--       lease     ms from now until the end of the lease
+--       phase     held, or final if this is the last renewal
+--       who       what operators are told of the client
+--       notafter  server µs after which the renewal changes nothing
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
+-- RETRY safe: a second call prolongs from its own time
+
+-- @include lib/hold.lua
+-- @include lib/reason.lua
+local now = base.now()
+if now > tonumber(ARGV[6]) then return { base.LATE, now } end
+
+local s = hold.read(KEYS, now, '0', '0')
+if s.owner ~= ARGV[1] or s.token < tonumber(ARGV[2]) or s.ends <= now then
+  return hold.reply(s, base.REFUSED, -1, 0, 0, { reason.of(s, ARGV[1]) })
+end
+s.lease = tonumber(ARGV[3]) * 1000
+s.ends = now + s.lease
+hold.open(s)
+redis.call('HSET', s.lock, 'until', base.int(s.ends), 'lease', base.int(s.lease),
+  'phase', ARGV[4], 'who', ARGV[5])
+return hold.reply(s, base.GRANTED)

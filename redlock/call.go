@@ -1,0 +1,336 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A call is one Lock or TryLock: first on its way, then the hold that came of it.
+//
+// It has a ticket at each node, asked for beside each other. Whoever brings news of one takes the lock, notes it and
+// lets the waiting call judge. After the call has returned with a hold, the news of a vote that was lost and a timer
+// are all that there is; votes that come late are added.
+type call struct {
+	m       *Mutex
+	try     bool
+	ctx     context.Context // of what it asks: ends with the call, or with the hold
+	stop    context.CancelFunc
+	terms   waitqueue.Terms
+	begun   time.Time
+	changed chan struct{} // something below has changed
+	work    background    // what it has under way; all of it is the Mutex's too
+
+	mu     sync.Mutex // guards the fields below; comes before all locks of clients and leases
+	votes  []vote     // in the order of the nodes
+	over   bool       // what comes from now on is given back
+	rounds int        // looks for who is ahead
+	alive  time.Time  // when to look next whether the nodes answer
+	split  time.Time  // when to look next who is ahead; zero while there is nothing to give way with
+
+	keeper *lease.Keeper // once it holds
+	limit  time.Time     // the maximum hold; zero if there is none
+	timer  *time.Timer   // of the next look at the deadline
+	slept  [2]time.Duration
+	lost   error // why the hold ended, if it was lost
+}
+
+// A vote is what a call has at one node. The lock of the call guards it.
+type vote struct {
+	lease   *lease.Lease // nil if it has no vote there
+	unwatch func() bool  // ends the watch over it
+	token   uint64       // that the node has for it, once raised is over
+	raising bool
+	looking bool  // a look is under way
+	silent  int   // looks that were not answered, in a row
+	last    error // what the last of them came to
+	failed  error // why the node will never give its vote
+}
+
+// begin asks all nodes.
+func (m *Mutex) begin(try bool) *call {
+	arrival, floor := m.clocks()
+	m.above(floor)
+	c := &call{
+		m: m, try: try, terms: m.set.terms(), begun: time.Now(), changed: make(chan struct{}, 1),
+		votes: make([]vote, len(m.nodes)),
+	}
+	c.terms.Arrival = max(arrival-int64(c.terms.Priority)*waitqueue.PriorityStep.Microseconds(), 1)
+	c.alive = c.begun.Add(m.set.timeout)
+	slept := lease.Slept()
+	c.slept = [2]time.Duration{slept, slept}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	for i := range m.nodes {
+		c.run(func() { c.ask(i) })
+	}
+	return c
+}
+
+// run does something of the call beside it.
+func (c *call) run(f func()) {
+	c.work.add()
+	c.m.work.run(func() {
+		defer c.work.done()
+		f()
+	})
+}
+
+// ask gets the vote of a node, however long that takes, unless the call is over before.
+func (c *call) ask(i int) {
+	q := c.m.nodes[i].queue.On(c.terms)
+	get := q.Acquire
+	if c.tries() {
+		get = q.Try
+	}
+	l, err := get(c.ctx)
+	if !c.voted(i, l, err) {
+		c.giveBack(l)
+	}
+}
+
+// tries reports whether the call is to have votes at once or not at all. A hold takes what comes.
+func (c *call) tries() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.try && c.keeper == nil
+}
+
+// voted takes in what came of an ask, and reports whether it has a use for it.
+func (c *call) voted(i int, l *lease.Lease, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return l == nil
+	}
+	v := &c.votes[i]
+	if err != nil {
+		v.failed = err
+	} else {
+		v.lease, v.token, v.silent = l, l.Token(), 0
+		v.unwatch = context.AfterFunc(l.Context(), func() { c.gone(i, l) })
+	}
+	c.poke()
+	return true
+}
+
+// gone takes in that a vote was lost. A call asks for it again, a hold does so where that is safe: where a node that
+// has restarted is not believed before a lease is over, its vote is as good as any that comes late.
+func (c *call) gone(i int, l *lease.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := &c.votes[i]
+	if c.over || v.lease != l {
+		return
+	}
+	cause := context.Cause(l.Context())
+	c.drop(v)
+	if c.keeper != nil {
+		c.keep(cause)
+		if c.over || c.m.set.trustful || errors.Is(cause, lease.ErrForced) {
+			return
+		}
+	}
+	c.run(func() { c.ask(i) })
+	c.poke()
+}
+
+// drop takes the vote out of the count. The lock is held.
+func (c *call) drop(v *vote) *lease.Lease {
+	l := v.lease
+	v.unwatch()
+	v.lease, v.unwatch, v.token, v.raising = nil, nil, 0, false
+	return l
+}
+
+// giveBack releases a vote, and comes back when the node has answered or the client has given up.
+func (c *call) giveBack(l *lease.Lease) {
+	// What it says is of no use to anybody: if it is not confirmed the vote ends with its lease.
+	_ = l.Release(context.Background())
+}
+
+// giveWay gives a vote back and asks for it again, behind those who came before. The lock is held.
+func (c *call) giveWay(i int) {
+	l := c.drop(&c.votes[i])
+	c.run(func() {
+		c.giveBack(l)
+		c.ask(i)
+	})
+}
+
+func (c *call) poke() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// certain reports whether the vote is there by the clocks of this machine. The lock is held.
+func (v *vote) certain() bool { return v.lease != nil && v.lease.Context().Err() == nil }
+
+// wait judges until the call holds or cannot.
+func (c *call) wait(ctx context.Context) (*lease.Lease, error) {
+	timer := time.NewTimer(c.m.set.timeout)
+	defer timer.Stop()
+	for {
+		l, err := c.judge(ctx)
+		if l != nil || err != nil {
+			return l, err
+		}
+		select {
+		case <-c.changed:
+		case <-timer.C:
+			c.look()
+		case <-ctx.Done():
+			return nil, c.ended(ctx)
+		}
+		timer.Reset(time.Until(c.next()))
+	}
+}
+
+// judge returns the hold if the votes are enough, and an error if they cannot be.
+func (c *call) judge(ctx context.Context) (*lease.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.elect(ctx); k != nil {
+		return k.Lease(), nil
+	}
+	missing := 0
+	for i := range c.votes {
+		if c.votes[i].missing() {
+			missing++
+		}
+	}
+	if missing > len(c.votes)-c.m.quorum {
+		return nil, c.hopeless(missing)
+	}
+	return nil, nil
+}
+
+// mostSilent is how many looks a node may leave without an answer before it is not counted on.
+const mostSilent = 2
+
+// missing reports whether the node will not vote, as far as is known.
+func (v *vote) missing() bool { return v.lease == nil && (v.failed != nil || v.silent >= mostSilent) }
+
+// hopeless says why there is no quorum. The lock is held.
+func (c *call) hopeless(missing int) error {
+	busy, silent := 0, 0
+	var why nodeErrors
+	none := waitqueue.ErrBusy
+	for i := range c.votes {
+		v := &c.votes[i]
+		if !v.missing() {
+			continue
+		}
+		err := v.failed
+		switch {
+		case err == nil:
+			err = v.last
+			silent++
+		case errors.Is(err, waitqueue.ErrName) || errors.Is(err, waitqueue.ErrTooLarge) || errors.Is(err, waitqueue.ErrTime):
+			return err // It is the name or the terms, and no node's fault.
+		case errors.Is(err, waitqueue.ErrBusy):
+			busy++
+			if errors.Is(err, waitqueue.ErrRestarted) {
+				none = err
+			}
+			continue
+		}
+		why = append(why, fmt.Errorf("node %d: %w", i+1, err))
+	}
+	if missing-busy <= len(c.votes)-c.m.quorum {
+		return fmt.Errorf("%d of %d nodes: %w", busy, len(c.votes), none)
+	}
+	verb := "failed"
+	if silent == len(why) {
+		verb = "did not answer"
+	}
+	return &waitqueue.WaitError{
+		Place: -1, Waited: time.Since(c.begun),
+		Err: fmt.Errorf("%w: %d of %d nodes %s: %w", ErrNoQuorum, len(why), len(c.votes), verb, why),
+	}
+}
+
+// nodeErrors are what the nodes say, in one line.
+type nodeErrors []error
+
+func (e nodeErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e nodeErrors) Unwrap() []error { return e }
+
+// ended says that the caller's context ended, and how far the call had come.
+func (c *call) ended(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	votes := 0
+	var last error
+	for i := range c.votes {
+		if v := &c.votes[i]; v.certain() {
+			votes++
+		} else if v.last != nil && v.silent > 0 {
+			last = fmt.Errorf("node %d: %w", i+1, v.last)
+		}
+	}
+	return &waitqueue.WaitError{
+		Place: -1, Waited: time.Since(c.begun), Last: last,
+		Err: fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), whyEnded(ctx)),
+	}
+}
+
+// abandon gives up: what the call has is given back, what it has asked for is not waited for. It leaves when the nodes
+// have confirmed that, as far as they do so in time and ctx lasts.
+func (c *call) abandon(ctx context.Context) {
+	c.mu.Lock()
+	leases := c.end()
+	c.mu.Unlock()
+	c.stop()
+	answers := c.giveAllBack(leases)
+	timer := time.NewTimer(c.m.set.timeout)
+	defer timer.Stop()
+	for range leases {
+		select {
+		case <-answers:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// end ends the call or its hold, and returns what has to be given back. What is asked for goes on until stop. The lock
+// is held.
+func (c *call) end() []*lease.Lease {
+	c.over = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	var leases []*lease.Lease
+	for i := range c.votes {
+		if v := &c.votes[i]; v.lease != nil {
+			leases = append(leases, c.drop(v))
+		}
+	}
+	return leases
+}
+
+// giveAllBack releases votes beside each other; what comes of each is in the channel.
+func (c *call) giveAllBack(leases []*lease.Lease) <-chan error {
+	answers := make(chan error, len(leases))
+	for _, l := range leases {
+		c.run(func() { answers <- l.Release(context.Background()) })
+	}
+	return answers
+}

@@ -1,0 +1,131 @@
+package redlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestConformance(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
+			all := servers(t, n)
+			missed := conformance.Run(t, conformance.Engine{
+				Dial: func(t testing.TB) conformance.Client { return conform(t, all) },
+				Fair: true, Fenced: true, Told: true,
+				Errors: conformance.Errors{
+					Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+					Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+				},
+			})
+			for _, m := range missed {
+				require.Regexp(t, "nothing else is offered|^(reentrant|rwlock|semaphore|latch|barrier): it is not offered", m)
+			}
+		})
+	}
+}
+
+// conform is one process with a client of each server.
+func conform(t testing.TB, all []*redistest.Server) conformance.Client {
+	t.Helper()
+	w := &wires{}
+	clients := dialAll(t, all, func(o *waitqueue.Options) {
+		o.Redis.DialCtxFn = w.connect
+		// No hold may be lost because a busy machine lets its first renewal wait.
+		o.GrantLease = kit.Patience
+	})
+	return conformance.Client{
+		Mutex: func(name string, d time.Duration) conformance.Mutex {
+			// A node that is busy with tests answers late, and none may be given up.
+			options := []redlock.Option{redlock.WithLease(d), redlock.WithTimeout(min(d/2, kit.Patience)), redlock.WithoutSafeRestart()}
+			return conformed{redlock.New(clients, name, options...), clients}
+		},
+		Close: func(ctx context.Context) error {
+			errs := make([]error, len(clients))
+			var done sync.WaitGroup
+			for i, c := range clients {
+				done.Go(func() { errs[i] = c.Close(ctx) })
+			}
+			done.Wait()
+			return errors.Join(errs...)
+		},
+		Cut: w.cut,
+	}
+}
+
+// conformed tells beside what a mutex does who waits at a majority of the nodes, and takes holds away.
+type conformed struct {
+	*redlock.Mutex
+	clients []*waitqueue.Client
+}
+
+func (m conformed) queue(c *waitqueue.Client) waitqueue.Queue {
+	return c.Queue(lua.Redlock, m.Name(), waitqueue.With(nil))
+}
+
+// Waiting is how many wait at so many nodes at the least that they are a majority.
+func (m conformed) Waiting(ctx context.Context) (int, error) {
+	var counts []int
+	for _, c := range m.clients {
+		info, err := m.queue(c).Inspect(ctx)
+		if err != nil {
+			return 0, err
+		}
+		counts = append(counts, info.Waiting)
+	}
+	slices.Sort(counts)
+	return counts[len(counts)/2], nil
+}
+
+func (m conformed) Break(ctx context.Context) error {
+	for _, c := range m.clients {
+		if _, err := m.queue(c).ForceRelease(ctx, 0); err != nil && !errors.Is(err, waitqueue.ErrNotHeld) {
+			return err
+		}
+	}
+	return nil
+}
+
+// wires are the connections of a process, which can be cut.
+type wires struct {
+	mu   sync.Mutex // guards the fields below
+	open []net.Conn
+	gone bool
+}
+
+func (w *wires) connect(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return nil, net.ErrClosed
+	}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err == nil {
+		w.open = append(w.open, conn)
+	}
+	return conn, err
+}
+
+func (w *wires) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	for _, conn := range w.open {
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,118 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// three returns the clients of three servers, embedded ones here, and what ends them.
+func three() (clients []*waitqueue.Client, stop func()) {
+	var nodes []*miniredis.Miniredis
+	for range 3 {
+		node, err := miniredis.Run()
+		if err != nil {
+			log.Fatal(err)
+		}
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{node.Addr()}}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		nodes, clients = append(nodes, node), append(clients, c)
+	}
+	return clients, func() {
+		for i, c := range clients {
+			_ = c.Close(context.Background())
+			nodes[i].Close()
+		}
+	}
+}
+
+// A lock on three servers. The embedded ones do not answer INFO, so they are believed from their start.
+func Example() {
+	clients, stop := three()
+	defer stop()
+	ctx := context.Background()
+
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
+	l, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held, with a token:", l.Token() > 0)
+	_, err = m.TryLock(ctx)
+	fmt.Println("busy meanwhile:", errors.Is(err, waitqueue.ErrBusy))
+	fmt.Println("released:", l.Release(ctx))
+	// Output:
+	// held, with a token: true
+	// busy meanwhile: true
+	// released: <nil>
+}
+
+func ExampleNew() {
+	clients, stop := three()
+	defer stop()
+	m := redlock.New(clients, "orders:42", redlock.WithLease(30*time.Second), redlock.WithoutSafeRestart())
+	fmt.Println(m.Name())
+	// Output: orders:42
+}
+
+func ExampleMutex_Lock() {
+	clients, stop := three()
+	defer stop()
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
+	l, err := m.Lock(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Release(context.Background())
+	_, err = m.Lock(l.Context())
+	fmt.Println(err)
+	// Output: redlock: lock "orders:42": deadlock: this context already holds the lock
+}
+
+func ExampleMutex_TryLock() {
+	clients, stop := three()
+	defer stop()
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
+	l, err := m.TryLock(context.Background())
+	fmt.Println(err)
+	if err == nil {
+		fmt.Println(l.Release(context.Background()))
+	}
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+func ExampleMutex_Do() {
+	clients, stop := three()
+	defer stop()
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), redlock.WithTimeout(200*time.Millisecond))
+	err := m.Do(context.Background(), func(context.Context) error {
+		fmt.Println("alone")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// alone
+	// <nil>
+}
+
+// A process that ends does not leave to its clients what it can wait for itself.
+func ExampleMutex_Wait() {
+	clients, stop := three()
+	defer stop()
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), redlock.WithMaxHold(time.Minute))
+	_ = m.Do(context.Background(), func(context.Context) error { return nil })
+	fmt.Println(m.Wait(context.Background()))
+	// Output: <nil>
+}

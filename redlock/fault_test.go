@@ -1,0 +1,259 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	timeout = 500 * time.Millisecond
+	lasts   = 10 * time.Second
+	slack   = time.Second // for a machine that is busy with tests
+)
+
+// troubles are what can happen to a node, and how it ends.
+var troubles = []struct {
+	name    string
+	begin   func(s *redistest.Server, p *faults.Proxy)
+	recover func(s *redistest.Server, p *faults.Proxy)
+}{
+	{
+		"killed",
+		func(s *redistest.Server, _ *faults.Proxy) { s.Kill() },
+		func(s *redistest.Server, _ *faults.Proxy) { s.Restart() },
+	},
+	{
+		"stopped",
+		func(s *redistest.Server, _ *faults.Proxy) { s.Stop() },
+		func(s *redistest.Server, _ *faults.Proxy) { s.Cont() },
+	},
+	{
+		"slow by a second",
+		func(_ *redistest.Server, p *faults.Proxy) { p.Delay(time.Second) },
+		func(_ *redistest.Server, p *faults.Proxy) { p.Heal() },
+	},
+	{
+		"unreachable",
+		func(_ *redistest.Server, p *faults.Proxy) { p.Freeze() },
+		func(_ *redistest.Server, p *faults.Proxy) { p.Heal() },
+	},
+}
+
+// behind returns servers with a proxy before each, and what leads clients to these.
+func behind(t *testing.T, n int) ([]*redistest.Server, []*faults.Proxy, func() []*waitqueue.Client) {
+	t.Helper()
+	all := servers(t, n)
+	proxies := make([]*faults.Proxy, n)
+	for i, s := range all {
+		proxies[i] = kit.Proxy(t, s)
+	}
+	return all, proxies, func() []*waitqueue.Client {
+		clients := make([]*waitqueue.Client, n)
+		for i, s := range all {
+			clients[i] = kit.Dial(t, s, kit.Through(proxies[i]))
+		}
+		return clients
+	}
+}
+
+func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
+	for _, trouble := range troubles {
+		t.Run(trouble.name, func(t *testing.T) {
+			t.Parallel()
+			all, proxies, connect := behind(t, 5)
+			options := []redlock.Option{redlock.WithTimeout(timeout), redlock.WithLease(lasts)}
+			a, b, c := mutex(t, connect(), options...), mutex(t, connect(), options...), mutex(t, connect(), options...)
+
+			held, err := a.Lock(soon(t))
+			require.NoError(t, err)
+			everywhere(t, all)
+			for i := range 2 {
+				trouble.begin(all[i], proxies[i])
+			}
+			kit.Release(t, held)
+			begun := time.Now()
+			l, err := a.Lock(soon(t))
+			require.NoError(t, err)
+			require.Less(t, time.Since(begun), timeout*3/2+slack, "to lock with two nodes in trouble")
+			next := kit.Lock(soon(t), b.Lock)
+			_, err = c.TryLock(t.Context())
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			begun = time.Now()
+			kit.Release(t, l)
+			l = next.Value(t)
+			require.Less(t, time.Since(begun), timeout*3/2+slack, "to hand on with two nodes in trouble")
+			kit.Release(t, l)
+
+			g := newGuard()
+			stop := g.contend(t, a, b, c)
+			g.reached(t, 20)
+			for i := range 2 {
+				trouble.recover(all[i], proxies[i])
+			}
+			g.reached(t, 20)
+			stop()
+			g.sound(t)
+		})
+	}
+}
+
+func TestR2AMajorityInTroubleIsAClearErrorAndLeavesNothing(t *testing.T) {
+	for _, trouble := range troubles {
+		t.Run(trouble.name, func(t *testing.T) {
+			t.Parallel()
+			all, proxies, connect := behind(t, 5)
+			const lasts = 2 * time.Second
+			m := mutex(t, connect(), redlock.WithTimeout(timeout), redlock.WithLease(lasts))
+			for i := range 3 {
+				trouble.begin(all[i], proxies[i])
+			}
+			begun := time.Now()
+			_, err := m.Lock(context.Background())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, `redlock: lock "TestR2`)
+			require.ErrorContains(t, err, "no quorum: 3 of 5 nodes did not answer: ")
+			require.Less(t, time.Since(begun), 4*timeout+slack)
+
+			begun = time.Now()
+			_, err = m.TryLock(context.Background())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorContains(t, err, "3 of 5 nodes did not answer")
+			require.Less(t, time.Since(begun), 4*timeout+slack)
+
+			for i := range 3 {
+				trouble.recover(all[i], proxies[i])
+			}
+			// What was on its way to them may arrive now; it ends with its lease at the latest.
+			empty(t, all)
+			ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+			defer cancel()
+			l, err := m.Lock(ctx)
+			require.NoError(t, err)
+			kit.Release(t, l)
+			require.NoError(t, m.Wait(ctx))
+			empty(t, all)
+		})
+	}
+}
+
+// everywhere waits until all nodes have given their votes.
+func everywhere(t *testing.T, all []*redistest.Server) {
+	t.Helper()
+	for _, s := range all {
+		kit.Eventually(t, "a node to give its vote", func() bool { return s.Text("HGET", keys(t).Lock, "owner") != "" })
+	}
+}
+
+// empty waits until nobody holds or waits for the lock of the test at any node.
+func empty(t *testing.T, all []*redistest.Server) {
+	t.Helper()
+	k := keys(t)
+	for _, s := range all {
+		kit.Eventually(t, "a node to have nothing of the lock", func() bool {
+			return s.Text("HGET", k.Lock, "owner") == "" && s.Int("ZCARD", k.Queue) == 0
+		})
+	}
+}
+
+// A node that has forgotten its vote would give it to the next, and with two others make a second quorum. Without the
+// delay that is what happens, so the case has teeth.
+func TestR3ANodeThatCameUpWithoutItsDataHasNoVoteBeforeALeaseIsOver(t *testing.T) {
+	t.Parallel()
+	for _, safe := range []bool{true, false} {
+		t.Run(fmt.Sprintf("safe restart %v", safe), func(t *testing.T) {
+			t.Parallel()
+			all, proxies, connect := behind(t, 5)
+			options := []redlock.Option{redlock.WithLease(4 * time.Second), redlock.WithTimeout(timeout)}
+			if !safe {
+				options = append(options, redlock.WithoutSafeRestart())
+			}
+			a := redlock.New(connect(), kit.Name(t), options...)
+			b := redlock.New(dial(t, all), kit.Name(t), options...)
+			proxies[3].Freeze()
+			proxies[4].Freeze()
+			held, err := a.Lock(soon(t)) // A bare majority; by nodes that have run for a lease, if that counts.
+			require.NoError(t, err)
+			all[2].Restart()
+			second, err := b.Lock(soon(t))
+			require.NoError(t, err)
+			if safe {
+				require.ErrorIs(t, context.Cause(held.Context()), lease.ErrLost)
+			} else {
+				require.NoError(t, held.Context().Err(), "it is known to be lost by the next renewals")
+			}
+			require.Greater(t, second.Token(), held.Token())
+			kit.Release(t, second)
+		})
+	}
+}
+
+// soon is the context of what must come.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// The clock of one node jumps by more than a lease, so that node gives its vote to the next, and to nobody it helps.
+func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	for _, jump := range []time.Duration{2 * lasts, -2 * lasts} {
+		t.Run(jump.String(), func(t *testing.T) {
+			t.Parallel()
+			clock := redistest.NewClock(t)
+			all := append(servers(t, 4), redistest.Start(t, redistest.WithClock(clock)))
+			options := []redlock.Option{redlock.WithLease(lasts), redlock.WithTimeout(timeout)}
+			a, b, c := mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...)
+			held, err := a.Lock(soon(t))
+			require.NoError(t, err)
+			everywhere(t, all)
+			next := kit.Lock(soon(t), b.Lock)
+			queued(t, all, 1)
+			clock.Shift(jump)
+			if jump > 0 {
+				owner := all[4].Text("HGET", keys(t).Lock, "owner")
+				kit.Eventually(t, "the node whose clock jumped to give its vote to another", func() bool {
+					_, _ = c.TryLock(soon(t)) // It finds what is over its time.
+					return all[4].Text("HGET", keys(t).Lock, "owner") != owner
+				})
+			}
+			_, err = c.TryLock(soon(t))
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.False(t, next.Returned())
+			require.NoError(t, held.Context().Err())
+			kit.Release(t, held)
+			second := next.Value(t)
+			require.Greater(t, second.Token(), held.Token())
+			kit.Release(t, second)
+
+			g := newGuard()
+			g.token = second.Token()
+			stop := g.contend(t, a, b, c)
+			g.reached(t, 50)
+			clock.Shift(0)
+			g.reached(t, 50)
+			stop()
+			g.sound(t)
+		})
+	}
+}
+
+// queued waits until so many wait at every node.
+func queued(t *testing.T, all []*redistest.Server, n int64) {
+	t.Helper()
+	for _, s := range all {
+		kit.Eventually(t, "the queue of a node to have its length", func() bool { return s.Int("ZCARD", keys(t).Queue) == n })
+	}
+}

@@ -1,0 +1,183 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// elect makes the hold if a quorum of votes is certain and agrees on a token. The lock is held.
+func (c *call) elect(ctx context.Context) *lease.Keeper {
+	token, ok := c.agree()
+	if !ok {
+		return nil
+	}
+	if c.m.set.maxHold > 0 {
+		c.limit = time.Now().Add(c.m.set.maxHold)
+	}
+	u, _ := c.until()
+	left := time.Until(u.Deadline)
+	if left <= 0 {
+		return nil // A renewal makes it longer, or the votes are lost.
+	}
+	c.keeper = lease.New(ctx, lease.Terms{
+		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Key: c.m.held,
+	})
+	c.timer = time.AfterFunc(c.pace(left), c.watch)
+	return c.keeper
+}
+
+// drift is what validity loses beside a hundredth: for the granularity of clocks. The votes' own deadlines have lost
+// the larger of both before; Redlock wants the sum.
+const drift = 2 * time.Millisecond
+
+// until returns how long the votes that are certain make a quorum, and how many there are: to the earliest deadline
+// of the quorum that lasts longest. The lock is held.
+func (c *call) until() (u lease.Until, votes int) {
+	var few [8]time.Time
+	ends := few[:0]
+	for i := range c.votes {
+		if v := &c.votes[i]; v.certain() {
+			ends = append(ends, v.lease.Deadline())
+		}
+	}
+	if len(ends) < c.m.quorum {
+		return u, len(ends)
+	}
+	slices.SortFunc(ends, func(a, b time.Time) int { return b.Compare(a) })
+	u = lease.Until{Deadline: ends[c.m.quorum-1].Add(-drift), Slept: c.slept[0]}
+	if !c.limit.IsZero() && c.limit.Before(u.Deadline) {
+		u.Deadline, u.Cause = c.limit, lease.ErrMaxHold
+	}
+	return u, len(ends)
+}
+
+// pace is when to look at the deadline again: votes are renewed at a third of their lease, so it moves before a look
+// at half of that finds it too near.
+func (c *call) pace(left time.Duration) time.Duration {
+	return min(max(left/3, time.Millisecond), c.m.set.lease/6)
+}
+
+// watch is the hold's appointment: its end moves with the renewals of the votes, or has come.
+func (c *call) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.keep(lease.ErrExpired)
+	}
+}
+
+// keep moves the end of the hold, or ends it where the votes are too few. The lock is held.
+func (c *call) keep(cause error) {
+	u, votes := c.until()
+	if votes < c.m.quorum {
+		c.lose(fmt.Errorf("%w (%d of %d nodes are left)", cause, votes, len(c.votes)))
+		return
+	}
+	if !c.keeper.Extend(u) {
+		c.lose(lease.ErrExpired) // Or released, or the maximum: then that is the cause already.
+		return
+	}
+	// What the machine slept is reckoned from two looks ago: no renewal was that long on its way.
+	c.slept[0], c.slept[1] = c.slept[1], lease.Slept()
+	c.timer.Reset(c.pace(time.Until(u.Deadline)))
+}
+
+// lose ends the hold as lost, and gives back what is left of it. The lock is held.
+func (c *call) lose(cause error) {
+	c.keeper.Lose(cause)
+	c.lost = context.Cause(c.keeper.Lease().Context())
+	if errors.Is(c.lost, lease.ErrReleased) {
+		return // The release has begun, and does the rest.
+	}
+	c.giveAllBack(c.end())
+	c.stop()
+}
+
+// grace is how long a release waits at the most for the nodes that are not needed for a quorum. In the usual case their
+// answers are here before the next call asks: requests that meet on a connection take it off its shortest path for
+// good.
+const grace = 5 * time.Millisecond
+
+// release gives all votes back at once, and comes back when a quorum of nodes has confirmed it: whoever is next can
+// hold then. For the other nodes it waits some ms more; then they are told in the background.
+func (c *call) release(ctx context.Context) error {
+	c.mu.Lock()
+	if c.over {
+		c.mu.Unlock()
+		return c.lost
+	}
+	leases := c.end()
+	c.mu.Unlock()
+	if time.Since(c.begun) > grace {
+		c.stop() // What has not voted by now is slow, or has voted for another.
+	}
+	defer c.stop()
+	_, floor := c.m.clocks()
+	c.m.above(floor) // For those to whom it is handed on.
+	answers := c.giveAllBack(leases)
+	timer := time.NewTimer(2 * c.m.set.timeout)
+	defer timer.Stop()
+	o := outcome{quorum: c.m.quorum, votes: len(leases)}
+	for range leases {
+		select {
+		case err := <-answers:
+			if !o.add(err) {
+				continue
+			}
+			timer.Reset(grace)
+			select {
+			case <-c.work.over():
+			case <-timer.C:
+			}
+			return o.err()
+		case <-timer.C:
+			return o.err()
+		case <-ctx.Done():
+			return errors.Join(o.err(), whyEnded(ctx))
+		}
+	}
+	return o.err()
+}
+
+// An outcome is what the nodes say of a release.
+type outcome struct {
+	quorum, votes     int
+	ours, lost        int
+	why, last, asleep error
+}
+
+// add takes in an answer, and reports whether it decides.
+func (o *outcome) add(err error) bool {
+	switch {
+	case err == nil:
+		o.ours++
+	case errors.Is(err, waitqueue.ErrUnwoken):
+		o.ours++
+		o.asleep = err
+	case errors.Is(err, lease.ErrLost):
+		o.lost++
+		o.why = err
+	default:
+		o.last = err
+	}
+	return o.ours >= o.quorum || o.votes-o.lost < o.quorum
+}
+
+// err is what it comes to. Votes that were not there any more are lost, and with too many of them the hold was.
+func (o *outcome) err() error {
+	switch {
+	case o.ours >= o.quorum:
+		return o.asleep
+	case o.votes-o.lost < o.quorum:
+		return fmt.Errorf("%w (%d of %d votes)", o.why, o.lost, o.votes)
+	case o.last != nil:
+		return fmt.Errorf("%w: %d of %d nodes have answered: %w", lease.ErrUnconfirmed, o.ours+o.lost, o.votes, o.last)
+	}
+	return fmt.Errorf("%w: %d of %d nodes have answered in time", lease.ErrUnconfirmed, o.ours+o.lost, o.votes)
+}

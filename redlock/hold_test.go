@@ -1,0 +1,216 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// force takes the vote of a node away.
+func force(t *testing.T, c *waitqueue.Client, name string) {
+	t.Helper()
+	_, err := c.Queue(lua.Redlock, name, waitqueue.With(nil)).ForceRelease(soon(t), 0)
+	require.NoError(t, err)
+}
+
+func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
+	t.Parallel()
+	const lasts = 2 * time.Second
+	all := servers(t, 5)
+	m := mutex(t, dial(t, all), redlock.WithLease(lasts))
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	everywhere(t, all)
+	all[0].Kill()
+	all[1].Stop()
+	for end := l.Deadline().Add(2 * lasts); l.Deadline().Before(end); {
+		kit.Eventually(t, "the hold to be renewed", func() bool {
+			require.NoError(t, l.Context().Err())
+			return time.Until(l.Deadline()) > lasts/2
+		})
+		before := l.Deadline()
+		kit.Eventually(t, "its end to move", func() bool { return l.Deadline().After(before) })
+	}
+	all[2].Kill()
+	deadline := l.Deadline()
+	cause := kit.Lost(t, l)
+	require.ErrorIs(t, cause, lease.ErrLost)
+	require.Less(t, time.Now(), deadline.Add(lasts), "a bare majority is gone with its first node")
+	require.ErrorIs(t, l.Release(soon(t)), lease.ErrLost)
+	for _, s := range all[3:] {
+		kit.Eventually(t, "what is left to be given back", func() bool { return s.Text("HGET", keys(t).Lock, "owner") == "" })
+	}
+	all[1].Cont()
+}
+
+func TestAHoldEndsBeforeItsDeadlineWhenAllNodesAreSilent(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all), redlock.WithLease(2*time.Second))
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	for _, s := range all {
+		s.Stop()
+	}
+	kit.Await(t, l.Context().Done(), "the hold to end")
+	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
+	require.Less(t, time.Until(l.Deadline()), 20*time.Millisecond, "it was certain for longer")
+	for _, s := range all {
+		s.Cont()
+	}
+}
+
+func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 5)
+	clients := dial(t, all)
+	m := mutex(t, clients, redlock.WithLease(3*time.Second))
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	everywhere(t, all)
+	admin := dial(t, all)
+	force(t, admin[0], m.Name())
+	force(t, admin[1], m.Name())
+	before := l.Deadline()
+	kit.Eventually(t, "a renewal with three votes", func() bool { return l.Deadline().After(before) })
+	require.NoError(t, l.Context().Err())
+	force(t, admin[2], m.Name())
+	cause := kit.Lost(t, l)
+	require.ErrorIs(t, cause, lease.ErrForced)
+	require.ErrorContains(t, cause, "2 of 5 nodes are left")
+	empty(t, all)
+}
+
+// All nodes are restarted without their data, one after the other, while it is held. Each has its vote again before
+// the next goes.
+func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := redlock.New(dial(t, all), kit.Name(t), redlock.WithLease(2*time.Second))
+	first, err := m.Lock(soon(t)) // When they have run for a lease.
+	require.NoError(t, err)
+	kit.Release(t, first)
+	var l *lease.Lease
+	kit.Eventually(t, "the lock to be free", func() bool { // What holds by a try asks again too.
+		l, err = m.TryLock(soon(t))
+		return err == nil
+	})
+	everywhere(t, all)
+	for _, s := range all {
+		s.Restart()
+		kit.Eventually(t, "the node to be old enough, and to vote again", func() bool {
+			require.NoError(t, context.Cause(l.Context()))
+			return s.Text("HGET", keys(t).Lock, "run") != ""
+		})
+	}
+	require.NoError(t, l.Context().Err())
+	kit.Release(t, l)
+	empty(t, all)
+}
+
+func TestATryAtNodesThatHaveJustStartedSaysSo(t *testing.T) {
+	t.Parallel()
+	m := redlock.New(dial(t, servers(t, 3)), kit.Name(t), redlock.WithLease(time.Minute))
+	_, err := m.TryLock(soon(t))
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, waitqueue.ErrRestarted)
+	require.ErrorContains(t, err, `of 3 nodes: busy: the server has restarted`)
+}
+
+func TestAMaximumHoldEndsIt(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all), redlock.WithMaxHold(300*time.Millisecond))
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
+	empty(t, all)
+}
+
+func TestLockingWithTheContextOfAHoldIsADeadlock(t *testing.T) {
+	t.Parallel()
+	clients := dial(t, servers(t, 3))
+	m := mutex(t, clients)
+	err := m.Do(soon(t), func(ctx context.Context) error {
+		_, err := mutex(t, []*waitqueue.Client{clients[2], clients[0], clients[1]}).Lock(ctx)
+		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorContains(t, err, `redlock: lock "TestLocking`)
+		l, err := redlock.New(clients, "another", redlock.WithoutSafeRestart()).Lock(ctx)
+		require.NoError(t, err)
+		return l.Release(ctx)
+	})
+	require.NoError(t, err)
+}
+
+func TestAnErrorOfWhatDoCallsIsReturnedAndTheLockFree(t *testing.T) {
+	t.Parallel()
+	m := mutex(t, dial(t, servers(t, 3)))
+	failure := errors.New("failure")
+	require.Equal(t, failure, m.Do(soon(t), func(context.Context) error { return failure }))
+	l, err := m.TryLock(soon(t))
+	require.NoError(t, err)
+	kit.Release(t, l)
+}
+
+// However a call is cancelled, it holds or has left.
+func TestACallThatIsCancelledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 5)
+	a, b := mutex(t, dial(t, all)), mutex(t, dial(t, all))
+	for range 100 {
+		l, err := a.Lock(soon(t))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(4*time.Millisecond))
+		wait := kit.Lock(ctx, b.Lock)
+		release := kit.Run(func() error { return l.Release(context.Background()) })
+		if err := wait.Err(t); err == nil {
+			kit.Release(t, wait.Value(t))
+		} else {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+		require.NoError(t, release.Err(t))
+		cancel()
+	}
+	require.NoError(t, a.Wait(soon(t)))
+	require.NoError(t, b.Wait(soon(t)))
+	empty(t, all)
+}
+
+func TestOneAndSevenNodes(t *testing.T) {
+	for _, n := range []int{1, 2, 4, 7} {
+		t.Run(string(rune('0'+n)), func(t *testing.T) {
+			t.Parallel()
+			all := servers(t, n)
+			a, b := mutex(t, dial(t, all)), mutex(t, dial(t, all))
+			l, err := a.Lock(soon(t))
+			require.NoError(t, err)
+			_, err = b.TryLock(soon(t))
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			next := kit.Lock(soon(t), b.Lock)
+			queued(t, all, 1)
+			kit.Release(t, l)
+			second := next.Value(t)
+			require.Greater(t, second.Token(), l.Token())
+			kit.Release(t, second)
+		})
+	}
+}
+
+func TestAnEmbeddedServerIsANodeToo(t *testing.T) {
+	t.Parallel()
+	m := redlock.New([]*waitqueue.Client{kit.Dial(t, redistest.Mini(t))}, "a", redlock.WithoutSafeRestart())
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	kit.Release(t, l)
+}

@@ -1,0 +1,96 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
+	t.Parallel()
+	clients := dial(t, servers(t, 3))
+	same := []*waitqueue.Client{clients[0], clients[1], clients[0]}
+	for name, c := range map[string]struct {
+		mutex *redlock.Mutex
+		want  error
+		text  string
+	}{
+		"no nodes":           {redlock.New(nil, "a"), redlock.ErrNodes, "there are none"},
+		"a node twice":       {redlock.New(same, "a"), redlock.ErrNodes, "client 3 is nil or there before"},
+		"no client":          {redlock.New([]*waitqueue.Client{nil}, "a"), redlock.ErrNodes, "client 1 is nil"},
+		"a short lease":      {mutex(t, clients, redlock.WithLease(time.Millisecond)), waitqueue.ErrTime, "at least 100ms"},
+		"an endless lease":   {mutex(t, clients, redlock.WithLease(1<<62)), waitqueue.ErrTime, "a lease of"},
+		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), waitqueue.ErrTime, "half the lease"},
+		"a negative hold":    {mutex(t, clients, redlock.WithMaxHold(-1)), waitqueue.ErrTime, "maximum hold"},
+		"too high a place":   {mutex(t, clients, redlock.WithPriority(1<<30)), waitqueue.ErrTooLarge, "priority"},
+		"an empty name":      {redlock.New(clients, ""), waitqueue.ErrName, `redlock: lock "": unusable name: it is empty`},
+		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), waitqueue.ErrTooLarge, `aaa…"`},
+		"a brace that opens": {redlock.New(clients, "}a"), waitqueue.ErrName, "closing brace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.mutex.Lock(soon(t))
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, c.text)
+			require.NotContains(t, err.Error(), "node 1", "it is no node's fault")
+			_, err = c.mutex.TryLock(soon(t))
+			require.ErrorIs(t, err, c.want)
+			require.ErrorIs(t, c.mutex.Do(soon(t), nil), c.want)
+			require.NoError(t, c.mutex.Wait(soon(t)))
+		})
+	}
+}
+
+func TestAnErrorSaysHowFarTheCallCame(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all))
+	reason := errors.New("no time")
+	ctx, cancel := context.WithCancelCause(soon(t))
+	cancel(reason)
+	_, err := m.Lock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, reason)
+
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	everywhere(t, all)
+	ctx, cancel = context.WithCancelCause(soon(t))
+	wait := kit.Lock(ctx, mutex(t, dial(t, all)).Lock)
+	queued(t, all, 1)
+	cancel(reason)
+	err = wait.Err(t)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, reason)
+	require.ErrorContains(t, err, "with 0 of 3 votes: context canceled: no time")
+	var how *waitqueue.WaitError
+	require.ErrorAs(t, err, &how)
+	require.Positive(t, how.Waited)
+	kit.Release(t, l)
+}
+
+func TestClosedClientsEndACall(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	clients := dial(t, all)
+	m, other := mutex(t, clients), mutex(t, dial(t, all))
+	l, err := other.Lock(soon(t))
+	require.NoError(t, err)
+	wait := kit.Lock(soon(t), m.Lock)
+	queued(t, all, 1)
+	require.NoError(t, clients[1].Close(soon(t)))
+	require.False(t, wait.Returned(), "two nodes are a majority yet")
+	require.NoError(t, clients[0].Close(soon(t)))
+	err = wait.Err(t)
+	require.ErrorIs(t, err, waitqueue.ErrClosed)
+	require.ErrorIs(t, err, redlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "no quorum: 2 of 3 nodes failed: node 1: ")
+	kit.Release(t, l)
+}

@@ -1,0 +1,204 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// ErrNoQuorum: so many nodes did not answer, or failed, that the others are no majority.
+var ErrNoQuorum = errors.New("no quorum")
+
+// ErrNodes: the nodes cannot be used as they were given.
+var ErrNodes = errors.New("unusable nodes")
+
+// A Mutex is the name of a lock on several independent servers, as one client of each sees it. Its methods may be
+// called by several goroutines at once.
+type Mutex struct {
+	name   string
+	nodes  []node
+	quorum int
+	set    settings
+	held   heldKey
+	err    error // why it cannot be used
+	work   background
+}
+
+// A node is one of the servers.
+type node struct {
+	client *waitqueue.Client
+	queue  waitqueue.Queue
+}
+
+// heldKey finds the lease on a lock in a context.
+type heldKey struct{ clients, name string }
+
+// New names a lock on the servers of the given clients, one each. Nothing is sent; what cannot be used is reported
+// by the first call of Lock or TryLock.
+//
+// The servers must be masters that know nothing of each other: replicas of one another, or the shards of one
+// cluster, fail together. Three or five are usual. Of four, a majority is three, so they stand no more failures than
+// three do; of two it is two, so they stand none, and less than one server alone. Both are allowed.
+func New(clients []*waitqueue.Client, name string, opts ...Option) *Mutex {
+	m := &Mutex{name: name, set: with(opts), quorum: len(clients)/2 + 1}
+	m.err = errors.Join(checkNodes(clients), m.set.check())
+	ids := make([]string, 0, len(clients))
+	for _, c := range clients {
+		if c != nil {
+			m.nodes = append(m.nodes, node{c, c.Queue(lua.Redlock, name, m.set.terms())})
+			ids = append(ids, c.ID())
+		}
+	}
+	slices.Sort(ids)
+	m.held = heldKey{strings.Join(ids, " "), name}
+	return m
+}
+
+func checkNodes(clients []*waitqueue.Client) error {
+	if len(clients) == 0 {
+		return fmt.Errorf("%w: there are none", ErrNodes)
+	}
+	for i, c := range clients {
+		if c == nil || slices.Contains(clients[:i], c) {
+			return fmt.Errorf("%w: client %d is nil or there before", ErrNodes, i+1)
+		}
+	}
+	return nil
+}
+
+// Name returns the name of the lock.
+func (m *Mutex) Name() string { return m.name }
+
+// Lock waits its turn for m and returns the lease on it, which a majority of the nodes stands for.
+//
+// Calls are served in the order of their arrival, by the median of the nodes' clocks; a release hands over by
+// message. Nodes that do not answer hold up nobody: if they are so many that the others are no majority, Lock
+// returns an error that wraps [ErrNoQuorum], within four time-outs ([WithTimeout]). If ctx ends first, Lock gives up
+// its places and returns an error that wraps the context's. In each case whatever it has at any node is given back;
+// what cannot be told to a node ends there with its lease.
+//
+// With a context that comes from a hold of the same lock, Lock fails at once with [waitqueue.ErrDeadlock].
+func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.acquire(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("redlock: lock %q: %w", m.label(), err)
+	}
+	return l, nil
+}
+
+// TryLock returns the lease on m if a majority of the nodes gives it at once, and an error that wraps
+// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
+// moment all may fail. It waits for about a time-out at the most, and gives back what it has got. Where that is because
+// nodes have no vote yet after a restart, the error wraps [waitqueue.ErrRestarted] too.
+func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.acquire(ctx, true)
+	if err != nil {
+		return nil, fmt.Errorf("redlock: try lock %q: %w", m.label(), err)
+	}
+	return l, nil
+}
+
+// Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined
+// with the loss if the lock was lost before f came back: then f may have run beside another holder.
+//
+// The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
+	l, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	err, ended := waitqueue.Within(ctx, l, f)
+	if ended != nil {
+		err = errors.Join(err, fmt.Errorf("redlock: unlock %q: %w", m.label(), ended))
+	}
+	return err
+}
+
+// Wait returns when nothing is under way any more of what earlier calls have left to slow nodes: a call that holds
+// or fails, and a release, return when a majority has answered. It is for tidy ends; the clients' Close sees to
+// what has to be given back.
+func (m *Mutex) Wait(ctx context.Context) error {
+	if err := m.work.wait(ctx); err != nil {
+		return fmt.Errorf("redlock: wait for %q: %w", m.label(), err)
+	}
+	return nil
+}
+
+func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	if ctx.Err() != nil {
+		return nil, &waitqueue.WaitError{Place: -1, Err: whyEnded(ctx)}
+	}
+	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
+		return nil, waitqueue.ErrDeadlock
+	}
+	c := m.begin(try)
+	l, err := c.wait(ctx)
+	if err != nil {
+		c.abandon(ctx)
+	}
+	return l, err
+}
+
+// label is the name, cut to what an error should show.
+func (m *Mutex) label() string {
+	if len(m.nodes) == 0 {
+		return m.name
+	}
+	return m.nodes[0].queue.Label()
+}
+
+// whyEnded is the error of a context, which wraps its cause too.
+func whyEnded(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// clocks returns an arrival for a call of now, by the median of the nodes' clocks as far as their last answers tell,
+// and the token to rise above: it is ahead of all clocks, so that all nodes give the same, but for those that are
+// far ahead of the median.
+func (m *Mutex) clocks() (arrival int64, floor uint64) {
+	var few [8]int64
+	times := few[:0]
+	for i := range m.nodes {
+		times = append(times, m.nodes[i].client.ServerTime(m.name).UnixMicro())
+	}
+	slices.Sort(times)
+	median := times[len(times)/2]
+	latest := median
+	for _, t := range times {
+		if t-median < farAhead.Microseconds() {
+			latest = max(latest, t)
+		}
+	}
+	ahead := min(max(m.set.lease/1000, leastAhead), mostAhead)
+	return median, uint64(latest + ahead.Microseconds())
+}
+
+const (
+	// farAhead is how much later than the median a clock may be that the others' tokens follow.
+	farAhead = time.Second
+	// Tokens run ahead of the clocks by a thousandth of the lease within these bounds: it should be more than a
+	// request takes to a node.
+	leastAhead = 2 * time.Millisecond
+	mostAhead  = 50 * time.Millisecond
+)
+
+// above lets all nodes give tokens above the same one.
+func (m *Mutex) above(floor uint64) {
+	for i := range m.nodes {
+		m.nodes[i].client.Above(floor)
+	}
+}

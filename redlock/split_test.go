@@ -1,0 +1,93 @@
+package redlock_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// longEnv names how long R5 is to take.
+const longEnv = "HEADWAITER_REDLOCK"
+
+func TestR5ThreeContendersOnFiveNodesGoOn(t *testing.T) {
+	t.Parallel()
+	d := 5 * time.Second
+	if text := os.Getenv(longEnv); text != "" {
+		var err error
+		d, err = time.ParseDuration(text)
+		require.NoError(t, err, longEnv)
+	}
+	all := servers(t, 5)
+	g := newGuard()
+	stop := g.contend(t, mutex(t, dial(t, all)), mutex(t, dial(t, all)), mutex(t, dial(t, all)))
+	end := time.NewTimer(d)
+	defer end.Stop()
+	<-end.C // It is the load that takes that long.
+	stop()
+	entries, longest := g.sound(t)
+	t.Logf("%d holds in %v, the longest time without one %v", entries, d, longest)
+	require.Less(t, longest, 2*time.Second)
+}
+
+// Of five nodes two vote for one, two for another and one for a third, and then each asks the others. That is the
+// worst that a race can come to: nobody has a quorum, and nobody releases.
+func TestR5AVoteThatIsSplitInThreeComesTogether(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 5)
+	votes := []int{0, 1, 0, 1, 2} // who is first at each node
+	ways := make([][]*faults.Proxy, 3)
+	contenders := make([]*redlock.Mutex, 3)
+	ids := make([]string, len(all)) // of the client that each node is to vote for
+	for k := range contenders {
+		clients := make([]*waitqueue.Client, len(all))
+		for i, s := range all {
+			p := kit.Proxy(t, s)
+			clients[i] = kit.Dial(t, s, kit.Through(p))
+			if votes[i] == k {
+				ids[i] = clients[i].ID()
+			} else {
+				p.Freeze()
+			}
+			ways[k] = append(ways[k], p)
+		}
+		// Nobody is taken for silent while the ways are closed.
+		contenders[k] = mutex(t, clients, redlock.WithTimeout(5*time.Second))
+	}
+	g := newGuard()
+	var calls []*kit.Call[struct{}]
+	for _, m := range contenders {
+		calls = append(calls, kit.Run(func() error {
+			l, err := m.Lock(soon(t))
+			if err != nil {
+				return err
+			}
+			g.enter(l)
+			g.leave(l)
+			return l.Release(soon(t))
+		}))
+	}
+	for i, s := range all {
+		kit.Eventually(t, "a node to vote as it should", func() bool {
+			return strings.HasPrefix(s.Text("HGET", keys(t).Lock, "owner"), ids[i])
+		})
+	}
+	for _, way := range ways {
+		for _, p := range way {
+			p.Heal()
+		}
+	}
+	for _, c := range calls {
+		c.Value(t)
+	}
+	entries, longest := g.sound(t)
+	require.Equal(t, 3, entries)
+	t.Logf("the longest time without a hold was %v", longest)
+}

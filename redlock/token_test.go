@@ -1,0 +1,131 @@
+package redlock_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Two quorums meet in one node, and it is another whose clock is ahead that gives the first its token.
+func TestR6TokensRiseOverQuorumsWhoseClocksAreApart(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := redistest.NewClock(t)
+			clock.Shift(ahead)
+			all := append([]*redistest.Server{redistest.Start(t, redistest.WithClock(clock))}, servers(t, 4)...)
+			options := []redlock.Option{redlock.WithLease(lasts), redlock.WithTimeout(timeout)}
+			quorums := [][]int{{0, 1, 2}, {2, 3, 4}, {0, 1, 3}, {1, 2, 4}, {0, 3, 4}}
+			var last uint64
+			for _, quorum := range quorums {
+				// One that knows of no token yet.
+				m := mutex(t, dial(t, all), options...)
+				kit.Eventually(t, "the holds before to be gone", func() bool {
+					return all[quorum[0]].Text("HGET", keys(t).Lock, "owner") == ""
+				})
+				others(all, quorum, (*redistest.Server).Stop)
+				l, err := m.Lock(soon(t))
+				require.NoError(t, err)
+				require.Greater(t, l.Token(), last, "by nodes %v", quorum)
+				last = l.Token()
+				for _, i := range quorum {
+					token, err := strconv.ParseUint(all[i].Text("HGET", keys(t).Lock, "token"), 10, 64)
+					require.NoError(t, err)
+					require.Equal(t, last, token, "a quorum must know of a token before anybody holds by it")
+				}
+				kit.Release(t, l)
+				others(all, quorum, (*redistest.Server).Cont)
+				require.NoError(t, m.Wait(soon(t)))
+				empty(t, all)
+			}
+		})
+	}
+}
+
+// others does something to the nodes that are not in a quorum.
+func others(all []*redistest.Server, quorum []int, do func(*redistest.Server)) {
+	in := map[int]bool{}
+	for _, i := range quorum {
+		in[i] = true
+	}
+	for i, s := range all {
+		if !in[i] {
+			do(s)
+		}
+	}
+}
+
+// In the usual case the clocks agree, and a hold costs one request to each node, a release another.
+func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all))
+	const times = 100
+	turn := func() {
+		l, err := m.Lock(soon(t))
+		require.NoError(t, err)
+		everywhere(t, all)
+		kit.Release(t, l)
+		require.NoError(t, m.Wait(soon(t)))
+	}
+	turn() // Scripts are made known.
+	for _, s := range all {
+		s.ResetStats()
+	}
+	for range times {
+		turn()
+	}
+	for _, s := range all {
+		// A few more where a machine that is busy lets the clocks look apart.
+		n := s.CommandStats()["evalsha"]
+		require.GreaterOrEqual(t, n, int64(2*times))
+		require.LessOrEqual(t, n, int64(2*times+times/4))
+	}
+}
+
+func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.With([]waitqueue.Option{waitqueue.WithLease(2 * time.Second)}))
+		l, err := q.Acquire(soon(t))
+		require.NoError(t, err)
+		raise := func(client string, from, to uint64) lua.Status {
+			r, err := q.Call(soon(t), lua.Raise, 0, func(a waitqueue.Attempt) []string {
+				return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
+			})
+			require.NoError(t, err)
+			return r.Status
+		}
+		token := func() uint64 {
+			n, err := strconv.ParseUint(s.Text("HGET", keys(t).Lock, "token"), 10, 64)
+			require.NoError(t, err)
+			return n
+		}
+		granted := l.Token()
+		require.Equal(t, lua.Refused, raise("somebody", granted, granted+100))
+		require.Equal(t, lua.Refused, raise(c.ID(), granted-1, granted+100))
+		require.Equal(t, granted, token())
+		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100))
+		require.Equal(t, lua.Granted, raise(c.ID(), granted, granted+100), "a second time")
+		require.Equal(t, granted+100, token())
+		before := l.Deadline()
+		kit.Eventually(t, "a renewal of the hold whose token has risen", func() bool {
+			require.NoError(t, l.Context().Err())
+			return l.Deadline().After(before)
+		})
+		kit.Release(t, l)
+		require.Equal(t, lua.Refused, raise(c.ID(), granted+100, granted+200), "of what is not held")
+		next, err := q.Acquire(soon(t))
+		require.NoError(t, err)
+		require.Greater(t, next.Token(), granted+100)
+		kit.Release(t, next)
+	})
+}

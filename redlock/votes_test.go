@@ -1,0 +1,112 @@
+package redlock
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// votesFor is a call with votes that last so many seconds; 0 is none.
+func votesFor(t *testing.T, now time.Time, seconds ...int) *call {
+	t.Helper()
+	c := &call{m: &Mutex{quorum: len(seconds)/2 + 1, set: with(nil)}, votes: make([]vote, len(seconds))}
+	for i, s := range seconds {
+		if s != 0 {
+			u := lease.Until{Deadline: now.Add(time.Duration(s) * time.Second), Slept: lease.Slept()}
+			c.votes[i].lease = lease.New(t.Context(), lease.Terms{Until: u}).Lease()
+		}
+	}
+	return c
+}
+
+func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		seconds []int
+		votes   int
+		valid   int // seconds; 0 if there is no quorum
+	}{
+		{[]int{10, 20, 30}, 3, 20},
+		{[]int{30, 0, 10}, 2, 10},
+		{[]int{30, 0, 0}, 1, 0},
+		{[]int{50, 10, 40, 20, 30}, 5, 30},
+		{[]int{50, 10, 40, 0, 30}, 4, 30},
+		{[]int{50, 10, 0, 0, 30}, 3, 10},
+		{[]int{50, -10, 40, 0, 30}, 3, 30}, // what has passed does not count
+		{[]int{50, -10, 0, 0, 30}, 2, 0},
+		{[]int{10, 20}, 2, 10},
+		{[]int{10, 20, 30, 40}, 4, 20},
+		{[]int{10}, 1, 10},
+	} {
+		u, votes := votesFor(t, now, c.seconds...).until()
+		require.Equal(t, c.votes, votes, c.seconds)
+		if c.valid == 0 {
+			require.Zero(t, u.Deadline, c.seconds)
+			continue
+		}
+		// The drift of Redlock beside what each vote has taken off.
+		require.Equal(t, time.Duration(c.valid)*time.Second-2*time.Millisecond, u.Deadline.Sub(now), c.seconds)
+	}
+	c := votesFor(t, now, 10, 20, 30)
+	c.limit = now.Add(15 * time.Second)
+	u, _ := c.until()
+	require.Equal(t, c.limit, u.Deadline)
+	require.Equal(t, lease.ErrMaxHold, u.Cause)
+}
+
+func TestTheTokenIsTheOneThatTheFewestHaveToRiseTo(t *testing.T) {
+	for _, c := range []struct {
+		tokens []uint64
+		quorum int
+		token  uint64
+		have   int
+	}{
+		{[]uint64{7, 7, 7}, 2, 7, 3},
+		{[]uint64{7, 7}, 2, 7, 2},
+		{[]uint64{9, 7}, 2, 9, 1},
+		{[]uint64{9, 7, 8}, 2, 8, 1},         // 9 is left out
+		{[]uint64{9, 7, 9}, 2, 9, 2},         // nobody has to rise
+		{[]uint64{5, 5, 7, 8, 900}, 3, 7, 1}, // too few have 5
+		{[]uint64{900, 7, 7, 8, 7}, 3, 7, 3}, // a clock that is far ahead
+		{[]uint64{6, 900, 900, 8, 900}, 3, 900, 3},
+	} {
+		token, have := choose(append([]uint64(nil), c.tokens...), c.quorum)
+		require.Equal(t, c.token, token, c.tokens)
+		require.Equal(t, c.have, have, c.tokens)
+	}
+}
+
+func TestAnOutcomeIsDecidedByAQuorum(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		votes   int
+		answers []error
+		want    error // nil: released
+		decided bool
+	}{
+		{"a quorum is ours", 5, []error{nil, nil, nil}, nil, true},
+		{"too few have answered", 5, []error{nil, nil}, lease.ErrUnconfirmed, false},
+		{"two were lost of five", 5, []error{lease.ErrForced, nil, lease.ErrForced, nil, nil}, nil, true},
+		{"three were lost of five", 5, []error{lease.ErrForced, nil, lease.ErrForced, lease.ErrForced}, lease.ErrForced, true},
+		{"one was lost of three", 3, []error{nil, nil, lease.ErrForgotten}, lease.ErrForgotten, true},
+		{"one did not confirm of three", 3, []error{nil, nil, lease.ErrUnconfirmed}, lease.ErrUnconfirmed, false},
+		{"nobody was woken", 3, []error{nil, waitqueue.ErrUnwoken, nil}, waitqueue.ErrUnwoken, true},
+	} {
+		o := outcome{quorum: 3, votes: c.votes}
+		decided := false
+		for _, err := range c.answers {
+			decided = o.add(err)
+		}
+		require.Equal(t, c.decided, decided, c.name)
+		if c.want == nil {
+			require.NoError(t, o.err(), c.name)
+		} else {
+			require.True(t, errors.Is(o.err(), c.want), c.name)
+		}
+	}
+}
