@@ -30,8 +30,9 @@ type Client struct {
 	hearing *sockets // of renewals and the listeners
 
 	routes  *routes
-	sharded bool // channels are sharded
-	uncount bool // nobody can count subscribers
+	sharded bool        // channels are sharded
+	plain   bool        // it is a cluster, and they are not
+	uncount atomic.Bool // nobody can count subscribers
 
 	numbers  atomic.Uint64 // of tickets
 	floor    atomic.Uint64 // the highest token seen

@@ -65,9 +65,17 @@ func (c *Client) probeMode() error {
 	return nil
 }
 
+// recount stops the counting of subscribers where a cluster of several nodes has plain channels alone.
+func (c *Client) recount() {
+	if c.plain && len(c.side.Nodes()) > 1 {
+		c.uncount.Store(true)
+	}
+}
+
 // probeCluster asks a cluster where its slots are, and whether it has sharded channels. Before Redis 7 there are
 // only those that are told at every node: there the subscribers at one node are not all, so nobody is skipped for
-// having none, and the checks carry it.
+// having none, and the checks carry it. Where there is one node, as with embedded servers that say that they are a
+// cluster, they are all.
 func (c *Client) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
 		return fmt.Errorf("waitqueue: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", advise(err))
@@ -78,7 +86,8 @@ func (c *Client) probeCluster(channel string) error {
 	case err == nil:
 		c.sharded = true
 	case strings.Contains(err.Error(), "unknown command"):
-		c.uncount = true
+		c.plain = true
+		c.recount()
 	default:
 		return c.refusal(err)
 	}

@@ -205,7 +205,7 @@ func (c *Client) report(ctx context.Context, own bool) (Report, error) {
 	case rueidis.ClientModeCluster:
 		r.Mode = "cluster"
 	}
-	if c.sharded || c.uncount || r.Mode != "cluster" {
+	if c.sharded || c.plain || r.Mode != "cluster" {
 		r.Sharded = known(c.sharded)
 	}
 	if redis := c.opts.Redis; own {

@@ -202,6 +202,7 @@ func (r *routes) take(owners []owner) {
 		}
 	}
 	r.mu.Unlock()
+	r.client.recount()
 	for _, n := range r.all() {
 		n.ears.moveOn()
 	}

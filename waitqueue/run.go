@@ -170,7 +170,7 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 
 // counted tells scripts whether subscribers can be counted.
 func (c *Client) counted() string {
-	if c.opts.WithoutSkip || c.uncount {
+	if c.opts.WithoutSkip || c.uncount.Load() {
 		return "0"
 	}
 	return "1"

@@ -124,3 +124,19 @@ func TestEachRightOfAClusterIsNeeded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 }
+
+// Where channels are plain the subscribers at one of several nodes are not all, so nobody is skipped for having none.
+func TestOnlyWhoCanBeCountedIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, d := range redistest.Deployments() {
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Start(t).Option()})
+			require.NoError(t, err)
+			r, err := c.Report(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, !d.Cluster || d.Sharded, r.Skips)
+			require.NoError(t, c.Close(t.Context()))
+		})
+	}
+}
