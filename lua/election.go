@@ -5,14 +5,15 @@ package lua
 //
 // The end of a leadership that nobody takes over is told to those who observe.
 var Election = &Protocol{
-	Kind:    "election",
-	Ask:     Fairlock.Ask,
-	End:     load("election/end"),
-	Renew:   Fairlock.Renew,
-	Check:   Fairlock.Check,
-	Force:   load("election/force"),
-	Inspect: Fairlock.Inspect,
-	Endings: queueEndings,
+	Kind:     "election",
+	Ask:      Fairlock.Ask,
+	End:      load("election/end"),
+	Renew:    Fairlock.Renew,
+	Renewals: Fairlock.Renewals,
+	Check:    Fairlock.Check,
+	Force:    load("election/force"),
+	Inspect:  Fairlock.Inspect,
+	Endings:  queueEndings,
 }
 
 // Leadership is the protocol of those who observe an election. Nothing is held and nobody has a place.

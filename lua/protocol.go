@@ -3,13 +3,15 @@ package lua
 // A Protocol is what one primitive runs: its scripts, and the kind that keeps its keys apart from those of
 // the others.
 type Protocol struct {
-	Kind    string // in keys: prefix:<kind>:{name}
-	Ask     *Script
-	End     *Script
-	Renew   *Script // nil where nothing is held
-	Check   *Script
-	Force   *Script
-	Inspect *Script
+	Kind  string // in keys: prefix:<kind>:{name}
+	Ask   *Script
+	End   *Script
+	Renew *Script // nil where nothing is held
+	// Renewals renews several holds, for all protocols that have it, in a cluster of one slot; nil where there is none.
+	Renewals *Script
+	Check    *Script
+	Force    *Script
+	Inspect  *Script
 
 	// Endings are those of the keys beside the lock, in the order in which the scripts want them, and Renewed
 	// those that a renewal wants.
@@ -31,27 +33,29 @@ var Restart = load("waitqueue/restart")
 
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{
-	Kind:    "lock",
-	Ask:     load("fairlock/ask"),
-	End:     load("fairlock/end"),
-	Renew:   load("fairlock/renew"),
-	Check:   load("fairlock/check"),
-	Force:   load("fairlock/force"),
-	Inspect: load("fairlock/inspect"),
-	Endings: queueEndings,
+	Kind:     "lock",
+	Ask:      load("fairlock/ask"),
+	End:      load("fairlock/end"),
+	Renew:    load("fairlock/renew"),
+	Renewals: load("fairlock/renewals"),
+	Check:    load("fairlock/check"),
+	Force:    load("fairlock/force"),
+	Inspect:  load("fairlock/inspect"),
+	Endings:  queueEndings,
 }
 
 // Reentrant is the protocol of the reentrant lock: that of the fair lock, with counts.
 var Reentrant = &Protocol{
-	Kind:    "reentrant",
-	Ask:     Fairlock.Ask,
-	End:     Fairlock.End,
-	Renew:   Fairlock.Renew,
-	Check:   Fairlock.Check,
-	Force:   Fairlock.Force,
-	Inspect: Fairlock.Inspect,
-	Endings: queueEndings,
-	Entries: true,
+	Kind:     "reentrant",
+	Ask:      Fairlock.Ask,
+	End:      Fairlock.End,
+	Renew:    Fairlock.Renew,
+	Renewals: Fairlock.Renewals,
+	Check:    Fairlock.Check,
+	Force:    Fairlock.Force,
+	Inspect:  Fairlock.Inspect,
+	Endings:  queueEndings,
+	Entries:  true,
 }
 
 // queueEndings are the keys of a lock that one ticket holds at a time.
@@ -104,6 +108,10 @@ func (k Keys) Channel(client string) string {
 	}
 	return k.Lock + ":wake:" + client
 }
+
+// ClientChannel returns the channel on which a client hears of what it holds, whatever the names: that a hold was
+// released by force. It is a plain channel in a cluster too.
+func ClientChannel(prefix, client string) string { return prefix + ":wake:" + client }
 
 // Modes of an ask.
 const (

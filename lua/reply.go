@@ -119,6 +119,19 @@ func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
 	return r, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(fields))
 }
 
+// DecodeRenewals reads the reply of a script for several renewals: the server's time, and for each when its lease ends;
+// 0 if it has to be asked for by itself.
+func (s *Script) DecodeRenewals(res rueidis.RedisResult, holds int) (now int64, ends []int64, err error) {
+	all, err := res.AsIntSlice()
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(all) != 1+holds {
+		return 0, nil, fmt.Errorf("lua: %s: %d fields for %d holds: %w", s.Name, len(all), holds, errShape)
+	}
+	return all[0], all[1:], nil
+}
+
 func (s *Script) decodeLists(r *Reply, grants, states rueidis.RedisMessage) error {
 	list, err := grants.ToArray()
 	if err != nil || len(list)%3 != 0 {
@@ -155,7 +168,7 @@ type MessageKind byte
 const (
 	MessageGrant   MessageKind = 'G' // a ticket holds
 	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
-	MessageForced  MessageKind = 'F' // a hold was released by force
+	MessageForced  MessageKind = 'F' // a hold was released by force; on the channel of the client
 	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
 	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
 	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
@@ -167,7 +180,9 @@ const (
 type Message struct {
 	Kind       MessageKind
 	Grants     []Grant // for a grant: one or several
+	Note       string  // for a grant: what the holder before wanted it to carry
 	Ticket     string  // for MessageSuspect, MessageForced, MessageLook and MessageExcess
+	Lock       string  // for MessageForced: the key of the lock
 	Limit      int64   // for MessageExcess
 	Generation int64   // for MessageOpen and MessageBroken
 	Nonce      string  // for an echo
@@ -183,9 +198,14 @@ func ParseMessage(text string) (Message, error) {
 	var err error
 	switch m.Kind {
 	case MessageGrant:
+		rest, m.Note, _ = strings.Cut(rest, " ~")
 		m.Grants, err = parseGrants(rest)
-	case MessageSuspect, MessageForced, MessageLook:
+	case MessageSuspect, MessageLook:
 		m.Ticket = rest
+	case MessageForced:
+		if m.Ticket, m.Lock, ok = strings.Cut(rest, " "); !ok {
+			err = errShape
+		}
 	case MessageExcess:
 		ticket, limit, _ := strings.Cut(rest, " ")
 		m.Ticket = ticket

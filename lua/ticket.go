@@ -31,8 +31,8 @@ type Ticket struct {
 
 // String returns client:number:kind:permits:lease:grant, with times in ms.
 func (t Ticket) String() string {
-	b := make([]byte, 0, len(t.Client)+40)
-	b = append(append(b, t.Client...), ':')
+	var room [128]byte // On the stack: what is longer costs an allocation more.
+	b := append(append(room[:0], t.Client...), ':')
 	b = append(strconv.AppendUint(b, t.Number, 10), ':', t.Kind, ':')
 	b = append(strconv.AppendInt(b, t.Permits, 10), ':')
 	b = append(strconv.AppendInt(b, t.Lease.Milliseconds(), 10), ':')

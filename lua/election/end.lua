@@ -9,6 +9,7 @@
 --       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
+--       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       as of fairlock/end
 -- RETRY safe: as fairlock/end is; what is told twice is old news the second time

@@ -3,7 +3,8 @@
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
--- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
+-- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens a hold has; the lease, and that of a
+--                 grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
 --       notafter  server µs after which the ask changes nothing
 --       arrival   what an earlier ask of this ticket answered, or 0
@@ -24,14 +25,16 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 if now > tonumber(ARGV[3]) then return { LATE, now } end
 
-local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
-local size, kept = redis.call('ZCARD', KEYS[2]), tonumber(h[3] or 0)
+local size = redis.call('ZCARD', KEYS[2])
+local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
+  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan')
+local kept = tonumber(h[3] or 0)
 
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[6])
-  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + 1
-  local lease_ms = string.match(ticket, ':(%d+):%d+$')
+  local tokens, lease_ms = string.match(ticket, ':(%d+):(%d+):%d+$')
+  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + tokens
   local ends, since = now + lease_ms * 1000, format('%.0f', now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
     'token', token == now and since or format('%.0f', token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
@@ -43,15 +46,26 @@ if not h[1] and size == 0 then
 end
 
 -- Held by another for some time yet, with nothing unusual about the queue: a first wait queues.
-if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0 and size < 400 then
-  local q = redis.call('HMGET', KEYS[1], 'until', 'lease', 'high', 'marked', 'scan')
-  local ends = tonumber(q[1])
-  if ends > now and ends - now <= tonumber(q[2]) and not q[4] and not q[5]
-    and kept >= math.max(ends, now + 4000000) + LEAST_US then
-    local arrival = math.max(now, tonumber(q[3] or 0) + 1)
+if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' then
+  if size == 0 then h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan') end
+  local ends = tonumber(h[4])
+  if ends > now and ends - now <= tonumber(h[5]) and not h[7] and not h[8] then
+    local need = math.max(ends, now + math.max(4000000, (size + 1) * 10000)) -- As hold.keep has it.
+    local arrival = math.max(now, tonumber(h[6] or 0) + 1)
     local text = format('%.0f', arrival)
-    if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
+    if size == 0 then
+      redis.call('ZADD', KEYS[2], text, ticket)
+      kept = math.max(kept, need + SPARE_US)
+      local ms = format('%.0f', (kept - now) / 1000)
+      redis.call('HSET', KEYS[1], 'high', text, 'kept', format('%.0f', kept))
+      redis.call('PEXPIRE', KEYS[1], ms)
+      redis.call('PEXPIRE', KEYS[2], ms)
+      redis.call('PEXPIRE', KEYS[3], ms)
+      return { WAITING, now, tonumber(h[2]), ends, 1, 1, arrival, 0 }
+    end
+    if kept >= need + LEAST_US and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
+      -- Not always the last: arrivals that clients bring along may be later.
       local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
       return { WAITING, now, tonumber(h[2]), ends, ahead, size + 1, arrival, 0 }
     end
@@ -82,4 +96,4 @@ if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
 local ahead, arrival
 ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
 hold.keep(s, size)
-return hold.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)
+return hold.reply(s, base.WAITING, ahead, size, arrival)

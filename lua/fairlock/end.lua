@@ -5,10 +5,11 @@
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
--- ARGV  ticket    client:number:kind:permits:lease:grant
+-- ARGV  ticket    client:number:kind:tokens:lease:grant
 --       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
+--       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason:
 --       expired, forced or forgotten
@@ -20,8 +21,9 @@
 local DONE, HANDED = 5, 8
 local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
 local ticket, format = ARGV[1], string.format
-local h = redis.call('HMGET', KEYS[1], 'owner', 'lease')
 local size = redis.call('ZCARD', KEYS[2])
+local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'lease')
+  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'mark', 'scan', 'marked')
 local plain = h[1] == ticket and ARGV[2] == '0'
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
@@ -37,10 +39,9 @@ end
 
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
 if plain and ARGV[4] == '1' then
-  local q = redis.call('HMGET', KEYS[1], 'token', 'kept', 'mark', 'scan', 'marked')
   local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-  local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local usual = client and not q[3] and not q[4] and not q[5]
+  local client, tokens, lease, first = string.match(head[1], '^([^:]*):%d+:%a:(%d+):(%d+):(%d+)$')
+  local usual = client and not h[4] and not h[5] and not h[6]
   local mine = usual and client == string.match(ticket, '^[^:]*')
   local channel = usual and KEYS[1] .. ':wake:' .. client
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
@@ -50,9 +51,10 @@ if plain and ARGV[4] == '1' then
     local lease_ms = math.min(tonumber(lease), tonumber(first))
     local ends = now + lease_ms * 1000
     local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
-    if tonumber(q[2] or 0) >= need then
+    local kept = tonumber(h[3] or 0)
+    if kept >= need then
       local floor = tonumber(ARGV[3])
-      local token = math.max(tonumber(q[1]), floor <= now + DAY_US and floor or 0, now - 1) + 1
+      local token = math.max(tonumber(h[2]), floor <= now + DAY_US and floor or 0, now - 1) + tokens
       local since, till = format('%.0f', now), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       redis.call('ZREM', KEYS[2], head[1])
@@ -62,11 +64,11 @@ if plain and ARGV[4] == '1' then
         return { DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
       end
       local sent = redis.pcall('PUBLISH', channel,
-        'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
+        'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till .. (ARGV[5] and ' ~' .. ARGV[5] or ''))
       if type(sent) == 'number' then return { DONE, now, token, ends, -1, size, 0, HANDED } end
-      -- Refused: back to where it was, for the long way to tell of it.
+      -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[1])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2])
     end
   end
 end
@@ -74,7 +76,7 @@ end
 -- @include lib/hold.lua
 local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client = hold.client(ticket)
-s.caller = client
+s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
 if s.owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
   hold.free(s)

@@ -23,8 +23,7 @@ end
 local ticket = s.owner
 hold.free(s)
 hold.clear(s)
-redis.call('HSET', s.lock, 'forced', ticket)
-redis.pcall('PUBLISH', hold.channel(s, hold.client(ticket)), 'F ' .. ticket)
+hold.forced(s, ticket)
 queue.advance(s, '')
 hold.keep(s, size)
 return hold.reply(s, base.DONE, -1, size, 0, { ticket })

@@ -46,6 +46,14 @@ function hold.channel(s, client)
   return s.lock .. ':wake:' .. client
 end
 
+-- tell a client that a hold of it was released by force, on the one channel that it has for all its holds. That is
+-- never a sharded one, as its names are in many slots: hence the quotes, which the loader does not look for.
+function hold.forced(s, ticket)
+  redis.call('HSET', s.lock, 'forced', ticket)
+  local prefix = string.match(s.lock, '^([^{]*):[^:{]*:{')
+  redis.pcall("PUBLISH", prefix .. ':wake:' .. hold.client(ticket), 'F ' .. ticket .. ' ' .. s.lock)
+end
+
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too.
 function hold.open(s)
@@ -74,11 +82,11 @@ function hold.forget(s)
   end
 end
 
--- own writes a new owner, with a token above every earlier one (I2). It returns what it wrote of the
--- token, the time of the grant and its end.
+-- own writes a new owner, with as many tokens above every earlier one (I2) as its ticket wants; the last of them is
+-- the token of the lock. It returns what it wrote of that, the time of the grant and its end.
 function hold.own(s, ticket, lease_ms, phase, who)
   local now = base.int(s.now)
-  s.token = math.max(s.token, s.floor, s.now - 1) + 1
+  s.token = math.max(s.token, s.floor, s.now - 1) + tonumber(string.match(ticket, ':(%d+):%d+:%d+$') or 1)
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease
   s.owner, s.phase, s.stale = ticket, phase, false

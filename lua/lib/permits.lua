@@ -241,7 +241,7 @@ function permits.grant(s, heads, caller)
     end
   end
   for _, client in ipairs(order) do
-    tell(s, client, lists[client], table.concat(texts[client], ' '))
+    tell(s, client, lists[client], table.concat(texts[client], ' ') .. (s.note and ' ~' .. s.note or ''))
   end
 end
 

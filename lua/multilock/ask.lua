@@ -42,8 +42,8 @@ if plain then
   if floor > now + DAY_US then floor = 0 end
   for i, h in ipairs(found) do
     local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
-    local token = math.max(tonumber(h[2] or 0), floor, now - 1) + 1
-    local lease_ms = string.match(ticket, ':(%d+):%d+$')
+    local tokens, lease_ms = string.match(ticket, ':(%d+):(%d+):%d+$')
+    local token = math.max(tonumber(h[2] or 0), floor, now - 1) + tokens
     local ends = now + lease_ms * 1000
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
       'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
@@ -97,7 +97,7 @@ for i, s in ipairs(locks) do
     local ahead, arrival
     ahead, arrival, s.size = place.wait(s, s.ticket, mode, s.arrival, tonumber(ARGV[3]), s.size)
     hold.keep(s, s.size)
-    replies[i] = hold.reply(s, base.WAITING, ahead, place.clients(s, s.size), arrival)
+    replies[i] = hold.reply(s, base.WAITING, ahead, s.size, arrival)
   end
 end
 return replies

@@ -65,8 +65,8 @@ end
 
 -- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a first wait
 -- queues.
-if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0 and size < 400
-  and n <= tonumber(h[2]) and kept >= now + 4000000 + LEAST_US then
+if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
+  and n <= tonumber(h[2]) and kept >= now + math.max(4000000, (size + 1) * 10000) + LEAST_US then
   local client = string.match(ticket, '^[^:]*')
   local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
   local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
@@ -128,4 +128,4 @@ if ahead == (s.owner and 1 or 0) then queue.advance(s, client) end -- It came in
 hold.keep(s, size)
 taken = s.taken[ticket]
 if taken then return permits.granted(s, 0, taken.token, taken.ends) end
-return permits.reply(s, base.WAITING, ahead, place.clients(s, size), arrival)
+return permits.reply(s, base.WAITING, ahead, size, arrival)

@@ -10,6 +10,7 @@
 --       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
+--       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE if the ticket held, REFUSED if not; then states holds the reason: expired, forced or
 --       forgotten
@@ -97,7 +98,7 @@ if ours and ARGV[4] == '1' then
         return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
       end
       local sent = redis.pcall('PUBLISH', waits[1],
-        'G ' .. heads[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till)
+        'G ' .. heads[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till .. (ARGV[5] and ' ~' .. ARGV[5] or ''))
       if type(sent) == 'number' then return { DONE, now, token, next_end, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it.
       redis.call('ZADD', KEYS[2], heads[2], heads[1])
@@ -111,7 +112,7 @@ end
 -- @include lib/permits.lua
 local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client, removed = hold.client(ticket), 0
-s.caller = client
+s.caller, s.note = client, ARGV[5]
 local n, token = permits.parse(not freed and h[1] or '')
 if n and (ours or tonumber(ARGV[2]) == token) then
   permits.free(s, ticket, n)

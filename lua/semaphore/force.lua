@@ -20,8 +20,7 @@ permits.settle(s)
 local holds = permits.held(s, ticket)
 if holds then
   permits.free(s, ticket, holds)
-  redis.call('HSET', s.lock, 'forced', ticket)
-  redis.pcall('PUBLISH', hold.channel(s, hold.client(ticket)), 'F ' .. ticket)
+  hold.forced(s, ticket)
 end
 queue.advance(s, '')
 hold.keep(s, size)
