@@ -71,7 +71,7 @@ func (c *child) meet() (latches []*countdown.Latch, err error) {
 			return nil, err
 		}
 		for _, name := range c.plan.Names {
-			call := func() {}
+			var call func()
 			switch c.plan.Kind {
 			case Latch:
 				l := countdown.New(client, name)

@@ -96,20 +96,13 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 	}
 }
 
-// held is how many holds there have been.
-func (tr *traffic) held() int {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return len(tr.holds)
-}
-
 // flows waits until every lock was held again by every client since now: nobody is left behind.
 func (tr *traffic) flows(t *testing.T) {
 	t.Helper()
 	since := time.Now()
 	behind := tr.behind(since)
 	for len(behind) > 0 && time.Since(since) < kit.Patience {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // Between two looks at the counts.
 		behind = tr.behind(since)
 	}
 	if len(behind) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Proxy stands between a server and the clients that are dialed through it.
+// Proxy stands between a server and the clients that are dialled through it.
 func Proxy(t testing.TB, s redistest.Backend) *faults.Proxy {
 	t.Helper()
 	return faults.NewProxy(t, s.Option().InitAddress[0])
@@ -63,6 +63,14 @@ func Scripts(s redistest.Backend) map[string]int64 {
 		}
 	}
 	return found
+}
+
+// Listening waits until so many clients hear of releases by force, as those do that hold something for a moment.
+func Listening(t testing.TB, s redistest.Backend, clients int) {
+	t.Helper()
+	Eventually(t, "clients to listen for what they hold", func() bool {
+		return len(s.List("PUBSUB", "CHANNELS", lua.ClientChannel("headwaiter", "*"))) == clients
+	})
 }
 
 // ServerTime is the server's clock in µs.

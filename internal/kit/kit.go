@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -36,7 +37,7 @@ func Bubble(t *testing.T, run func(t *testing.T, s *redistest.Embedded)) {
 }
 
 // Dial returns a client of s that is closed with the test.
-func Dial(t testing.TB, s redistest.Backend, changes ...func(*waitqueue.Options)) *waitqueue.Client {
+func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ...func(*waitqueue.Options)) *waitqueue.Client {
 	t.Helper()
 	o := waitqueue.Options{Redis: s.Option(), Name: "test"}
 	for _, change := range changes {

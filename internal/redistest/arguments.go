@@ -4,27 +4,35 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
-// command is the command line of the server behind its name.
-func (s *Server) command() []string {
+// command runs the server.
+func (s *Server) command() (*exec.Cmd, error) {
+	path, err := binary()
+	if err != nil {
+		return nil, err
+	}
+	args := s.args()
 	switch {
 	case s.sentinel != nil:
-		return []string{s.config(), "--sentinel"}
+		args = []string{s.config(), "--sentinel"}
 	case s.file:
-		return []string{s.config()}
+		args = []string{s.config()}
 	}
-	return s.args()
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), s.env...)
+	return cmd, nil
 }
 
 // config is the name of the file with the server's arguments. It is written once: sentinels write into it
 // what they learn, and servers what sentinels make of them.
-func (s *Server) config() string { return filepath.Join(s.dir, "redis.conf") }
+func (s *Server) config() string { return filepath.Join(s.daemon.Dir(), "redis.conf") }
 
 func (s *Server) args() []string {
-	args := append([]string{"--dir", s.dir, "--daemonize", "no", "--logfile", ""}, s.listen()...)
+	args := append([]string{"--dir", s.daemon.Dir(), "--daemonize", "no", "--logfile", ""}, s.listen()...)
 	if s.sentinel != nil {
 		return append(args, s.sentinel...)
 	}
@@ -64,7 +72,7 @@ func (s *Server) forgets() error {
 	if !s.copies || saves {
 		return nil
 	}
-	err := os.Remove(filepath.Join(s.dir, "dump.rdb"))
+	err := os.Remove(filepath.Join(s.daemon.Dir(), "dump.rdb"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/daemon"
 )
 
 var errDown = errors.New("redistest: the embedded server is down")
@@ -27,6 +29,7 @@ type Embedded struct {
 
 	mu      sync.Mutex // guards the fields below; the server's own lock may be held outside it
 	mini    *miniredis.Miniredis
+	serving *server.Server // the connections of mini
 	calls   map[string]int64
 	failure string
 	drop    int
@@ -40,8 +43,12 @@ func Mini(t testing.TB) *Embedded {
 	e.admin.bind(t, func() (net.Conn, error) { return net.Dial("tcp", e.addr) })
 	// Between the look for a free port and the bind another test may take it: then the next.
 	for {
-		e.addr = freeAddr(t)
-		err := e.start()
+		port, err := daemon.Port()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.addr = daemon.Loopback(port)
+		err = e.start()
 		if err == nil {
 			return e
 		}
@@ -73,7 +80,7 @@ func newEmbedded(t testing.TB) *Embedded {
 func (e *Embedded) Option() rueidis.ClientOption {
 	o := rueidis.ClientOption{InitAddress: []string{e.addr}, ForceSingleClient: true, DisableCache: true}
 	if e.addr == "" {
-		// An address is wanted, but never dialed.
+		// An address is wanted, but never dialled.
 		o.InitAddress = []string{"embedded"}
 		o.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return e.Dial() }
 	}
@@ -100,13 +107,18 @@ func (e *Embedded) Dial() (net.Conn, error) {
 // Kill ends the server and its connections; what it knew is gone.
 func (e *Embedded) Kill() {
 	e.mu.Lock()
-	mini := e.mini
-	e.mini = nil
+	mini, serving := e.mini, e.serving
+	e.mini, e.serving = nil, nil
 	e.mu.Unlock()
-	if mini != nil {
-		// Not under the lock: it waits for commands that may be in a hook.
-		mini.Close()
+	if mini == nil {
+		return
 	}
+	// Not under the lock: these wait for commands that may be in a hook. The connections go first, with
+	// what blocks on them: a script that begins when Miniredis has forgotten them, and before they are
+	// closed, answers with a nil pointer; the dead answer nothing.
+	mini.CtxCancel()
+	serving.Close()
+	mini.Close()
 }
 
 // Restart kills the server if it runs and starts an empty one at the same address. Faults that were set
@@ -135,10 +147,11 @@ func (e *Embedded) start() error {
 		}
 		conn.Close()
 	}
-	mini.Server().SetPreHook(e.hook)
+	serving := mini.Server()
+	serving.SetPreHook(e.hook)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mini = mini
+	e.mini, e.serving = mini, serving
 	return nil
 }
 

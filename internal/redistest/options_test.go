@@ -193,7 +193,7 @@ func TestOnlyAServerThatCanAnswerRuns(t *testing.T) {
 func TestSeveralServersFailTogether(t *testing.T) {
 	t.Parallel()
 	good, bad := newServer(t), newServer(t, WithArgs("--no-such-argument", "1"))
-	err := all([]*Server{good, bad}, (*Server).open)
+	err := all([]*Server{good, bad}, (*Server).start)
 	require.ErrorContains(t, err, "no-such-argument")
 	require.True(t, good.Running())
 	require.False(t, bad.Running())

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // TestMain sees to it that no goroutine stays. Those of rueidis' client of a cluster end up to five seconds
@@ -112,6 +115,40 @@ func TestAKilledServerAnswersNobody(t *testing.T) {
 	})
 }
 
+// What a client asked for when the server died is lost with the connection: no script tells of it.
+func TestAKilledServerDoesNotAnswerWhatItWasDoing(t *testing.T) {
+	t.Parallel()
+	Each(t, func(t *testing.T, s Backend) {
+		clients := make([]rueidis.Client, 8)
+		for i := range clients {
+			clients[i] = dial(t, s)
+		}
+		for range 50 {
+			var begun sync.WaitGroup
+			lost := make(chan error)
+			for _, client := range clients {
+				begun.Add(1)
+				go func() {
+					ask := func() error { return run(t, client, "EVAL", "return redis.call('TIME')", "0").Error() }
+					err := ask()
+					begun.Done()
+					for err == nil {
+						err = ask()
+					}
+					lost <- err
+				}()
+			}
+			begun.Wait()
+			s.Kill()
+			for range clients {
+				_, answered := rueidis.IsRedisErr(<-lost)
+				require.False(t, answered)
+			}
+			s.Restart()
+		}
+	})
+}
+
 func TestKeysExpireByTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,9 +156,9 @@ func TestKeysExpireByTheClock(t *testing.T) {
 		client := dial(t, s)
 		require.NoError(t, run(t, client, "SET", "a", "1", "PX", "10000").Error())
 		before := s.List("TIME")
-		time.Sleep(9 * time.Second)
+		synctime.Pass(9 * time.Second)
 		require.Equal(t, int64(1000), s.Int("PTTL", "a"))
-		time.Sleep(time.Second)
+		synctime.Pass(time.Second)
 		require.Zero(t, s.Int("EXISTS", "a"))
 		require.NotEqual(t, before, s.List("TIME"))
 	})
@@ -206,7 +243,7 @@ func TestAStoppedServerGoesOnWhereItWas(t *testing.T) {
 
 func TestABadArgumentIsReportedWithTheLogOfTheServer(t *testing.T) {
 	t.Parallel()
-	_, err := launch([]string{"--no-such-argument", "1"})
+	err := newServer(t, WithArgs("--no-such-argument", "1")).start()
 	require.ErrorContains(t, err, "ended at its start")
 	require.ErrorContains(t, err, "no-such-argument")
 }

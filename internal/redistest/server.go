@@ -5,36 +5,28 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/daemon"
 )
 
-// Ports are taken from below the range from which systems take the local ports of connections (32768 and
-// up on Linux, 49152 elsewhere), so that a restarted server finds its port free again. The nodes of a
-// cluster talk to each other on a second port, which is always that much higher.
-const (
-	firstPort   = 20000
-	lastPort    = 30000
-	lastBusPort = 32768
-	busDistance = 10000
-)
+// busDistance is how much higher the second port is on which the nodes of a cluster talk to each other.
+const busDistance = 10000
 
 // Server is a redis-server process on a loopback port, with its data in a folder of the test.
 type Server struct {
 	admin
-	dir   string
-	extra []string
-	env   []string // added to its environment
+	daemon *daemon.Server
+	extra  []string
+	env    []string // added to its environment
 
 	user, userPassword string        // whom Option logs in, "" for the default user
 	certificates       *Certificates // nil without TLS
@@ -47,10 +39,6 @@ type Server struct {
 	tune               func() error  // what is to be set after each start
 
 	addr string // set before Start returns
-
-	mu      sync.Mutex // guards the fields below
-	proc    *process   // nil while the server is down
-	stopped bool
 }
 
 // Start runs a redis-server for the test, empty and without persistence, and returns when it answers.
@@ -59,7 +47,7 @@ type Server struct {
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s := newServer(t, opts...)
-	if err := s.open(); err != nil {
+	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -68,13 +56,29 @@ func Start(t testing.TB, opts ...Option) *Server {
 // newServer makes a server that was not started yet.
 func newServer(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	s := &Server{dir: t.TempDir()}
+	s := &Server{}
 	s.admin.bind(t, s.dial)
 	s.renamed = map[string]string{}
 	for _, o := range opts {
 		o(s)
 	}
-	t.Cleanup(s.Kill)
+	o := daemon.Options{
+		Name: "redis-server", Ports: 1, Place: s.place, Command: s.command, Texts: []string{readyText, sentinelText}, Limit: startLimit,
+	}
+	switch {
+	case s.socket != "":
+		o.Ports = 0
+	case s.bus:
+		o.Beside = []int{busDistance}
+	}
+	var err error
+	if s.daemon, err = daemon.New(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		s.daemon.Stop()
+	})
 	return s
 }
 
@@ -85,24 +89,10 @@ func startAll(t testing.TB, n int, opts ...Option) []*Server {
 	for i := range servers {
 		servers[i] = newServer(t, opts...)
 	}
-	if err := all(servers, (*Server).open); err != nil {
+	if err := all(servers, (*Server).start); err != nil {
 		t.Fatal(err)
 	}
 	return servers
-}
-
-// open finds a place for the server and starts it there.
-func (s *Server) open() error {
-	// Between the look for a free port and the server's own bind another test may take it: then the next.
-	for {
-		if err := s.place(); err != nil {
-			return err
-		}
-		err := s.start()
-		if err == nil || !strings.Contains(err.Error(), portTakenText) {
-			return err
-		}
-	}
 }
 
 // all does the same to several servers at once, and returns when it is done.
@@ -116,54 +106,17 @@ func all(servers []*Server, do func(*Server) error) error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) place() (err error) {
+// place is called when the server has its port, and none for a socket.
+func (s *Server) place() error {
 	if s.socket != "" {
 		s.addr = filepath.Join(s.socket, "redis.sock")
 		return nil
 	}
-	if s.addr, err = free(s.bus); err != nil || !s.file {
-		return err
+	s.addr = s.daemon.Address(0)
+	if !s.file {
+		return nil
 	}
 	return os.WriteFile(s.config(), []byte(lines(s.args())), 0o600)
-}
-
-// freeAddr returns a loopback address on which nobody listens.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	addr, err := free(false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
-}
-
-// free returns a loopback address on which nobody listens, with a second port for the bus of a cluster.
-func free(bus bool) (string, error) {
-	last := lastPort
-	if bus {
-		last = lastBusPort - busDistance
-	}
-	span := last - firstPort
-	first := rand.IntN(span)
-	for i := range span {
-		port := firstPort + (first+i)%span
-		if listens(port) || bus && listens(port+busDistance) {
-			continue
-		}
-		return loopback(port), nil
-	}
-	return "", fmt.Errorf("redistest: no free port from %d to %d", firstPort, last)
-}
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// listens says whether somebody has the port.
-func listens(port int) bool {
-	l, err := net.Listen("tcp", loopback(port))
-	if err == nil {
-		l.Close()
-	}
-	return err != nil
 }
 
 // Addr returns host and port of the server, or the path of its socket, the same over restarts.
@@ -213,12 +166,7 @@ func (s *Server) access() rueidis.ClientOption {
 
 // Kill ends the server with SIGKILL, also a stopped one, and returns when it is gone.
 func (s *Server) Kill() {
-	s.mu.Lock()
-	if s.proc != nil {
-		s.proc.kill()
-		s.proc, s.stopped = nil, false
-	}
-	s.mu.Unlock()
+	s.daemon.Kill()
 	s.admin.hangUp()
 }
 
@@ -237,11 +185,7 @@ func (s *Server) start() error {
 	if err := s.forgets(); err != nil {
 		return err
 	}
-	proc, err := launch(s.command(), s.env...)
-	s.mu.Lock()
-	s.proc = proc
-	s.mu.Unlock()
-	if err != nil {
+	if err := s.daemon.Start(); err != nil {
 		return err
 	}
 	if s.keep {
@@ -256,35 +200,25 @@ func (s *Server) start() error {
 }
 
 // Running says whether the server can answer: it was not killed or stopped, and has not ended by itself.
-func (s *Server) Running() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proc != nil && !s.stopped && s.proc.running()
-}
+func (s *Server) Running() bool { return s.daemon.Running() }
 
 // Stop suspends the server with SIGSTOP: its connections stay open and nothing answers.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
+	s.done(s.daemon.Freeze())
 }
 
 // Cont lets a stopped server go on.
 func (s *Server) Cont() {
 	s.t.Helper()
-	s.signal(syscall.SIGCONT)
+	s.done(s.daemon.Thaw())
 }
 
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) done(err error) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil {
-		s.t.Fatalf("redistest: %v for a server that is down", sig)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	if err := s.proc.signal(sig); err != nil {
-		s.t.Fatalf("redistest: %v: %v", sig, err)
-	}
-	s.stopped = sig == syscall.SIGSTOP
 }
 
 // Keys returns the names of all keys.

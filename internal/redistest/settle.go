@@ -43,13 +43,7 @@ func settle(t testing.TB, what string, servers []*Server, check func() error) {
 
 // tail is the end of the server's log, in its present run.
 func (s *Server) tail() string {
-	s.mu.Lock()
-	proc := s.proc
-	s.mu.Unlock()
-	if proc == nil {
-		return "down"
-	}
-	log := strings.Split(proc.text(), "\n")
+	log := strings.Split(s.daemon.Log(), "\n")
 	return strings.Join(log[max(0, len(log)-logLines):], "\n")
 }
 

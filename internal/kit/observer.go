@@ -1,0 +1,110 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// An Observer keeps what it is told. As a tracer it numbers the calls, and has grants carry what Carry says.
+type Observer struct {
+	// Carry is the note of each hold; nil for the number of its call.
+	Carry func() string
+
+	mu    sync.Mutex // guards the fields below
+	calls int
+	told  []Told
+}
+
+// Told is an observation, and of which call it is: 0 for none of this client.
+type Told struct {
+	waitqueue.Observation
+	Call int
+	Ctx  context.Context
+}
+
+// callKey and holdKey find what an observer put into a context.
+type (
+	callKey struct{ o *Observer }
+	holdKey struct{ o *Observer }
+)
+
+// Observe keeps it.
+func (o *Observer) Observe(ctx context.Context, x waitqueue.Observation) {
+	call, _ := ctx.Value(callKey{o}).(int)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = append(o.told, Told{x, call, ctx})
+}
+
+// Wait numbers a call.
+func (o *Observer) Wait(ctx context.Context, _ waitqueue.Observation) context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls++
+	return context.WithValue(ctx, callKey{o}, o.calls)
+}
+
+// Hold marks the context of a hold.
+func (o *Observer) Hold(ctx context.Context, _ waitqueue.Observation) context.Context {
+	return context.WithValue(ctx, holdKey{o}, ctx.Value(callKey{o}))
+}
+
+// Note is what the grant to the next carries.
+func (o *Observer) Note(ctx context.Context) string {
+	if o.Carry != nil {
+		return o.Carry()
+	}
+	return fmt.Sprint(ctx.Value(holdKey{o}))
+}
+
+// Holder is the number of the call from whose hold a context comes; 0 if from none.
+func (o *Observer) Holder(ctx context.Context) int {
+	call, _ := ctx.Value(holdKey{o}).(int)
+	return call
+}
+
+// All returns what was told so far.
+func (o *Observer) All() []Told {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.told)
+}
+
+// Of returns what was told of some moments.
+func (o *Observer) Of(moments ...waitqueue.Moment) []Told {
+	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(moments, x.Moment) })
+}
+
+// Story is what was told of the calls, one after the other, and last what concerns the name: the moments in order, each
+// once where it came several times in a row.
+func (o *Observer) Story() []string {
+	var calls [][]string
+	var name []string
+	for _, x := range o.All() {
+		to := &name
+		if x.Call > 0 {
+			for len(calls) < x.Call {
+				calls = append(calls, nil)
+			}
+			to = &calls[x.Call-1]
+		}
+		*to = append(*to, x.Moment.String())
+	}
+	var story []string
+	for _, moments := range append(calls, name) {
+		if len(moments) > 0 {
+			story = append(story, strings.Join(slices.Compact(moments), ", "))
+		}
+	}
+	return story
+}
+
+// Observed makes a client tell an observer.
+func Observed(o waitqueue.Observer) func(*waitqueue.Options) {
+	return func(opts *waitqueue.Options) { opts.Observer = o }
+}
