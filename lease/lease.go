@@ -31,6 +31,8 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Lease
+	// Engine is what whoever makes the lease wants to find again by it.
+	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any
 }
@@ -107,7 +109,7 @@ func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
 // Its values are those of the context that Lock was called with. It has no deadline of its own, because
 // the hold's moves with each renewal. At a loss it ends before the server gives the lock to anybody
 // else, by the clock of this machine.
-func (l *Lease) Context() context.Context { return holdContext{l.inner, l} }
+func (l *Lease) Context() context.Context { return (*holdContext)(l) }
 
 // Token returns the fencing token of the hold, larger than that of every earlier hold of the same name.
 // Send it with each write to what the lock protects, and let that refuse a token lower than one it has
@@ -120,6 +122,9 @@ func (l *Lease) Token() uint64 { return l.terms.Token }
 // resource that refuses all but the highest token it has seen would then refuse some who hold. Readers of a
 // read-write lock share their token instead.
 func (l *Lease) Shared() bool { return l.terms.Shared }
+
+// Engine returns what the engine that made the lease has of it. It is for the engine itself.
+func (l *Lease) Engine() any { return l.terms.Engine }
 
 // Deadline returns the local time until which the hold is certain if nothing renews it any more.
 func (l *Lease) Deadline() time.Time {
@@ -187,14 +192,15 @@ func (l *Lease) err() error {
 	return l.inner.Err()
 }
 
-// holdContext is the context of a hold. It embeds the context that is cancelled at the end of the hold,
-// so that the standard library attaches children to that one without a goroutine.
-type holdContext struct {
-	context.Context
-	lease *Lease
-}
+// holdContext is a lease as its context. Its channel and its values are those of the context that is cancelled at the
+// end of the hold, so the standard library attaches children to that one without a goroutine.
+type holdContext Lease
 
-func (c holdContext) Err() error { return c.lease.err() }
+func (c *holdContext) lease() *Lease { return (*Lease)(c) }
+
+func (c *holdContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c *holdContext) Done() <-chan struct{}       { return c.inner.Done() }
+func (c *holdContext) Err() error                  { return c.lease().err() }
 
 // contextKey finds the innermost lease of a context.
 type contextKey struct{}
@@ -205,19 +211,20 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-func (c holdContext) Value(key any) any {
+func (c *holdContext) Value(key any) any {
 	if key == (contextKey{}) {
-		return c.lease
+		return c.lease()
 	}
-	for _, part := range c.lease.terms.Parts {
+	for _, part := range c.terms.Parts {
 		if part.terms.Key != nil && key == part.terms.Key {
 			return part
 		}
 	}
-	if c.lease.terms.Key != nil && key == c.lease.terms.Key {
-		return c.lease
+	if c.terms.Key != nil && key == c.terms.Key {
+		return c.lease()
 	}
-	return c.Context.Value(key)
+	_ = c.lease().err() // Up to Go 1.25 context.Cause asks for the cause before it asks for the error.
+	return c.inner.Value(key)
 }
 
-func (c holdContext) String() string { return "lease.Context" }
+func (c *holdContext) String() string { return "lease.Context" }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -203,13 +204,13 @@ func TestAnExtensionMovesTheEnd(t *testing.T) {
 		e := newEngine(t.Context())
 		require.Equal(t, time.Now().Add(time.Minute), e.Deadline())
 		for range 10 {
-			time.Sleep(59 * time.Second)
+			synctime.Pass(59 * time.Second)
 			require.NoError(t, e.Context().Err())
 			until := time.Now().Add(time.Minute)
 			require.True(t, e.Extend(lease.Until{Deadline: until, Slept: lease.Slept()}))
 			require.Equal(t, until, e.Deadline())
 		}
-		time.Sleep(time.Minute + time.Millisecond)
+		synctime.Pass(time.Minute + time.Millisecond)
 		require.Error(t, e.Context().Err())
 		require.False(t, e.Extend(lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}))
 		require.ErrorIs(t, context.Cause(e.Context()), lease.ErrExpired)
@@ -293,7 +294,7 @@ func TestTheLeaseIsFoundInItsContext(t *testing.T) {
 	require.True(t, found)
 	require.Same(t, inner, got, "not the innermost")
 	require.True(t, got.Shared())
-	got, _ = lease.FromContext(context.WithValue(outer.Context(), "a", 1)) //nolint:staticcheck // Any key will do.
+	got, _ = lease.FromContext(context.WithValue(outer.Context(), t, 1))
 	require.Same(t, outer, got)
 	require.False(t, got.Shared())
 }

@@ -15,46 +15,59 @@ const tryTime = 3 * time.Second
 
 // Acquire waits its turn and returns the hold.
 func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := q.acquire(ctx, lua.Wait)
+	l, _, err := obtain(ctx, q, lua.Wait)
 	return l, err
 }
 
 // Try returns the hold if it can be had at once and nobody waits, and an error that wraps [ErrBusy]
 // otherwise.
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := q.acquire(ctx, lua.Try)
+	l, _, err := obtain(ctx, q, lua.Try)
 	return l, err
 }
 
 // Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
 func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
-	return q.For(q.kind, 0).acquire(ctx, lua.Drain)
+	return obtain(ctx, q.For(q.kind, 0), lua.Drain)
 }
 
-func (q Queue) acquire(ctx context.Context, mode string) (*lease.Lease, int64, error) {
+// obtain is one call for a hold.
+func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, error) {
+	w := &wait{ctx: ctx, begun: time.Now(), budget: attemptTime, mode: mode}
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
 	}
 	if l, err := q.within(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
+	if mode == lua.Wait && q.cohesive() {
+		l, err := q.inCohort(ctx)
+		return l, 0, err
+	}
 	t := q.newTicket()
+	w.ticket = t
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}
-	s, err := q.client.enter(&q, t)
-	if err != nil {
+	var err error
+	if w.site, err = q.client.enter(ctx, q, t); err != nil {
 		return nil, 0, err
 	}
-	w := wait{ctx: ctx, queue: &q, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: mode}
+	l, err := w.toTheEnd()
+	return l, w.taken, err
+}
+
+// toTheEnd runs a wait for a hold and leaves nothing of it behind where there is none.
+func (w *wait) toTheEnd() (*lease.Lease, error) {
 	l, err := w.run()
 	if err != nil || w.joined {
-		s.finish(t, w.clean)
+		w.site.finish(w.ticket, w.clean)
+		w.ended(err)
 	}
 	if errors.Is(err, ErrReplicas) {
 		w.outlast()
 	}
-	return l, w.taken, err
+	return l, err
 }
 
 // outlast waits until a hold that nobody gets is given back, so that the next call finds it free.
@@ -73,7 +86,6 @@ func (w *wait) outlast() {
 // ask, wait, check, and leave if ctx ends first.
 type wait struct {
 	ctx    context.Context
-	queue  *Queue
 	event  *Event // nil: it waits for a hold
 	ticket *ticket
 	site   *site
@@ -94,9 +106,15 @@ func (w *wait) run() (*lease.Lease, error) {
 		s.mu.Lock()
 		st, failure := t.state, errors.Join(t.err, t.refused)
 		other := s.heldBy(t)
+		var wake <-chan struct{}
+		switch st {
+		case passed, idling, asking, confirming, held, acting:
+		default:
+			wake = t.waking()
+		}
 		s.mu.Unlock()
 		if other != nil {
-			if l, err := s.reenter(w.ctx, other, w.queue); l != nil || err != nil {
+			if l, err := s.reenter(w.ctx, other, t.queue); l != nil || err != nil {
 				w.joined = true
 				return l, err
 			}
@@ -115,7 +133,7 @@ func (w *wait) run() (*lease.Lease, error) {
 		case st == confirming:
 			w.confirm()
 		case st == held:
-			if l := s.grasp(w.ctx, t, w.queue, time.Since(w.begun)); l != nil {
+			if l := s.grasp(w.ctx, t, time.Since(w.begun)); l != nil {
 				return l, nil
 			}
 		case st == acting:
@@ -124,7 +142,7 @@ func (w *wait) run() (*lease.Lease, error) {
 			}
 		default:
 			select {
-			case <-t.wake:
+			case <-wake:
 			case <-w.ctx.Done():
 			}
 		}
@@ -143,7 +161,9 @@ func (w *wait) ask() error {
 	case !w.site.client.transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
 		return advise(err)
 	}
-	w.last = err
+	if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
+		w.last = err // Else it is the call's own deadline that has ended the request.
+	}
 	w.tries++
 	return w.rest(pause(w.tries - 1))
 }
@@ -210,7 +230,7 @@ func (w *wait) confirm() {
 	}
 	s.mu.Unlock()
 	if left > 0 && err == nil && w.mode == lua.Wait {
-		_ = w.rest(min(left, t.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
+		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}
 	if err != nil && w.ctx.Err() == nil {
 		w.last = err

@@ -24,9 +24,17 @@ type agenda struct {
 	done    chan struct{} // closed when the loop has ended
 }
 
+// An appointment is what is called when its time has come.
+type appointment interface{ fired(now time.Time) }
+
+// call is a function as an appointment.
+type call func(now time.Time)
+
+func (f call) fired(now time.Time) { f(now) }
+
 // An entry is one appointment. The zero value, with call set, is not on the agenda.
 type entry struct {
-	call  func(now time.Time)
+	call  appointment
 	at    time.Time
 	index int // in the heap, from 1; 0 when it is not on the agenda
 }
@@ -97,7 +105,7 @@ func (a *agenda) loop() {
 			return
 		}
 		if due != nil {
-			due.call(time.Now())
+			due.call.fired(time.Now())
 			if called++; called%flushEvery == 0 {
 				a.flush()
 			}

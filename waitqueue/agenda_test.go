@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // diary is an agenda that writes down what it called and when, in a bubble.
@@ -39,7 +41,7 @@ func inDiary(t *testing.T, run func(t *testing.T, d *diary)) {
 
 // entry makes an appointment that is written down.
 func (d *diary) entry(name string) *entry {
-	return &entry{call: func(now time.Time) { d.note(name, now) }}
+	return &entry{call: call(func(now time.Time) { d.note(name, now) })}
 }
 
 func (d *diary) note(name string, now time.Time) {
@@ -67,7 +69,7 @@ func (d *diary) at(e *entry, after time.Duration) { d.before(e, d.begun.Add(afte
 
 // sleep lets time pass until so long after the beginning, and all of that moment happen.
 func (d *diary) sleep(after time.Duration) {
-	time.Sleep(time.Until(d.begun.Add(after)))
+	synctime.Pass(time.Until(d.begun.Add(after)))
 	synctest.Wait()
 }
 
@@ -130,13 +132,13 @@ func TestACallMayChangeTheAgenda(t *testing.T) {
 		var tick, victim entry
 		victim = *d.entry("victim")
 		rounds := 0
-		tick.call = func(now time.Time) {
+		tick.call = call(func(now time.Time) {
 			d.note("tick", now)
 			d.remove(&victim)
 			if rounds++; rounds < 3 {
 				d.before(&tick, now.Add(time.Second))
 			}
-		}
+		})
 		d.at(&victim, 2*time.Second)
 		d.at(&tick, time.Second)
 		d.sleep(time.Minute)
@@ -184,10 +186,10 @@ func TestAfterStopNothingIsCalled(t *testing.T) {
 
 func TestStopWaitsForTheCallThatHasBegun(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		e := &entry{call: func(now time.Time) {
-			time.Sleep(time.Second)
+		e := &entry{call: call(func(now time.Time) {
+			synctime.Pass(time.Second)
 			d.note("a", time.Now())
-		}}
+		})}
 		d.at(e, time.Second)
 		d.sleep(1500 * time.Millisecond)
 		d.stop()
@@ -203,14 +205,14 @@ func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 		due := map[int]time.Time{}
 		var wrong []int
 		for i := range all {
-			all[i] = &entry{call: func(now time.Time) {
+			all[i] = &entry{call: call(func(now time.Time) {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				if at, ok := due[i]; !ok || !at.Equal(now) {
 					wrong = append(wrong, i)
 				}
 				delete(due, i)
-			}}
+			})}
 		}
 		for range 1000 {
 			i := rand.IntN(entries)
@@ -226,7 +228,7 @@ func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 				}
 			}
 			d.mu.Unlock()
-			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			synctime.Pass(time.Duration(rand.IntN(3)) * time.Millisecond)
 			synctest.Wait()
 		}
 		d.sleep(time.Since(d.begun) + time.Second)

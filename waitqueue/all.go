@@ -79,7 +79,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 			n++
 		}
 		if err := w.take(rest[:n], mode, begun); err != nil {
-			w.leave()
+			w.leave(err)
 			return nil, err
 		}
 		rest = rest[n:]
@@ -120,11 +120,11 @@ func (w *whole) take(parts []*part, mode string, begun time.Time) error {
 func (w *whole) enter(p *part, begun time.Time, mode string) error {
 	t := p.queue.newTicket()
 	t.arrival = p.arrival
-	s, err := w.client.enter(&p.queue, t)
+	s, err := w.client.enter(w.ctx, p.queue, t)
 	if err != nil {
 		return err
 	}
-	p.wait = &wait{ctx: w.ctx, queue: &p.queue, ticket: t, site: s, begun: begun, budget: attemptTime, mode: mode}
+	p.wait = &wait{ctx: w.ctx, ticket: t, site: s, begun: begun, budget: attemptTime, mode: mode}
 	return nil
 }
 
@@ -142,13 +142,13 @@ func (w *whole) hear(parts []*part) {
 				s.wanted = true
 				s.listen()
 			}
-			hears := s.hears()
+			hears, wake := s.hears(), p.wait.ticket.waking()
 			s.mu.Unlock()
 			if hears {
 				break
 			}
 			select {
-			case <-p.wait.ticket.wake:
+			case <-wake:
 			case <-timer.C:
 				return
 			case <-w.ctx.Done():
@@ -185,7 +185,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 	c, n := w.client, parts[0].wait.site.node()
 	a := n.attempt(budget)
 	first := parts[0].wait.ticket
-	head := int64(first.terms.Priority) * PriorityStep.Microseconds()
+	head := int64(first.queue.terms.Priority) * PriorityStep.Microseconds()
 	var keys, tickets []string
 	questions := make([]*question, len(parts))
 	for i, p := range parts {
@@ -201,7 +201,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()
 	}
-	args := append([]string{mode, a.notAfter, strconv.FormatInt(head, 10), c.highest(), c.counted(), first.phase, c.who}, tickets...)
+	args := append([]string{mode, a.notAfter, strconv.FormatInt(head, 10), c.highest(), c.counted(), first.phase(), c.who}, tickets...)
 	c.stats.asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.runFor(w.ctx, lua.MultiAsk, keys, args...), len(parts))
 	if err == nil && len(replies) == 1 && replies[0].Status == lua.Late {
@@ -243,7 +243,7 @@ func (w *whole) have(parts []*part) bool {
 		granted := t.state == held
 		s.mu.Unlock()
 		if granted && p.lease == nil {
-			p.lease = s.grasp(w.ctx, t, &p.queue, time.Since(p.wait.begun))
+			p.lease = s.grasp(w.ctx, t, time.Since(p.wait.begun))
 		}
 		all = all && p.lease != nil
 	}
@@ -281,6 +281,7 @@ func (c *crew) ended(o outcome) {
 	p.waiting = false
 	if p.lease = o.lease; p.lease == nil {
 		p.wait.site.finish(p.wait.ticket, p.wait.clean)
+		p.wait.ended(o.err)
 		p.wait = nil
 	}
 }

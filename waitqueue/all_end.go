@@ -26,11 +26,12 @@ func (w *whole) yield() {
 }
 
 // leave ends the call without a lease.
-func (w *whole) leave() {
+func (w *whole) leave(err error) {
 	w.yield()
 	for _, p := range w.parts {
 		if p.wait != nil {
 			p.wait.site.finish(p.wait.ticket, w.clean)
+			p.wait.ended(err)
 		}
 	}
 }
@@ -102,7 +103,7 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 	var held []*part
 	args, keys := []string{c.highest(), c.counted()}, []string(nil)
 	for _, p := range parts {
-		if cause := p.let(); cause != nil {
+		if cause := p.wait.ticket.hold.first.let(); cause != nil {
 			err = cmp.Or(err, cause)
 			continue
 		}
@@ -125,33 +126,15 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 		}
 		h := p.wait.ticket.hold
 		p.wait.site.departed(&departure{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, &r, failed)
+		ended := lease.ErrUnconfirmed
 		switch {
-		case err != nil:
 		case failed == nil:
-			err = h.outcome(&r)
-		default:
-			err = h.outlast(ctx)
+			ended = h.outcome(&r)
+		case err == nil:
+			ended = h.outlast(ctx)
 		}
+		h.released(h.held(), ended)
+		err = cmp.Or(err, ended)
 	}
 	return err
-}
-
-// let ends the lease of a part as released, and leaves its end to the caller. It returns why there is none to send.
-func (p *part) let() error {
-	s, t := p.wait.site, p.wait.ticket
-	h := t.hold
-	h.first.keeper.End()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.state != held {
-		return h.first.cause()
-	}
-	s.client.agenda.remove(&h.entry)
-	t.state = ending
-	if !h.first.released() { // The deadline had passed, and nobody had noticed.
-		s.client.stats.lost.Add(1)
-		s.client.ends.add(t)
-		return h.first.cause()
-	}
-	return nil
 }

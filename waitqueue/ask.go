@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/headwaiter/headwaiter/lua"
 )
+
+// questions are those that were answered: an ask takes one and gives it back.
+var questions = sync.Pool{New: func() any { return &question{} }}
 
 // A question is one ask of a ticket under way.
 type question struct {
 	attempt
 	text    string
 	args    []string
-	hearing int // how often the channel was confirmed before it was sent
+	room    [16]string // where args are
+	hearing int        // how often the channel was confirmed before it was sent
 }
 
 // ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
@@ -51,10 +56,12 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
 func (s *site) prepare(n *node, w *wait) *question {
 	c, t := s.client, w.ticket
-	q := &question{attempt: n.attempt(w.budget)}
+	q := questions.Get().(*question)
+	q.attempt = n.attempt(w.budget)
 	s.mu.Lock()
 	if t.state != idling && t.state != asking {
 		s.mu.Unlock()
+		questions.Put(q)
 		return nil
 	}
 	mode := w.mode
@@ -70,10 +77,10 @@ func (s *site) prepare(n *node, w *wait) *question {
 	}
 	s.mu.Unlock()
 
-	head := int64(t.terms.Priority) * PriorityStep.Microseconds()
-	q.args = append(make([]string, 0, 16), q.text, mode, q.notAfter,
-		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase, c.who)
-	q.args = append(q.args, t.extras...)
+	head := int64(t.queue.terms.Priority) * PriorityStep.Microseconds()
+	q.args = append(q.room[:0], q.text, mode, q.notAfter,
+		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase(), c.who)
+	q.args = append(q.args, t.queue.extras...)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
 	}
@@ -87,7 +94,7 @@ func (s *site) unsent(t *ticket) {
 	s.settled(t)
 }
 
-// taken takes in the answer to an ask, or its lack.
+// taken takes in the answer to an ask, or its lack, and with that the question is over.
 func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.mu.Lock()
 	s.landed(t, q.text, q.attempt, err)
@@ -105,15 +112,17 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 			if r.Place < 0 {
 				t.state = subscribing
 			}
+			t.queued(r.Waiting)
 		}
 	case r.Status == lua.Granted:
-		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.sent, q.slept)
+		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.sent, q.slept, "")
 	}
 	s.mu.Unlock()
 	if err == nil {
 		s.absorb(q.attempt, r, false)
 		if r.Status == lua.Waiting || r.Status == lua.Acting {
-			s.await(r)
+			s.await(t, r)
 		}
+		questions.Put(q) // Without an answer it may still be on its way.
 	}
 }

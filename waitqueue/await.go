@@ -2,7 +2,9 @@ package waitqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -30,24 +32,29 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		return 0, err
 	}
 	t := q.newTicket()
-	s, err := q.client.enter(&q, t)
+	s, err := q.client.enter(ctx, q, t)
 	if err != nil {
 		return 0, err
 	}
 	w := wait{
-		ctx: ctx, queue: &q, event: &e, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: lua.Wait,
+		ctx: ctx, event: &e, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: lua.Wait,
 	}
 	done := false
 	defer func() {
 		if !done { // The action panicked.
 			s.finish(t, false)
+			w.ended(errPanicked)
 		}
 	}()
 	_, err = w.run()
 	done = true
 	s.finish(t, w.clean)
+	w.ended(err)
 	return t.place, err
 }
+
+// errPanicked is what an observer is told of a call whose action panicked.
+var errPanicked = errors.New("its action panicked")
 
 // act runs the action of a call, and tells the server how it ended.
 func (w *wait) act() error {
@@ -101,9 +108,9 @@ func (w *wait) open(ok bool) (lua.Reply, error) {
 	if ok {
 		result = "1"
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.terms.Lease)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
 	defer cancel()
-	return w.queue.Call(ctx, w.event.Open, 0, func(a Attempt) []string {
+	return t.queue.Call(ctx, w.event.Open, 0, func(a Attempt) []string {
 		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
 	})
 }
@@ -126,6 +133,7 @@ func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
 			t.state = acting
 		case s.hears():
 			t.state = waiting
+			t.queued(r.Waiting)
 		default:
 			t.state = subscribing
 		}
@@ -137,20 +145,20 @@ func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
 
 // seen takes in what a check says of a ticket that waits for an event, and of those that are like it. The lock
 // is held.
-func (s *site) seen(t *ticket, state string) {
+func (s *site) seen(t *ticket, state string, r *lua.Reply) {
 	if s.proto.End != nil {
-		t.seen(state)
+		t.seen(state, r)
 		return
 	}
 	arrival := t.arrival
 	for _, alike := range s.tickets {
 		if alike.arrival == arrival {
-			alike.seen(state)
+			alike.seen(state, r)
 		}
 	}
 }
 
-func (t *ticket) seen(state string) {
+func (t *ticket) seen(state string, r *lua.Reply) {
 	if !t.waits() {
 		return
 	}
@@ -164,6 +172,7 @@ func (t *ticket) seen(state string) {
 	default:
 		if t.state == subscribing {
 			t.state = waiting
+			t.queued(r.Waiting)
 		}
 	}
 }
@@ -201,11 +210,11 @@ const eventSpread = 50 * time.Millisecond
 
 // nextLook says when to look again for an event: before the lease of a place in it runs out, when that of
 // another does, and after d at the latest. The lock is held.
-func (s *site) nextLook(r *lua.Reply, d time.Duration) time.Duration {
+func (s *site) nextLook(r *lua.Reply, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
 	if s.proto.End != nil {
-		for _, t := range s.tickets {
+		for t := range tickets {
 			if t.waits() {
-				d = min(d, t.spec.Lease/3)
+				d = min(d, t.lease()/3)
 			}
 		}
 	}
@@ -260,7 +269,7 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 		switch {
 		case err == nil && r.Status == lua.Late:
 			n.clock.observe(a, r.Now, true)
-			c.count(&r)
+			c.count(q.proto.Kind, q.name, &r)
 			budget = min(2*budget, longestAttempt)
 			continue
 		case err == nil:
@@ -288,7 +297,7 @@ func unsureOf(unsure bool, err error) error {
 }
 
 // took takes in a reply to a request that belongs to no ticket.
-func (q *Queue) took(a attempt, r *lua.Reply) {
+func (q Queue) took(a attempt, r *lua.Reply) {
 	c := q.client
 	c.mu.Lock()
 	s := c.sites[q.keys.Site]
@@ -298,5 +307,5 @@ func (q *Queue) took(a attempt, r *lua.Reply) {
 		return
 	}
 	c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
-	c.count(r)
+	c.count(q.proto.Kind, q.name, r)
 }

@@ -2,6 +2,8 @@ package waitqueue
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +22,9 @@ const (
 	// so much more rarely that all together make about 200 looks a second.
 	checkEvery  = 2 * time.Second
 	checkClient = 5 * time.Millisecond
+	// checkFirst is how long after an ask a client looks at the latest: an ask tells how many tickets wait, and only a
+	// check how many clients.
+	checkFirst = 10 * time.Second
 	// frontRow is how many places from the head look at the moment the present lease ends.
 	frontRow = 8
 	// frontStep is how much later each of them looks than the one before.
@@ -42,11 +47,13 @@ func (s *site) lookAt(at time.Time) {
 	s.arm(s.check)
 }
 
-// await sees that a site whose ticket was told to wait hears, and looks in time. r is what it was told.
-func (s *site) await(r *lua.Reply) {
+// await sees that a site hears, and looks in time, of which a ticket was told to wait. r is what it was told. The other
+// tickets have been told their own: there may be thousands, and nobody asks them here.
+func (s *site) await(t *ticket, r *lua.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lookAt(s.nextCheck(r, time.Now()))
+	now := time.Now()
+	s.lookAt(earlier(s.nextCheck(r, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
 	if r.Place >= 0 && !s.proto.Broadcast {
 		return
 	}
@@ -59,19 +66,19 @@ func (s *site) await(r *lua.Reply) {
 	}
 }
 
-// nextCheck says when to look again after a reply: about when the present lease ends for those in front,
-// and in any case after a time that grows with the number of clients that wait. The lock is held.
-func (s *site) nextCheck(r *lua.Reply, now time.Time) time.Time {
+// nextCheck says when to look again after a reply, for some tickets: about when the present lease ends if they are in
+// front, and in any case after a time that grows with the number of clients that wait. The lock is held.
+func (s *site) nextCheck(r *lua.Reply, now time.Time, tickets iter.Seq[*ticket]) time.Time {
 	every := max(checkEvery, time.Duration(r.Waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
 	if !s.hears() {
 		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
 	}
 	if s.proto.Broadcast {
-		return now.Add(s.nextLook(r, d))
+		return now.Add(s.nextLook(r, d, tickets))
 	}
 	place := r.Waiting
-	for _, t := range s.tickets {
+	for t := range tickets {
 		if t.waits() && t.place >= 0 {
 			place = min(place, t.place)
 		}
@@ -121,7 +128,7 @@ func (s *site) runChecks() {
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.lookAt(s.nextCheck(&reply, time.Now()))
+			s.lookAt(s.nextCheck(&reply, time.Now(), maps.Values(s.tickets)))
 		}
 		s.checking = false
 		s.mu.Unlock()
@@ -218,7 +225,7 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	}
 	s.mu.Unlock()
 	if len(named) > 0 {
-		args = append(args, named[0].extras...)
+		args = append(args, named[0].queue.extras...)
 	}
 
 	c.stats.checks.Add(1)
@@ -236,7 +243,7 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 		switch {
 		case err != nil || i >= len(r.States) || t.text != texts[i]:
 		case s.proto.Broadcast:
-			s.seen(t, r.States[i])
+			s.seen(t, r.States[i], &r)
 		default:
 			s.checked(t, r.States[i], &r, round.mode)
 		}
@@ -266,12 +273,14 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 	case lua.StateAgain, lua.StateQueued:
 		if state == lua.StateAgain && t.state == waiting {
 			s.client.stats.rejoined.Add(1)
+			s.tell(Observation{Moment: Rejoined, Ticket: t.text})
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}
 		}
 		if t.waits() {
 			t.state = waiting
+			t.queued(r.Waiting)
 		}
 	case lua.StateGone:
 		if t.waits() {

@@ -22,6 +22,8 @@ type Client struct {
 	opts Options
 	id   string // random, 128 bits: no two clients ever re-enter each other's locks
 	who  string
+	born time.Time
+	own  string // the channel on which it hears of its holds, whatever their names
 
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
 	side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
@@ -35,9 +37,11 @@ type Client struct {
 	uncount atomic.Bool // nobody can count subscribers
 
 	numbers  atomic.Uint64 // of tickets
-	floor    atomic.Uint64 // the highest token seen
+	floor    tokenFloor
 	stats    counters
 	agenda   *agenda
+	watch    *watch  // nil: nobody looks
+	log      *logger // nil: nobody reads
 	renewals renewals
 	vouchers vouchers
 	ends     ends
@@ -127,15 +131,18 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 	id := uuid.New()
 	c := &Client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: who(o.Name),
-		commands: commands, side: side,
+		born: time.Now(), commands: commands, side: side,
 		sites: make(map[string]*site),
 	}
+	c.own = lua.ClientChannel(o.Prefix, c.id)
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.renewals.client, c.ends.client, c.vouchers.client = c, c, c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.ends.ready = make(map[*node][]*departure)
 	c.routes = newRoutes(c)
 	c.agenda = newAgenda(c.renewals.flush)
+	c.log = newLogger(o.Log)
+	c.watch = newWatch(o, c.log, c.who)
 	return c
 }
 
@@ -215,14 +222,7 @@ func (c *Client) spawn(f func()) bool {
 }
 
 // raise keeps the highest token seen, for scripts to rise above (I2).
-func (c *Client) raise(token uint64) {
-	for {
-		old := c.floor.Load()
-		if token <= old || c.floor.CompareAndSwap(old, token) {
-			return
-		}
-	}
-}
+func (c *Client) raise(token uint64) { c.floor.raise(token) }
 
 // Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
@@ -272,10 +272,19 @@ func (c *Client) shut() {
 		c.side.Close()
 	}
 	c.work.Wait()
+	c.log.stop()
 }
 
 // enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
-func (c *Client) enter(q *Queue, t *ticket) (*site, error) {
+func (c *Client) enter(ctx context.Context, q Queue, t *ticket) (*site, error) {
+	s, err := c.register(q, t)
+	if err == nil {
+		t.asked(ctx)
+	}
+	return s, err
+}
+
+func (c *Client) register(q Queue, t *ticket) (*site, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
@@ -291,26 +300,19 @@ func (c *Client) enter(q *Queue, t *ticket) (*site, error) {
 }
 
 // site returns the site of a queue, which it makes if there is none. c.mu is held.
-func (c *Client) site(q *Queue) *site {
+func (c *Client) site(q Queue) *site {
 	s := c.sites[q.keys.Site]
 	if s == nil {
-		s = newSite(c, q.proto, q.keys)
+		s = newSite(c, q)
 		c.sites[q.keys.Site] = s
 	}
 	return s
 }
 
 // newTicket makes the ticket of one call.
-func (q *Queue) newTicket() *ticket {
-	c, t := q.client, q.terms
-	lasts, phase := t.first()
-	spec := lua.Ticket{
-		Client: c.id, Number: c.numbers.Add(1), Kind: q.kind, Permits: q.permits,
-		Lease: lasts, Grant: min(c.opts.GrantLease.Truncate(time.Millisecond), lasts),
-	}
-	return &ticket{
-		spec: spec, text: spec.String(), phase: phase, terms: t, extras: q.extras, verdicts: q.verdicts, place: -1,
-		arrival: t.Arrival,
-		wake:    make(chan struct{}, 1),
-	}
+func (q Queue) newTicket() *ticket {
+	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival}
+	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
+	t.number()
+	return t
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -89,12 +90,12 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 			_, err = queueOf(a, name).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}
-		time.Sleep(10 * time.Second)
+		synctime.Pass(10 * time.Second)
 		require.Zero(t, a.remains())
 		require.Zero(t, b.remains())
 		require.Empty(t, s.List("PUBSUB", "CHANNELS"))
 		before := b.Stats()
-		time.Sleep(time.Hour)
+		synctime.Pass(time.Hour)
 		require.Equal(t, before, b.Stats())
 	})
 }
@@ -107,10 +108,10 @@ func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
 			l, err := queueOf(from, "hot").Acquire(t.Context())
 			require.NoError(t, err)
 			next := acquire(t.Context(), queueOf(to, "hot"))
-			time.Sleep(50 * time.Millisecond)
+			synctime.Pass(50 * time.Millisecond)
 			require.NoError(t, l.Release(t.Context()))
 			require.NoError(t, (<-next).Release(t.Context()))
-			time.Sleep(60 * time.Millisecond) // Less than the subscription lingers.
+			synctime.Pass(60 * time.Millisecond) // Less than the subscription lingers.
 		}
 		for range 100 {
 			pass(a, b)
@@ -118,7 +119,7 @@ func TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt(t *testing.T) {
 		}
 		require.Equal(t, uint64(1), a.Stats().Subscribes)
 		require.Equal(t, uint64(1), b.Stats().Subscribes)
-		time.Sleep(10 * time.Second) // The last hand-off is looked after, too.
+		synctime.Pass(10 * time.Second) // The last hand-off is looked after, too.
 		require.Empty(t, s.List("PUBSUB", "CHANNELS"))
 		pass(a, b)
 		require.Equal(t, uint64(2), b.Stats().Subscribes)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -41,7 +42,7 @@ func TestTheBoundsOfTheServersClockHold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var c serverClock
 			f := farServer{began: time.Now(), offset: time.Duration(rand.N(int64(50 * 365 * 24 * time.Hour))), rate: rate}
-			pause := func(most time.Duration) { time.Sleep(rand.N(most)) }
+			pause := func(most time.Duration) { synctime.Pass(rand.N(most)) }
 			for range 500 {
 				sent := time.Now()
 				pause(5 * time.Millisecond)
@@ -86,12 +87,12 @@ func TestAReadingIsReplacedWhenItIsOldOrWrong(t *testing.T) {
 		var c serverClock
 		begun := time.Now()
 		c.observe(attempt{sent: begun}, 1000, false)
-		time.Sleep(readingAge / 2)
+		synctime.Pass(readingAge / 2)
 		c.observe(attempt{sent: time.Now()}, 2000, false)
 		require.Equal(t, int64(1000), c.newest.Load().server, "a young reading is good enough")
 		c.observe(attempt{sent: time.Now()}, 3000, true)
 		require.Equal(t, int64(3000), c.newest.Load().server)
-		time.Sleep(readingAge)
+		synctime.Pass(readingAge)
 		c.observe(attempt{sent: time.Now()}, 4000, false)
 		require.Equal(t, int64(4000), c.newest.Load().server)
 	})

@@ -145,6 +145,7 @@
 //
 // A client has three goroutines at rest: the agenda, which is one heap of timers for leases, looks and
 // repeated ends; the listener, which owns the connection that subscribes, one for each node of a cluster; and,
-// while there are ends that nobody waits for, the one that sends them. Callbacks on the reader of a connection never block and
+// while there are ends that nobody waits for, the one that sends them. A fourth writes the log of a client that has
+// one; an [Observer] is called where things happen. Callbacks on the reader of a connection never block and
 // never send.
 package waitqueue

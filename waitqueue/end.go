@@ -35,6 +35,9 @@ type ends struct {
 	settled chan struct{}
 }
 
+// departures are those that were answered: a release takes one and gives it back.
+var departures = sync.Pool{New: func() any { return &departure{} }}
+
 // A departure is one ticket on its way out.
 type departure struct {
 	site   *site
@@ -44,6 +47,7 @@ type departure struct {
 	tries  int
 	until  time.Time // when repeating is given up
 	entry  entry
+	room   [5]string // of args
 }
 
 // finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
@@ -109,11 +113,37 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
 	s.client.ends.owe() // Close waits for it.
 	defer s.client.ends.done(1)
 	sent := sending()
+	sent.note = t.note
 	s.client.stats.ends.Add(1)
-	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys.All(),
-		t.text, "0", s.client.highest(), s.client.counted()))
-	s.departed(&departure{site: s, text: t.text, ticket: t}, sent, &r, err)
+	d := departures.Get().(*departure)
+	*d = departure{site: s, text: t.text, ticket: t}
+	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys.All(), d.args()...))
+	s.departed(d, sent, &r, err)
+	if err == nil { // Otherwise it may be sent again.
+		departures.Put(d)
+	}
 	return r, err
+}
+
+// args is what the script for the end of a ticket gets.
+func (d *departure) args() []string {
+	c, room := d.site.client, d.room[:0]
+	if d.tries > 0 {
+		room = nil // A request that was not answered may still read those of before.
+	}
+	args := append(room, d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted())
+	if note := d.note(); note != "" {
+		args = append(args, note)
+	}
+	return args
+}
+
+// note is what the grant to the next is to carry.
+func (d *departure) note() string {
+	if d.ticket == nil {
+		return ""
+	}
+	return d.ticket.note
 }
 
 // departed takes in the answer to an end, or its lack.
@@ -193,7 +223,7 @@ func (e *ends) retry(d *departure) {
 	if d.until.IsZero() {
 		d.until = time.Now().Add(endsTime)
 		if d.ticket != nil {
-			d.until = time.Now().Add(max(endsTime, d.ticket.spec.Lease+answerTime))
+			d.until = time.Now().Add(max(endsTime, d.ticket.lease()+answerTime))
 		}
 	}
 	if time.Now().After(d.until) {
@@ -213,14 +243,14 @@ func (e *ends) later(d *departure, at time.Time) {
 	e.mu.Lock()
 	e.open++
 	e.mu.Unlock()
-	d.entry.call = func(now time.Time) {
+	d.entry.call = call(func(now time.Time) {
 		if now.Before(at) {
 			e.client.agenda.before(&d.entry, at)
 			return
 		}
 		e.push(d)
 		e.done(1)
-	}
+	})
 	e.client.agenda.before(&d.entry, at)
 }
 
@@ -281,12 +311,13 @@ func (e *ends) sendBatch(to *node, batch []*departure) {
 	c := e.client
 	jobs := make([]job, len(batch))
 	for i, d := range batch {
-		jobs[i] = job{d.site.proto.End, d.site.keys.All(), []string{d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted()}}
+		jobs[i] = job{d.site.proto.End, d.site.keys.All(), d.args()}
 	}
 	a := sending()
 	c.stats.ends.Add(uint64(len(batch)))
 	for i, res := range c.runAll(c.commands, to, jobs) {
 		r, err := jobs[i].script.Decode(res)
+		a.note = batch[i].note()
 		batch[i].site.departed(batch[i], a, &r, err)
 	}
 }

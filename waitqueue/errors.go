@@ -28,7 +28,7 @@ var (
 	// ErrMismatch: another client has stated another limit for the name, and that one counts.
 	ErrMismatch = errors.New("mismatch")
 	// ErrUnknown: no answer came, so what was asked for may have been done or not.
-	ErrUnknown = errors.New("no answer from Redis: it may have been done or not")
+	ErrUnknown = errors.New("no answer: it may have been done or not")
 	// ErrTime: a lease or another time cannot be used.
 	ErrTime = errors.New("unusable time")
 	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake those who wait,
@@ -38,7 +38,7 @@ var (
 
 // excess says that a ticket asks for more than there is.
 func excess(t *ticket, limit string) error {
-	return fmt.Errorf("%w: %d permits of %s", ErrTooLarge, t.spec.Permits, limit)
+	return fmt.Errorf("%w: %d permits of %s", ErrTooLarge, t.queue.permits, limit)
 }
 
 // Verdict is what an answer means that is not the one that was hoped for.
@@ -49,7 +49,7 @@ func (t *ticket) verdict(status lua.Status, states []string) error {
 	if status == lua.Excess && len(states) > 0 {
 		return excess(t, states[0])
 	}
-	return t.verdicts.of(status, states)
+	return t.queue.verdicts.of(status, states)
 }
 
 func (v Verdicts) of(status lua.Status, states []string) error {
@@ -67,11 +67,11 @@ func (v Verdicts) of(status lua.Status, states []string) error {
 }
 
 // A WaitError says how far a call had come when it ended without the lock. It wraps why it ended: the
-// context's error and cause, ErrClosed, or an error of Redis that no retry would mend.
+// context's error and cause, ErrClosed, or an error of the server that no retry would mend.
 type WaitError struct {
 	Place  int           // how many were ahead at the last look, the holder among them; -1 if that is unknown
 	Waited time.Duration // since the call
-	Last   error         // the last error of Redis that was waited out, if any
+	Last   error         // the last error of the server that was waited out, if any
 	Err    error
 }
 

@@ -49,11 +49,16 @@ func (s *site) confirmed(n int) {
 
 // listen subscribes at the node that has the site's slot. The lock is held.
 func (s *site) listen() {
-	s.ears = s.client.routes.only.ears
-	if s.client.sharded {
-		s.ears = s.node().ears
-	}
+	s.ears = s.listener()
 	s.ears.want(s)
+}
+
+// listener is the one that hears of the site.
+func (s *site) listener() *listener {
+	if s.client.sharded {
+		return s.node().ears
+	}
+	return s.client.routes.only.ears
 }
 
 // rehome is called by a listener whose node has not the site's slot any more.
@@ -114,7 +119,7 @@ func (s *site) doubt() {
 // suspected takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.
 // The lock is held.
 func (s *site) suspected(text string) {
-	s.client.stats.suspected.Add(1)
+	s.suspect()
 	if t := s.tickets[text]; t != nil {
 		switch {
 		case t.hold != nil:

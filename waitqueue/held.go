@@ -59,7 +59,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script,
 }
 
 // holdOf returns the hold that a lease is on, or nil if it has ended.
-func (q *Queue) holdOf(l *lease.Lease) *hold {
+func (q Queue) holdOf(l *lease.Lease) *hold {
 	c := q.client
 	c.mu.Lock()
 	s := c.sites[q.keys.Site]

@@ -14,6 +14,7 @@ import (
 type hold struct {
 	ticket *ticket
 	token  uint64
+	passed int      // how often it was passed on within the client
 	first  share    // the lease of the call that got the hold
 	more   []*share // those of calls that entered it again
 	open   int      // how many of them are not released
@@ -22,24 +23,30 @@ type hold struct {
 	counts uint64 // how often the number of its leases has changed
 
 	entry    entry
+	ears     *listener // that was asked to hear of a release by force; nil before that
 	due      time.Time // of the next renewal; zero if there is none to come
 	deadline time.Time // local end of what is confirmed
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
+	since    time.Time     // of the grant, by the own clock
+	spans    time.Duration // how long the lease is that is confirmed
+	tooLong  bool          // the observer was told that it lasts
+	caller   *ticket       // for whom it was passed on; nil: the own ticket's call
+	gone     error         // why it was lost
 }
 
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
 // without a word from the server; the ticket is then to be confirmed.
-func (s *site) grasp(ctx context.Context, t *ticket, q *Queue, waited time.Duration) *lease.Lease {
+func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *lease.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != held {
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > wokeUp || t.terms.vouched(s.node()) && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > wokeUp || t.queue.terms.vouched(s.node()) && !g.vouched {
 		t.state = confirming
 		return nil
 	}
@@ -47,23 +54,18 @@ func (s *site) grasp(ctx context.Context, t *ticket, q *Queue, waited time.Durat
 		s.tooLate(t)
 		return nil
 	}
-	h := &hold{ticket: t, token: g.token}
-	if t.terms.MaxHold > 0 {
-		h.limit = g.from.Add(t.terms.MaxHold)
-	}
-	u := h.until(g.from, g.lasts, g.slept, !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
+	h := &hold{ticket: t, token: g.token, since: g.from, spans: g.lasts, limit: g.limit}
+	u := h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	h.deadline, h.lasts = u.Deadline, u
-	l := h.grant(ctx, &h.first, q, waited)
-	// A third: two renewals may fail before the lease is in doubt. It also is what lifts a grant by message
-	// to a full lease.
-	h.due = g.from.Add(g.lasts / 3)
-	h.entry.call = h.fired
+	l := h.grant(t.granted(ctx, h.fence(), waited, g.note), &h.first, t.queue, waited)
+	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
+	h.entry.call = h
 	t.hold = h
 	if t.doubted {
 		h.due = time.Now()
 	}
 	s.client.stats.granted.Add(1)
-	s.client.agenda.before(&h.entry, earlier(h.due, h.deadline))
+	s.client.agenda.before(&h.entry, h.long(g.from, earlier(earlier(h.due, h.deadline), g.from.Add(attendAfter))))
 	s.own(t)
 	return l
 }
@@ -76,12 +78,16 @@ func (s *site) tooLate(t *ticket) {
 	s.client.ends.giveBack(s, t.text, t.grant.token)
 	t.lapsed()
 	if t.lapses >= mostLapses {
-		t.refused = fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", ErrTime, t.spec.Lease)
+		t.refused = t.tooShort()
 		return
 	}
 	if t.waits() {
 		s.lookAt(time.Now())
 	}
+}
+
+func (t *ticket) tooShort() error {
+	return fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", ErrTime, t.lease())
 }
 
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
@@ -112,10 +118,12 @@ func (h *hold) fired(now time.Time) {
 		return
 	}
 	if h.overdue() {
-		h.lose(lease.ErrExpired)
+		if !h.releasing() { // Else it was released just now.
+			h.lose(lease.ErrExpired)
+		}
 		return
 	}
-	next := h.deadline
+	next := h.attend(now, h.long(now, h.deadline))
 	if !h.due.IsZero() && !h.renewing {
 		if now.Before(h.due) {
 			next = earlier(next, h.due)
@@ -146,8 +154,11 @@ func (h *hold) lose(cause error) {
 	}
 	c := t.site.client
 	c.stats.lost.Add(1)
-	c.agenda.remove(&h.entry)
+	h.gone = cause
+	h.lost(cause)
+	h.unwatch()
 	t.site.end(t)
+	t.cohort.next()
 }
 
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
@@ -173,26 +184,35 @@ func (h *hold) lossOf(r *lua.Reply) error {
 // release is what Release of the last lease on the hold does, once. The lease's context has ended, and the
 // site's lock is held, which release gives back.
 func (h *hold) release(ctx context.Context, sh *share) error {
+	held := h.held()
+	err := h.letGo(ctx, sh)
+	h.released(held, err)
+	return err
+}
+
+func (h *hold) letGo(ctx context.Context, sh *share) error {
 	t := h.ticket
 	s := t.site
-	s.client.agenda.remove(&h.entry)
-	t.state = ending
+	h.unwatch()
+	t.state, t.note = ending, h.note()
 	if !sh.released() {
 		// The deadline had passed, and nobody had noticed.
 		s.client.stats.lost.Add(1)
 		s.client.ends.add(t)
 		s.mu.Unlock()
+		t.cohort.next()
 		return sh.cause()
 	}
 	if ctx.Err() != nil {
 		// Nobody can wait for the answer, which is no reason to keep the lock.
 		s.client.ends.add(t)
 		s.mu.Unlock()
+		t.cohort.next()
 		return h.outlast(ctx)
 	}
 	s.mu.Unlock()
 
-	r, err := s.sendEnd(ctx, t)
+	r, err := t.cohort.end(ctx, t)
 	if err == nil {
 		return h.outcome(&r)
 	}

@@ -60,6 +60,11 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
 	if err != nil {
 		return Info{}, advise(err)
 	}
+	return infoOf(v), nil
+}
+
+// infoOf turns the server's times into spans.
+func infoOf(v lua.View) Info {
 	micros := func(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 	info := Info{
 		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Used: v.Used, Waiting: v.Waiting,
@@ -77,11 +82,11 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
 	for _, w := range v.Queue {
 		info.Queue = append(info.Queue, Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
 	}
-	return info, nil
+	return info
 }
 
 // view asks until there is an answer, for as long as a try does.
-func (q *Queue) view(ctx context.Context, args []string) (lua.View, error) {
+func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 	begun := time.Now()
 	for tries := 0; ; tries++ {
 		v, err := q.proto.Inspect.DecodeInspect(q.client.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
@@ -95,8 +100,9 @@ func (q *Queue) view(ctx context.Context, args []string) (lua.View, error) {
 }
 
 // ForceRelease frees the name whoever holds it, and lets the next in the queue hold. The holder is told:
-// its context ends with the cause [lease.ErrForced], at once if its client hears, else with the next
-// renewal. Until then it may still act as the holder, so what it protects should look at fencing tokens.
+// its context ends with the cause [lease.ErrForced], at once from a quarter of a second of holding on, since from then on
+// its client listens, else with the next renewal. Until then it may still act as the holder, so what it protects should
+// look at fencing tokens.
 //
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. It returns
 // what it freed, and ErrNotHeld if there was nothing to free.
@@ -110,7 +116,7 @@ func (q Queue) ForceTicket(ctx context.Context, ticket string) (Waiter, error) {
 	return q.force(ctx, ticket)
 }
 
-func (q *Queue) force(ctx context.Context, which string) (Waiter, error) {
+func (q Queue) force(ctx context.Context, which string) (Waiter, error) {
 	if q.err != nil {
 		return Waiter{}, q.err
 	}
@@ -120,7 +126,7 @@ func (q *Queue) force(ctx context.Context, which string) (Waiter, error) {
 		r, err := c.run(q.proto.Force, q.keys.All(), which, c.highest(), c.counted())
 		if err == nil {
 			c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
-			c.count(&r)
+			c.count(q.proto.Kind, q.name, &r)
 		}
 		return r, err
 	})

@@ -36,15 +36,18 @@ type listener struct {
 	conn     rueidis.DedicatedClient
 	epoch    int // of the connection: what an earlier one confirms does not count
 	running  bool
-	broken   bool // the connection is to be replaced
-	unsure   bool // whether the node has the slots that it is thought to have
+	holds    int       // that want to hear of a release by force (attend)
+	left     time.Time // when the last of them ended
+	attended entry     // whether the client's own channel is still wanted
+	broken   bool      // the connection is to be replaced
+	unsure   bool      // whether the node has the slots that it is thought to have
 	kick     chan struct{}
 	stopped  chan struct{} // closed by stop
 }
 
 // A subscription is the state of one channel (R2).
 type subscription struct {
-	site  *site
+	site  *site // nil of the client's own channel
 	want  bool
 	state subState
 }
@@ -58,34 +61,43 @@ const (
 )
 
 func newListener(n *node) *listener {
-	return &listener{
+	l := &listener{
 		client: n.client, node: n, channels: make(map[string]*subscription),
 		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
+	l.attended.call = call(l.unattended)
+	return l
 }
 
 // want subscribes for a site, which learns of it by confirmed. It may be called with the site's lock held.
 func (l *listener) want(s *site) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sub := l.channels[s.channel]
+	if sub := l.subscription(s.channel, s); sub.state == subConfirmed {
+		n := len(l.channels)
+		l.client.spawn(func() { s.confirmed(n) })
+	}
+}
+
+// subscription wants a channel, and sees that it is subscribed to. The lock is held.
+func (l *listener) subscription(channel string, s *site) *subscription {
+	sub := l.channels[channel]
 	if sub == nil {
 		sub = &subscription{}
-		l.channels[s.channel] = sub
+		l.channels[channel] = sub
 	}
 	if !sub.want {
 		l.wanted++
 	}
 	sub.site, sub.want = s, true
 	if sub.state == subConfirmed {
-		n := len(l.channels)
-		l.client.spawn(func() { s.confirmed(n) })
-		return
+		return sub
 	}
-	l.touch(s.channel)
+	l.touch(channel)
 	if !l.running {
 		l.running = l.client.spawn(l.run)
 	}
+	return sub
 }
 
 // drop ends the subscription of a site, unless another site has taken the channel over.
@@ -236,7 +248,7 @@ func (l *listener) introduce() {
 	l.mu.Lock()
 	key := ""
 	for _, sub := range l.channels {
-		if sub.want {
+		if sub.want && sub.site != nil {
 			key = sub.site.keys.Lock
 			break
 		}
@@ -268,13 +280,27 @@ func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 
 // subscribe subscribes to channels, and reports whether the connection is still good for something.
 func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bool {
-	if !l.client.sharded {
-		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(channels...).Build()).Error()
-		if err != nil {
-			l.refused(channels, err)
+	if l.client.sharded {
+		own := slices.Index(channels, l.client.own)
+		if own < 0 {
+			return l.subscribeSharded(conn, channels)
 		}
-		return err == nil
+		channels = slices.Delete(channels, own, own+1)
+		if len(channels) > 0 && !l.subscribeSharded(conn, channels) {
+			return false
+		}
+		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(l.client.own).Build()).Error()
+		return err == nil || answered(err) // Without it a release by force is found by the next renewal.
 	}
+	err := conn.Do(context.Background(), conn.B().Subscribe().Channel(channels...).Build()).Error()
+	if err != nil {
+		l.refused(channels, err)
+	}
+	return err == nil
+}
+
+// subscribeSharded is subscribe for channels that are sharded.
+func (l *listener) subscribeSharded(conn rueidis.DedicatedClient, channels []string) bool {
 	// The channels of one command must be of one slot.
 	cmds := make([]rueidis.Completed, len(channels))
 	for i, channel := range channels {
@@ -318,7 +344,7 @@ func (l *listener) moveOn() {
 	l.mu.Lock()
 	var leave []*site
 	for channel, sub := range l.channels {
-		if sub.want && routes.of(channel) != l.node {
+		if sub.want && sub.site != nil && routes.of(channel) != l.node {
 			leave = append(leave, sub.site)
 		}
 	}
@@ -336,7 +362,7 @@ func (l *listener) refused(channels []string, err error) {
 	l.mu.Lock()
 	var sites []*site
 	for _, channel := range channels {
-		if sub := l.channels[channel]; sub != nil {
+		if sub := l.channels[channel]; sub != nil && sub.site != nil {
 			sites = append(sites, sub.site)
 		}
 	}
@@ -385,7 +411,9 @@ func (l *listener) silence() {
 			delete(l.channels, channel)
 			continue
 		}
-		deaf = append(deaf, sub.site)
+		if sub.site != nil {
+			deaf = append(deaf, sub.site)
+		}
 	}
 	l.mu.Unlock()
 	for _, s := range deaf {
@@ -397,6 +425,10 @@ func (l *listener) silence() {
 // that was given up is left to the check that follows.
 func (l *listener) onMessage(epoch int, m rueidis.PubSubMessage) {
 	received := time.Now()
+	if m.Channel == l.client.own {
+		l.client.told(m.Message)
+		return
+	}
 	l.mu.Lock()
 	var s *site
 	if sub := l.channels[m.Channel]; sub != nil && epoch == l.epoch {

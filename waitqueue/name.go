@@ -28,6 +28,9 @@ type Terms struct {
 	Shared bool
 	// SafeRestart: no hold from a server that may have forgotten another's.
 	SafeRestart bool
+	// Cohort is how often calls of this client may pass a hold on among themselves before the queue is served. It is
+	// for locks with one holder, and has no effect together with MaxHold.
+	Cohort int
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
 	WithoutRenewal bool
 }
@@ -39,8 +42,11 @@ const PriorityStep = time.Second
 // maxPriority keeps the head start far below what an arrival can count: 11 days.
 const maxPriority = 1_000_000
 
-// A Queue is one name as one client sees it: what a primitive is made of. It is immutable.
-type Queue struct {
+// A Queue is one name as one client sees it: what a primitive is made of. It is immutable, and cheap to pass on.
+type Queue struct{ *binding }
+
+// A binding is what is known of a name before a call. All calls that wait share it.
+type binding struct {
 	client   *Client
 	proto    *lua.Protocol
 	name     string
@@ -73,36 +79,40 @@ func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	q := Queue{client: c, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
+	q := &binding{client: c, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
 	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
 		q.held = heldKey{c, q.keys.Lock}
 		q.shared = shareKey{c, q.keys.Lock}
 	}
-	return q
+	return Queue{q}
+}
+
+// with returns the queue with a change.
+func (q Queue) with(change func(b *binding)) Queue {
+	b := *q.binding
+	change(&b)
+	return Queue{&b}
 }
 
 // For returns the queue for calls of another kind, and for a number of permits.
 func (q Queue) For(kind byte, permits int64) Queue {
-	q.kind, q.permits = kind, permits
-	return q
+	return q.with(func(b *binding) { b.kind, b.permits = kind, permits })
 }
 
 // Nested returns the queue with another meaning of calls from within a hold.
 func (q Queue) Nested(n Nesting) Queue {
-	q.nesting = n
-	return q
+	return q.with(func(b *binding) { b.nesting = n })
 }
 
 // Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
 // mean.
 func (q Queue) Says(v Verdicts, extras ...string) Queue {
-	q.verdicts, q.extras = v, extras
-	return q
+	return q.with(func(b *binding) { b.verdicts, b.extras = v, extras })
 }
 
 // usable is why the queue cannot be asked, if it cannot.
-func (q *Queue) usable(ctx context.Context) error {
+func (q Queue) usable(ctx context.Context) error {
 	switch {
 	case q.err != nil:
 		return q.err
@@ -119,8 +129,7 @@ func (q Queue) On(t Terms) Queue {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	q.terms, q.termsErr = t, t.check()
-	return q
+	return q.with(func(b *binding) { b.terms, b.termsErr = t, t.check() })
 }
 
 // Terms returns the terms of the queue.
@@ -167,6 +176,9 @@ func (t Terms) check() error {
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	if t.Cohort < 0 || t.Cohort > MaxCohort {
+		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", ErrTooLarge, t.Cohort, MaxCohort)
 	}
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", ErrTime)

@@ -42,17 +42,17 @@ func FuzzNames(f *testing.F) {
 			require.True(t, strings.HasPrefix(name, tag))
 			require.True(t, strings.HasPrefix(key, "headwaiter:lock:{"+name+"}"))
 		}
-		label := Queue{name: name}.Label()
+		label := Queue{&binding{name: name}}.Label()
 		require.LessOrEqual(t, len(label), 64+len("…"))
 		require.True(t, strings.HasPrefix(name, strings.TrimSuffix(label, "…")))
 	})
 }
 
 func TestALongNameIsCutForErrors(t *testing.T) {
-	require.Equal(t, "short", Queue{name: "short"}.Label())
-	require.Equal(t, strings.Repeat("x", 64)+"…", Queue{name: strings.Repeat("x", 65)}.Label())
-	require.Equal(t, strings.Repeat("x", 63)+"…", Queue{name: strings.Repeat("x", 63) + "üü"}.Label())
-	require.Equal(t, "…", Queue{name: strings.Repeat("\xff", 100)}.Label())
+	require.Equal(t, "short", Queue{&binding{name: "short"}}.Label())
+	require.Equal(t, strings.Repeat("x", 64)+"…", Queue{&binding{name: strings.Repeat("x", 65)}}.Label())
+	require.Equal(t, strings.Repeat("x", 63)+"…", Queue{&binding{name: strings.Repeat("x", 63) + "üü"}}.Label())
+	require.Equal(t, "…", Queue{&binding{name: strings.Repeat("\xff", 100)}}.Label())
 }
 
 func TestTerms(t *testing.T) {

@@ -27,7 +27,7 @@ type node struct {
 func newNode(c *Client, address string) *node {
 	n := &node{client: c, address: address}
 	n.ears = newListener(n)
-	n.watcher.call = n.watch
+	n.watcher.call = call(n.watch)
 	return n
 }
 

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -29,6 +30,14 @@ type Options struct {
 	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
 	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing.
 	WithoutSkip bool
+	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
+	Observer Observer
+	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what
+	// operators should look into at warn. A goroutine of the client writes it, so a slow handler holds up no lock; what
+	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
+	Log *slog.Logger
+	// HeldTooLong is how long a hold may last before the Observer and the Log are told, once. The default is not to look.
+	HeldTooLong time.Duration
 }
 
 // Defaults and limits, each with its reason.
@@ -74,6 +83,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Linger < 0 {
 		return o, errors.New("waitqueue: linger must not be negative")
+	}
+	if o.HeldTooLong < 0 {
+		return o, errors.New("waitqueue: held too long must not be negative")
 	}
 	o.Linger = max(o.Linger, minLinger)
 	return o, nil

@@ -66,20 +66,30 @@ type renewal struct {
 	entries string // what the server is to be told of how often the hold was entered
 }
 
+// renew renews a batch: those that can go together in few scripts, and what is left of them one by one.
 func (c *Client) renew(n *node, batch []*hold) {
 	a := n.attempt(attemptTime)
 	asked := make([]renewal, len(batch))
-	jobs := make([]job, len(batch))
 	for i, h := range batch {
 		asked[i] = h.next(a.sent)
-		jobs[i] = h.ticket.site.renewJob(h.ticket, h.token, asked[i], a)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
+	if alone := c.renewTogether(n, a, asked); len(alone) > 0 {
+		c.renewEach(n, a, alone)
+	}
+}
+
+// renewEach renews with a script for each hold.
+func (c *Client) renewEach(n *node, a attempt, asked []renewal) {
+	jobs := make([]job, len(asked))
+	for i, r := range asked {
+		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)
+	}
 	for i, res := range c.runAll(c.side, n, jobs) {
 		r, err := jobs[i].script.Decode(res)
 		if err == nil {
 			n.clock.observe(a, r.Now, r.Status == lua.Late)
-			c.count(&r)
+			c.count(asked[i].hold.ticket.site.proto.Kind, asked[i].hold.ticket.site.name, &r)
 		}
 		asked[i].answered(a, &r, err)
 	}
@@ -98,24 +108,27 @@ func (h *hold) next(now time.Time) renewal {
 
 // renew says for how long a ticket's hold, made or about to be made, is to last from now on.
 func renew(t *ticket, h *hold, now time.Time) renewal {
-	lasts := t.terms.Lease.Truncate(time.Millisecond)
+	lasts := t.queue.terms.Lease.Truncate(time.Millisecond)
 	r := renewal{hold: h, lasts: lasts}
-	limit := t.grant.from.Add(t.terms.MaxHold)
-	if t.terms.MaxHold > 0 && limit.Sub(now) <= lasts {
+	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
 		r.final = true
 		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), MinLease)
 	}
 	return r
 }
 
-func (s *site) renewJob(t *ticket, token uint64, r renewal, a attempt) job {
-	phase := lua.PhaseHeld
+// phase is what the end of the hold without a release will say of the client.
+func (r renewal) phase() string {
 	if r.final {
-		phase = lua.PhaseFinal
+		return lua.PhaseFinal
 	}
+	return lua.PhaseHeld
+}
+
+func (s *site) renewJob(t *ticket, token uint64, r renewal, a attempt) job {
 	args := []string{
 		t.text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
-		phase, s.client.who, a.notAfter,
+		r.phase(), s.client.who, a.notAfter,
 	}
 	if s.proto.Entries && r.entries != "" {
 		args = append(args, r.entries)
@@ -137,7 +150,8 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	switch {
 	case err != nil:
 		h.failures++
-		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.terms.Lease/10))
+		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.queue.terms.Lease/10))
+		h.teller().tell(Observation{Moment: RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -145,12 +159,18 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		return
 	default:
 		h.failures = 0
-		u := h.until(a.sent, time.Duration(reply.Until-reply.Now)*time.Microsecond, a.slept, r.final)
+		margin := time.Until(h.deadline)
+		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
+		u := h.until(a.sent, lasts, a.slept, r.final)
 		if !h.extend(u) {
-			h.lose(lease.ErrExpired)
+			if !h.releasing() { // Else it was released just now.
+				h.lose(lease.ErrExpired)
+			}
 			return
 		}
-		h.due = a.sent.Add(r.lasts / 3)
+		h.teller().tell(Observation{Moment: Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
+		h.spans = lasts
+		h.due = s.client.renewAt(a.sent, r.lasts)
 		switch {
 		case h.hurried.After(a.sent):
 			h.due = time.Now()
@@ -158,7 +178,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 			h.due = time.Time{}
 		}
 	}
-	next := h.deadline
+	next := h.attend(time.Now(), h.long(h.since, h.deadline))
 	if !h.due.IsZero() {
 		next = earlier(next, h.due)
 	}
@@ -182,9 +202,9 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 
 	c.stats.renewals.Add(1)
 	var v voucher
-	if t.terms.vouched(n) {
+	if t.queue.terms.vouched(n) {
 		connection := n.connection()
-		v = c.vouch(n, j, t.terms)
+		v = c.vouch(n, j, t.queue.terms)
 		n.aged(v, a.sent, connection)
 	} else {
 		v.renewal = c.runAll(c.side, n, []job{j})[0]
@@ -202,7 +222,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		return r, err
 	}
 	n.clock.observe(a, r.Now, r.Status == lua.Late)
-	c.count(&r)
+	c.count(s.proto.Kind, s.name, &r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != confirming {
@@ -210,11 +230,11 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.grant.from, t.grant.slept, t.grant.confirmed = a.sent, a.slept, true
+		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.sent, a.slept, true, wanted.final
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
-		case v.acks < int64(t.terms.Replicas):
-			t.refused = fmt.Errorf("%w: %d of %d within %v", ErrReplicas, v.acks, t.terms.Replicas, t.terms.ReplicasTimeout)
+		case v.acks < int64(t.queue.terms.Replicas):
+			t.refused = fmt.Errorf("%w: %d of %d within %v", ErrReplicas, v.acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
 		case v.left > 0:
 			t.believed = time.Now().Add(v.left)
 		default:
@@ -223,6 +243,9 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 	case lua.Refused:
 		t.lapsed()
+		if t.arrival == 0 && t.lapses >= mostLapses { // It would ask again and again: nobody makes it wait.
+			t.refused = t.tooShort()
+		}
 		if t.waits() {
 			s.lookAt(time.Now())
 		}

@@ -47,14 +47,14 @@ func (i told) number(key string) Fact[int64] {
 // seconds is a value that is a number of them; -1 stands for none.
 func (i told) seconds(key string) Fact[time.Duration] {
 	n := i.number(key)
-	if !n.Known || n.Value > int64(maxSeconds/time.Second) {
+	if !n.Known || n.Value > int64(longestTime/time.Second) {
 		return Fact[time.Duration]{}
 	}
 	return known(time.Duration(n.Value) * time.Second)
 }
 
-// maxSeconds keeps what a server says of a time within what a duration can be.
-const maxSeconds = 100 * 365 * 24 * time.Hour
+// longestTime keeps what a server says of a time within what a duration can be.
+const longestTime = 100 * 365 * 24 * time.Hour
 
 // is reports whether a value is the word given, if there is one.
 func (i told) is(key, word string) Fact[bool] {
@@ -174,7 +174,7 @@ func parseBufferLimit(setting, class string) (limit bufferLimit, ok bool) {
 			return limit, false
 		}
 		if fields[0] == class {
-			return bufferLimit{hard, soft, time.Duration(min(after, int64(maxSeconds/time.Second))) * time.Second}, true
+			return bufferLimit{hard, soft, time.Duration(min(after, int64(longestTime/time.Second))) * time.Second}, true
 		}
 		fields = fields[4:]
 	}

@@ -150,7 +150,7 @@ func FuzzServerText(f *testing.F) {
 		}
 		if limit, ok := parseBufferLimit(text, "pubsub"); ok {
 			require.Contains(t, text, "pubsub")
-			require.LessOrEqual(t, limit.after, maxSeconds)
+			require.LessOrEqual(t, limit.after, longestTime)
 		}
 	})
 }

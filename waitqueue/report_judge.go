@@ -325,7 +325,7 @@ func (j *judgement) connections(s *ServerReport) {
 // duration is a setting that is a time in some unit; 0 if it is not known, or off.
 func (s *ServerReport) duration(setting string, unit time.Duration) time.Duration {
 	n, err := strconv.ParseInt(s.Settings[setting], 10, 64)
-	if err != nil || n <= 0 || n > int64(maxSeconds/unit) {
+	if err != nil || n <= 0 || n > int64(longestTime/unit) {
 		return 0
 	}
 	return time.Duration(n) * unit

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -27,6 +28,7 @@ type attempt struct {
 	slept    time.Duration // what lease.Slept said then
 	expires  time.Time     // local time after which the server refuses it
 	notAfter string        // the same as the server's clock will show it at the latest
+	note     string        // what the grants in the reply carry
 }
 
 // sending is the attempt of a request that may run at any time.
@@ -103,10 +105,10 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	if d, ok := ctx.Deadline(); ok {
 		deadline = earlier(deadline, d)
 	}
-	w := &watched{ctx: ctx, began: time.Now()}
+	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	n.watching.Store(w)
 	c.agenda.before(&n.watcher, w.began.Add(slowAnswer))
-	res := c.runUntil(onlyDeadline{deadline}, n, s, keys, args)
+	res := c.runUntil(w, n, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
 }
@@ -116,14 +118,6 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// onlyDeadline is a context that ends at its deadline, but has no channel to say so.
-type onlyDeadline struct{ deadline time.Time }
-
-func (o onlyDeadline) Deadline() (time.Time, bool) { return o.deadline, true }
-func (onlyDeadline) Done() <-chan struct{}         { return nil }
-func (onlyDeadline) Err() error                    { return nil }
-func (onlyDeadline) Value(any) any                 { return nil }
 
 func (c *Client) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
 	if c.sharded {
@@ -177,7 +171,31 @@ func (c *Client) counted() string {
 }
 
 // highest is the highest token seen, for scripts.
-func (c *Client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
+func (c *Client) highest() string { return c.floor.highest() }
+
+// A tokenFloor is the highest token seen, as a number and as the text that every ask and end sends.
+type tokenFloor struct {
+	mu    sync.Mutex // guards the fields below
+	token uint64
+	text  string // of token; empty if nobody has asked for it
+}
+
+func (f *tokenFloor) raise(token uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if token > f.token {
+		f.token, f.text = token, ""
+	}
+}
+
+func (f *tokenFloor) highest() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.text == "" {
+		f.text = strconv.FormatUint(f.token, 10)
+	}
+	return f.text
+}
 
 const (
 	firstPause = 10 * time.Millisecond

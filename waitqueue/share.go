@@ -65,7 +65,7 @@ func ownerOf(ctx context.Context) string {
 }
 
 // grant makes a lease on the hold. The site's lock is held.
-func (h *hold) grant(ctx context.Context, sh *share, q *Queue, waited time.Duration) *lease.Lease {
+func (h *hold) grant(ctx context.Context, sh *share, q Queue, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind = h, q.kind
 	h.open++
 	if sh.kind == lua.Write {
@@ -75,7 +75,7 @@ func (h *hold) grant(ctx context.Context, sh *share, q *Queue, waited time.Durat
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Key: q.held, Shared: q.terms.Shared,
+		Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh, Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
 }
@@ -186,7 +186,7 @@ func (s *site) heldBy(t *ticket) *hold {
 
 // within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
 // nothing if it is to ask.
-func (q *Queue) within(ctx context.Context) (*lease.Lease, error) {
+func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
 		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
@@ -201,7 +201,7 @@ func (q *Queue) within(ctx context.Context) (*lease.Lease, error) {
 }
 
 // shareIn returns the share that a context comes from, or one of the owner that it names.
-func (q *Queue) shareIn(ctx context.Context) *share {
+func (q Queue) shareIn(ctx context.Context) *share {
 	if sh, ok := ctx.Value(q.shared).(*share); ok {
 		return sh
 	}
@@ -225,7 +225,7 @@ func (q *Queue) shareIn(ctx context.Context) *share {
 }
 
 // reenter enters a hold once more. It returns nothing where the hold has ended.
-func (s *site) reenter(ctx context.Context, h *hold, q *Queue) (*lease.Lease, error) {
+func (s *site) reenter(ctx context.Context, h *hold, q Queue) (*lease.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -266,11 +266,15 @@ func (sh *share) release(ctx context.Context) error {
 	s := h.ticket.site
 	s.mu.Lock()
 	if h.ticket.state != held {
+		gone := h.gone
 		s.mu.Unlock()
-		if cause := sh.cause(); !errors.Is(cause, lease.ErrReleased) {
+		if cause := sh.cause(); gone == nil || !errors.Is(cause, lease.ErrReleased) {
 			return cause
 		}
-		return lease.ErrReleased
+		return gone // The server's word came between the end of the context and this.
+	}
+	if h.pass(sh) {
+		return nil
 	}
 	if h.open == 1 || !sh.released() {
 		return h.release(ctx, sh)
@@ -288,12 +292,46 @@ func (sh *share) release(ctx context.Context) error {
 	return nil
 }
 
+// alone reports whether a release of the share is one that only has to be sent: it is the only one on its hold, and no
+// mate waits for it.
+func (sh *share) alone() bool {
+	h := sh.hold
+	h.ticket.site.mu.Lock()
+	defer h.ticket.site.mu.Unlock()
+	return h.open == 1 && h.ticket.cohort == nil
+}
+
+// let ends the only lease on a hold as released, and leaves the end of its ticket to the caller. It returns why there is
+// none to send.
+func (sh *share) let() error {
+	h := sh.hold
+	t := h.ticket
+	s := t.site
+	if sh.keeper.Overdue(); sh.cause() != nil { // A deadline that has passed is a loss, however late anybody looks.
+		return sh.release(context.Background())
+	}
+	sh.keeper.End()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.state != held {
+		return sh.cause()
+	}
+	h.unwatch()
+	t.state, t.note = ending, h.note()
+	if !sh.released() { // The deadline had passed, and nobody had noticed.
+		s.client.stats.lost.Add(1)
+		h.lost(sh.cause())
+		s.client.ends.add(t)
+		return sh.cause()
+	}
+	return nil
+}
+
 // lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A
 // hold that the server does not know any more is lost.
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
-	q := Queue{client: s.client, proto: s.proto, keys: s.keys}
-	r, err := q.Call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
+	r, err := h.ticket.queue.Call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
 		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
 	if err != nil {
@@ -329,7 +367,7 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 		return context.Cause(l.Context())
 	}
 	h.unwrite(sh)
-	lower := h.ticket.spec.Kind == lua.Write && h.writes == 0
+	lower := h.ticket.queue.kind == lua.Write && h.writes == 0
 	s.mu.Unlock()
 	if !lower {
 		return nil

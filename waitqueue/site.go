@@ -14,6 +14,7 @@ import (
 type site struct {
 	client  *Client
 	proto   *lua.Protocol
+	name    string
 	keys    lua.Keys
 	channel string
 	slot    uint16 // in a cluster
@@ -21,7 +22,8 @@ type site struct {
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
 	owners  map[string]*hold // by the owner that a context named
-	used    time.Time        // last use, as far as calls and ticks told it
+	cohorts map[Terms]*cohort
+	used    time.Time // last use, as far as calls and ticks told it
 
 	// The subscription, as the listener told it.
 	ears   *listener // where it is asked for
@@ -53,15 +55,15 @@ type site struct {
 	failures int       // checks that failed, in a row
 }
 
-func newSite(c *Client, p *lua.Protocol, keys lua.Keys) *site {
+func newSite(c *Client, q Queue) *site {
 	s := &site{
-		client: c, proto: p, keys: keys, channel: keys.Channel(c.id),
+		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
 		tickets: make(map[string]*ticket), used: time.Now(),
 	}
 	if c.routes.table != nil {
-		s.slot = lua.Slot(keys.Lock)
+		s.slot = lua.Slot(q.keys.Lock)
 	}
-	s.tick.call = s.ticked
+	s.tick.call = call(s.ticked)
 	c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
 	return s
 }
@@ -77,17 +79,18 @@ func (s *site) hears() bool { return s.heard && !s.deaf }
 
 // offer brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's
 // grant, and slept what lease.Slept said when that was reckoned. The lock is held.
-func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration) {
+func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration, note string) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
+		s.tell(Observation{Moment: GivenBack, Ticket: g.Ticket})
 		s.client.ends.giveBack(s, g.Ticket, g.Token)
 		return
 	}
 	lasts := time.Duration(g.Until-g.At) * time.Microsecond
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
-	lasts = min(lasts, t.spec.Lease)
-	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: slept})
+	lasts = min(lasts, t.lease())
+	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: slept, note: note})
 }
 
 // hear notes that the news of a grant came as it should. The lock is held.
@@ -133,14 +136,14 @@ func (s *site) settled(t *ticket) {
 func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	c := s.client
 	s.node().clock.observe(a, r.Now, r.Status == lua.Late)
-	c.count(r)
+	c.count(s.proto.Kind, s.name, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
 		if !check {
 			s.hear(g.Ticket)
 		}
-		s.offer(g, a.sent, a.slept)
+		s.offer(g, a.sent, a.slept, a.note)
 	}
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
@@ -158,7 +161,7 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 		s.look, s.handed = time.Time{}, 0
 	}
 	if r.Has(lua.Suspected) {
-		c.stats.suspected.Add(1)
+		s.suspect()
 		s.doubt()
 	}
 	if r.Has(lua.More) {
@@ -166,8 +169,8 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 	}
 }
 
-// count keeps the statistics of a reply, and the highest token.
-func (c *Client) count(r *lua.Reply) {
+// count keeps the statistics of a reply to a request about a name, and the highest token.
+func (c *Client) count(kind, name string, r *lua.Reply) {
 	if r.Status == lua.Late {
 		c.stats.late.Add(1)
 	}
@@ -185,6 +188,7 @@ func (c *Client) count(r *lua.Reply) {
 	if r.Has(lua.Stepped) {
 		c.stats.stepped.Add(1)
 	}
+	c.served(kind, name, r)
 }
 
 // message takes in what was heard on the wake channel. It runs on the reader of the connection.
@@ -196,6 +200,7 @@ func (s *site) message(text string, received time.Time) {
 		c.stats.forged.Add(1)
 		return
 	}
+	s.tell(Observation{Moment: Woken, Count: len(m.Grants)})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch m.Kind {
@@ -203,17 +208,10 @@ func (s *site) message(text string, received time.Time) {
 		for _, g := range m.Grants {
 			s.hear(g.Ticket)
 			from, slept := s.node().clock.since(g.At, received)
-			s.offer(g, from, slept)
+			s.offer(g, from, slept, m.Note)
 		}
 	case lua.MessageSuspect:
 		s.suspected(m.Ticket)
-	case lua.MessageForced:
-		if t := s.tickets[m.Ticket]; t != nil {
-			t.doubted = true
-			if t.hold != nil {
-				t.hold.hurry()
-			}
-		}
 	case lua.MessageLook:
 		s.startCheck()
 	case lua.MessageExcess:
@@ -235,10 +233,11 @@ func (s *site) ticked(now time.Time) {
 	defer s.mu.Unlock()
 	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	if due(s.missBy) {
-		missed := s.missing != ""
+		missed := s.missing
 		s.missBy, s.missing = time.Time{}, ""
-		if missed {
+		if missed != "" {
 			s.client.stats.missed.Add(1)
+			s.tell(Observation{Moment: Missed, Ticket: missed})
 			s.doubt()
 		}
 	}
@@ -306,6 +305,9 @@ func (c *Client) retire(s *site) {
 func (s *site) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, co := range s.cohorts {
+		co.close()
+	}
 	for _, t := range s.tickets {
 		if t.hold != nil {
 			t.hold.lose(lease.ErrClientClosed)

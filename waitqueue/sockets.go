@@ -119,11 +119,18 @@ func (s *sockets) close() {
 	s.cut("")
 }
 
-// A watched call waits for its answer on its caller's goroutine, with a context that can end.
+// A watched call waits for its answer on its caller's goroutine, with a context that can end. For rueidis it is a
+// context that has the deadline alone, and no channel to end by.
 type watched struct {
-	ctx   context.Context
-	began time.Time
+	ctx      context.Context
+	began    time.Time
+	deadline time.Time
 }
+
+func (w *watched) Deadline() (time.Time, bool) { return w.deadline, true }
+func (*watched) Done() <-chan struct{}         { return nil }
+func (*watched) Err() error                    { return nil }
+func (*watched) Value(any) any                 { return nil }
 
 // watch is the node's appointment on the agenda while calls are watched: a context that has ended does
 // not wait for a server that has stopped to answer.

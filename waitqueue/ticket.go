@@ -1,13 +1,14 @@
 package waitqueue
 
 import (
+	"context"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // state is where a ticket is in its life; see the package documentation.
-type state int
+type state uint8
 
 const (
 	idling state = iota
@@ -25,24 +26,19 @@ const (
 // A ticket is one waiting call. The lock of its site guards what changes.
 type ticket struct {
 	site  *site
-	spec  lua.Ticket
-	terms Terms
-	phase string // of the first lease: held, or final if it is the maximum hold
+	queue Queue  // with the terms of its call
 	owner string // on whose behalf it asks, where a context names one
 
-	extras   []string // what its asks, and the checks that name it, say beside what all do
-	verdicts Verdicts
+	cohort *cohort // for which it asks; nil: for its call alone
 
-	text    string // spec as the queue has it
-	state   state
-	arrival int64 // 0 until an ask has been answered, unless its terms give one
-	place   int   // at the last look; -1: unknown. Of an event: what its scripts tell there
-	grant   grant // while confirming or held
-	hold    *hold // once the lease is made
-	told    bool  // a message, or the reply to a request of its own, brought the grant
-	doubted bool  // a message says that it was released by force: a renewal must look into that at once
-	err     error // why the wait is over, from outside: the client was closed
-	refused error // why Redis, or the way to it, will never let it hold or end
+	text    string        // what the queue has it as
+	takes   time.Duration // how long a grant by message waits for it
+	arrival int64         // 0 until an ask has been answered, unless its terms give one
+	place   int           // at the last look; -1: unknown. Of an event: what its scripts tell there
+	grant   grant         // while confirming or held
+	hold    *hold         // once the lease is made
+	err     error         // why the wait is over, from outside: the client was closed
+	refused error         // why Redis, or the way to it, will never let it hold or end
 
 	believed time.Time // not before that: the server may have forgotten a hold
 
@@ -51,16 +47,24 @@ type ticket struct {
 
 	unanswered time.Time     // when the first request was sent that was not answered
 	ghost      time.Time     // until when one that will not be answered can still run
-	endAgain   bool          // something was in flight when the end was sent (R1)
-	owed       bool          // the ends wait for that
 	lapses     int           // grants that ran out before they were taken
 	unheard    error         // why its client cannot subscribe
 	last       error         // the last error of a check made for it, since one went well
 	over       chan struct{} // closed when the end was acknowledged or given up
 
-	acknowledged bool
+	// Small things, side by side: there may be many tickets.
+	state        state
+	told         bool // a message, or the reply to a request of its own, brought the grant
+	doubted      bool // a message says that it was released by force: a renewal must look into that at once
+	endAgain     bool // something was in flight when the end was sent (R1)
+	owed         bool // the ends wait for that
+	acknowledged bool // the server has answered the end
+	placed       bool // the observer was told of the place
 
-	wake chan struct{} // something above has changed
+	wake chan struct{} // something above has changed; nil if nobody has waited for that yet
+
+	ctx  context.Context // with which the observer is told; nil without one
+	note string          // what the grant to the next is to carry
 }
 
 // A grant as a client sees it: from when it counts here, and for how long.
@@ -69,12 +73,44 @@ type grant struct {
 	from  time.Time // local, not after the server's grant
 	lasts time.Duration
 	slept time.Duration // what lease.Slept said at the time from which that was reckoned
+	note  string        // what the holder before had it carry
 
-	confirmed bool // by a renewal, which moved from
-	vouched   bool // for by all that its terms want
+	confirmed bool      // by a renewal, which moved from
+	limit     time.Time // what its maximum hold leaves it, from the first of from; zero if it has none
+	final     bool      // it was confirmed up to that limit
+	vouched   bool      // for by all that its terms want
 }
 
-// poke wakes the call that owns the ticket, which looks at the state.
+// number gives the ticket a number of its own.
+func (t *ticket) number() {
+	q := t.queue
+	t.text = lua.Ticket{
+		Client: q.client.id, Number: q.client.numbers.Add(1), Kind: q.kind, Permits: q.permits, Lease: t.lease(), Grant: t.takes,
+	}.String()
+}
+
+// lease is how long its first lease lasts.
+func (t *ticket) lease() time.Duration {
+	lasts, _ := t.queue.terms.first()
+	return lasts
+}
+
+// phase says whether that is followed by others.
+func (t *ticket) phase() string {
+	_, phase := t.queue.terms.first()
+	return phase
+}
+
+// waking returns the channel to wait at for a change of what was seen under the site's lock, which is held. A call
+// that does not wait has none.
+func (t *ticket) waking() <-chan struct{} {
+	if t.wake == nil {
+		t.wake = make(chan struct{}, 1)
+	}
+	return t.wake
+}
+
+// poke wakes the call that owns the ticket, which looks at the state. The site's lock is held.
 func (t *ticket) poke() {
 	select {
 	case t.wake <- struct{}{}:
@@ -117,6 +153,9 @@ func (t *ticket) offer(g grant) {
 			return
 		}
 	}
+	if t.queue.terms.MaxHold > 0 {
+		g.limit = g.from.Add(t.queue.terms.MaxHold)
+	}
 	t.grant = g
 	t.state = held
 	if g.stale() {
@@ -132,9 +171,10 @@ func (g grant) stale() bool {
 	return !g.confirmed && time.Since(g.from) > g.lasts/3
 }
 
-// over reports whether a grant has no time left.
+// over reports whether a grant has no time left, of its lease or of its maximum.
 func (g grant) over() bool {
-	return !time.Now().Before(until(g.from, g.lasts, g.slept, nil).Deadline)
+	now := time.Now()
+	return !now.Before(until(g.from, g.lasts, g.slept, nil).Deadline) || !g.limit.IsZero() && !now.Before(g.limit)
 }
 
 // lapsed gives the ticket another number, because a grant to it ran out: what still comes for the old one
@@ -146,9 +186,8 @@ func (t *ticket) lapsed() {
 		s.client.ends.exorcise(s, t.text, t.ghost)
 	}
 	delete(s.tickets, t.text)
-	t.spec.Number = s.client.numbers.Add(1)
-	t.spec.Grant = min(2*t.spec.Grant, t.spec.Lease)
-	t.text = t.spec.String()
+	t.takes = min(2*t.takes, t.lease())
+	t.number()
 	s.tickets[t.text] = t
 	t.grant, t.told = grant{}, false
 	t.lapses++

@@ -1,0 +1,98 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// hold is what an engine does for whoever asks it: a hold of ten seconds, with a fencing token.
+func hold(ctx context.Context) *lease.Keeper {
+	return lease.New(ctx, lease.Terms{
+		Token:  7,
+		Until:  lease.Until{Deadline: time.Now().Add(10 * time.Second), Slept: lease.Slept()},
+		Waited: 3 * time.Millisecond,
+		Engine: "an engine of one's own",
+		Release: func(context.Context) error {
+			fmt.Println("given back")
+			return nil
+		},
+	})
+}
+
+func Example() {
+	held := hold(context.Background()).Lease() // as Lock returns it
+	fmt.Println(held.Token(), held.Waited(), held.Context().Err())
+
+	fmt.Println(held.Release(context.Background()))
+	fmt.Println(context.Cause(held.Context()))
+	fmt.Println(held.Release(context.Background()))
+	// Output:
+	// 7 3ms <nil>
+	// given back
+	// <nil>
+	// lease released
+	// lease released
+}
+
+// Work that must not go on without the lock ends with its context.
+func ExampleLease_Context() {
+	keeper := hold(context.Background())
+	held := keeper.Lease()
+
+	go keeper.Lose(lease.ErrForced)
+	<-held.Context().Done()
+	cause := context.Cause(held.Context())
+	fmt.Println(errors.Is(cause, lease.ErrLost), errors.Is(cause, lease.ErrForced))
+	fmt.Println(cause)
+	// Output:
+	// true true
+	// lease lost: released elsewhere by force
+}
+
+func ExampleLease_Deadline() {
+	held := hold(context.Background()).Lease()
+	fmt.Println(time.Until(held.Deadline()).Round(time.Second))
+	// Output: 10s
+}
+
+// A resource that refuses all but the highest token it has seen is no use where several hold.
+func ExampleLease_Shared() {
+	pool := lease.New(context.Background(), lease.Terms{
+		Token: 8, Until: lease.Until{Deadline: time.Now().Add(time.Minute)}, Shared: true,
+	})
+	fmt.Println(pool.Lease().Shared(), hold(context.Background()).Lease().Shared())
+	// Output: true false
+}
+
+// A function deep in the work finds the token of the hold that it works under.
+func ExampleFromContext() {
+	held := hold(context.Background()).Lease()
+	write := func(ctx context.Context) {
+		if l, ok := lease.FromContext(ctx); ok {
+			fmt.Println("writing with token", l.Token())
+		}
+	}
+	write(held.Context())
+	write(context.Background())
+	// Output: writing with token 7
+}
+
+// The engine's side: renewals move the end, until the hold is lost or given back.
+func ExampleKeeper() {
+	keeper := hold(context.Background())
+	fmt.Println(keeper.Lease().Engine())
+	fmt.Println(keeper.Extend(lease.Until{Deadline: time.Now().Add(20 * time.Second), Slept: lease.Slept()}))
+	fmt.Println(time.Until(keeper.Lease().Deadline()) > 15*time.Second, keeper.Overdue())
+
+	keeper.End()
+	fmt.Println(keeper.Overdue(), keeper.Extend(lease.Until{Deadline: time.Now().Add(time.Minute)}))
+	// Output:
+	// an engine of one's own
+	// true
+	// true false
+	// true false
+}

@@ -1,0 +1,306 @@
+package waitqueue
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A cohort is the calls of one client for one name that may pass a hold on among themselves. One of them, the leader,
+// has a ticket or the hold; the others, its mates, wait for that one in the order of their calls, and the server knows
+// nothing of them. A release passes the hold to the first mate: nothing is sent, and the lease goes on. After so many
+// passes as the terms allow, or where no mate is left, the hold is given back. The first mate is then the next leader,
+// and queues with the time of its call, in the same round trip: so a call of another client is overtaken by as many
+// calls as one hold has passes, and by no more.
+//
+// The ticket of a leader asks for as many tokens as its hold may have holders. The first of them has the lowest.
+//
+// Source: the passing is that of Dice, Marathe, Shavit, "Lock Cohorting", PPoPP 2012, with the queue in Redis as the
+// global lock.
+type cohort struct {
+	client *Client
+	site   *site
+	queue  Queue // of a leader
+
+	mu    sync.Mutex // guards the fields below; nothing is called under it
+	led   bool       // there is a leader
+	mates *list.List // of *mate, by their calls
+}
+
+// MaxCohort is how often a hold may be passed on at the most: tokens count microseconds, and those that a cohort has
+// ahead of the clock should be of no time.
+const MaxCohort = 1 << 16
+
+// A mate is a call that waits for the leader of its cohort.
+type mate struct {
+	ctx    context.Context
+	begun  time.Time
+	ticket *ticket       // with which it would lead; nil if there is none yet
+	place  *list.Element // nil once it was called
+	called chan struct{} // closed when it has the hold, is the leader, or failed; nil if it led at once
+
+	lease *lease.Lease // the hold
+	wait  *wait        // of a leader whose ask was sent already
+	err   error
+}
+
+// cohesive reports whether calls for the queue may make a cohort.
+func (q Queue) cohesive() bool {
+	return q.terms.Cohort > 0 && q.terms.MaxHold == 0 && q.terms.Arrival == 0 && q.proto == lua.Fairlock
+}
+
+// inCohort waits for a hold as one of the cohort.
+func (q Queue) inCohort(ctx context.Context) (*lease.Lease, error) {
+	m := &mate{ctx: ctx, begun: time.Now()}
+	co, err := q.client.cohort(q)
+	if err != nil {
+		return nil, err
+	}
+	if co.client.watch != nil {
+		m.ticket = co.newTicket()
+		m.ticket.asked(ctx)
+	}
+	co.mu.Lock()
+	if !co.led {
+		co.led = true
+		co.mu.Unlock()
+		return co.lead(m)
+	}
+	m.called = make(chan struct{})
+	m.place = co.mates.PushBack(m)
+	co.mu.Unlock()
+	select {
+	case <-m.called:
+	case <-ctx.Done():
+		return nil, co.leave(m)
+	}
+	if m.lease == nil && m.err == nil {
+		return co.lead(m)
+	}
+	return m.lease, m.err
+}
+
+// cohort returns the cohort of a queue, which it makes if there is none.
+func (c *Client) cohort(q Queue) (*cohort, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, ErrClosed
+	}
+	s := c.site(q)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = time.Now()
+	co := s.cohorts[q.terms]
+	if co == nil {
+		co = &cohort{client: c, site: s, queue: q.For(q.kind, int64(1+q.terms.Cohort)), mates: list.New()}
+		if s.cohorts == nil {
+			s.cohorts = make(map[Terms]*cohort)
+		}
+		s.cohorts[q.terms] = co
+	}
+	return co, nil
+}
+
+func (co *cohort) newTicket() *ticket {
+	t := co.queue.newTicket()
+	t.site, t.cohort = co.site, co
+	return t
+}
+
+// lead waits for a hold as the leader.
+func (co *cohort) lead(m *mate) (*lease.Lease, error) {
+	w, err := m.wait, error(nil)
+	if w == nil {
+		if w, err = co.enter(m); err != nil {
+			m.failed(err)
+		}
+	}
+	var l *lease.Lease
+	if err == nil {
+		l, err = w.toTheEnd()
+	}
+	if err != nil {
+		co.next()
+	}
+	return l, err
+}
+
+// enter makes a call known as a ticket. One that was a mate before has the place of its call.
+func (co *cohort) enter(m *mate) (*wait, error) {
+	t := m.ticket
+	if t == nil {
+		t = co.newTicket()
+	}
+	s, err := co.client.register(co.queue, t)
+	if err != nil {
+		return nil, err
+	}
+	if now, ok := s.node().clock.about(); ok && m.called != nil {
+		head := time.Duration(t.queue.terms.Priority) * PriorityStep
+		t.arrival = now.Add(-time.Since(m.begun) - head).UnixMicro()
+	}
+	return &wait{
+		ctx: m.ctx, ticket: t, site: s, begun: m.begun, budget: attemptTime, mode: lua.Wait,
+	}, nil
+}
+
+// leave ends the call of a mate whose context has ended.
+func (co *cohort) leave(m *mate) error {
+	co.mu.Lock()
+	waits := m.place != nil
+	if waits {
+		co.mates.Remove(m.place)
+		m.place = nil
+	}
+	co.mu.Unlock()
+	if !waits { // It was called at the same moment.
+		<-m.called
+		switch {
+		case m.err != nil:
+			return m.err
+		case m.lease == nil:
+			_, err := co.lead(m)
+			return err
+		}
+		_ = m.lease.Release(context.WithoutCancel(m.ctx))
+		return m.gaveUp(whyEnded(m.ctx))
+	}
+	return m.failed(m.gaveUp(whyEnded(m.ctx)))
+}
+
+func (m *mate) gaveUp(err error) error {
+	return &WaitError{Place: -1, Waited: time.Since(m.begun), Err: err}
+}
+
+// failed tells of a call that ended without a hold, and returns why.
+func (m *mate) failed(err error) error {
+	if m.ticket != nil {
+		m.ticket.tell(Observation{Moment: Failed, Waited: time.Since(m.begun), Err: err})
+	}
+	return err
+}
+
+// call takes the first mate out of the queue. Where there is none, there is no leader any more, unless stays.
+func (co *cohort) call(stays bool) *mate {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	first := co.mates.Front()
+	if first == nil {
+		co.led = co.led && stays
+		return nil
+	}
+	m := co.mates.Remove(first).(*mate)
+	m.place = nil
+	return m
+}
+
+// next makes the first mate the leader. It may be called on nil, where there is no cohort.
+func (co *cohort) next() {
+	if co == nil {
+		return
+	}
+	if m := co.call(false); m != nil {
+		close(m.called)
+	}
+}
+
+// close ends the calls of all mates, for a client that closes.
+func (co *cohort) close() {
+	for m := co.call(true); m != nil; m = co.call(true) {
+		m.err = m.failed(m.gaveUp(ErrClosed))
+		close(m.called)
+	}
+}
+
+// fence is the token of the present lease on a hold.
+func (h *hold) fence() uint64 {
+	co := h.ticket.cohort
+	if co == nil {
+		return h.token
+	}
+	return h.token - uint64(co.queue.terms.Cohort) + uint64(h.passed)
+}
+
+// pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
+// if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
+func (h *hold) pass(sh *share) bool {
+	co := h.ticket.cohort
+	if co == nil || h.passed >= co.queue.terms.Cohort || !sh.released() || h.ticket.doubted || h.failures > 0 ||
+		time.Until(h.deadline) < h.spans/4 {
+		return false
+	}
+	m := co.call(true)
+	if m == nil {
+		return false
+	}
+	s, note := co.site, h.note()
+	h.released(h.held(), nil)
+	h.passed++
+	h.open--
+	h.since, h.tooLong, h.first, h.caller = time.Now(), false, share{}, m.ticket
+	if s.client.opts.HeldTooLong > 0 {
+		s.client.agenda.before(&h.entry, h.long(h.since, h.deadline))
+	}
+	ctx, waited := m.ctx, h.since.Sub(m.begun)
+	if m.ticket != nil {
+		ctx = m.ticket.granted(ctx, h.fence(), waited, note)
+	}
+	m.lease = h.grant(ctx, &h.first, co.queue, waited)
+	s.client.stats.granted.Add(1)
+	s.mu.Unlock()
+	close(m.called)
+	return true
+}
+
+// end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round
+// trip, ahead of the end: it is in the queue when that is served. On nil it ends the ticket.
+func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
+	if co == nil {
+		return t.site.sendEnd(ctx, t)
+	}
+	if t.site.node().sluggish() {
+		co.next()
+		return t.site.sendEnd(ctx, t)
+	}
+	m := co.call(false)
+	if m == nil {
+		return t.site.sendEnd(ctx, t)
+	}
+	defer close(m.called)
+	w, err := co.enter(m)
+	if err != nil {
+		return t.site.sendEnd(ctx, t) // The client closes, which the mate will be told by its own try.
+	}
+	m.wait = w
+	return co.relay(w, t)
+}
+
+// relay sends the ask of the next leader and the end of the last, and takes in both answers.
+func (co *cohort) relay(w *wait, t *ticket) (lua.Reply, error) {
+	c, s, n := co.client, w.site, w.site.node()
+	c.ends.owe() // Close waits for it.
+	defer c.ends.done(1)
+	q := s.prepare(n, w)
+	if q == nil {
+		return s.sendEnd(context.Background(), t)
+	}
+	a := sending()
+	a.note = t.note
+	c.stats.asks.Add(1)
+	c.stats.ends.Add(1)
+	d := &departure{site: s, text: t.text, ticket: t}
+	results := c.runAll(c.commands, n, []job{
+		{s.proto.Ask, s.keys.All(), q.args},
+		{s.proto.End, s.keys.All(), d.args()},
+	})
+	asked, err := s.proto.Ask.Decode(results[0])
+	s.taken(w.ticket, q, &asked, err)
+	r, err := s.proto.End.Decode(results[1])
+	s.departed(d, a, &r, err)
+	return r, err
+}

@@ -1,0 +1,243 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Many names at a time, each for itself: what is asked of one server goes in one round trip.
+
+// eachBatch is how many requests go in one round trip at the most, so that others come in between.
+const eachBatch = 512
+
+// An Outcome is what became of one of several calls: a lease, or the reason why there is none.
+type Outcome struct {
+	Lease *lease.Lease
+	Err   error
+}
+
+// AcquireEach asks for all of the queues in one round trip to each of their servers, and waits until each is held or has
+// failed; ctx bounds all the waits. The outcomes are in the order of the queues. A name that is there twice fails with
+// [ErrDeadlock] the second time, where it is not for several holders.
+//
+// What is held while others are waited for is kept: callers who want the same names can wait for each other for ever,
+// unless ctx ends. Take all or none with package multilock.
+func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Wait) }
+
+// TryEach takes those of the queues that can be had at once, in one round trip to each of their servers. The outcomes are
+// in the order of the queues; the error of a lock that is held, or waited for, wraps [ErrBusy].
+func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Try) }
+
+func each(ctx context.Context, queues []Queue, mode string) []Outcome {
+	all := make([]Outcome, len(queues))
+	waits := make([]*wait, len(queues))
+	named := make(map[any]bool, len(queues))
+	together := make(map[*node][]*wait)
+	for i, q := range queues {
+		if all[i].Err = q.usable(ctx); all[i].Err != nil {
+			continue
+		}
+		if all[i].Lease, all[i].Err = q.within(ctx); all[i].Lease != nil || all[i].Err != nil {
+			continue
+		}
+		if mode == lua.Wait && q.nesting == Deadlocks && !q.terms.Shared && named[q.held] {
+			all[i].Err = ErrDeadlock
+			continue
+		}
+		named[q.held] = true
+		t := q.newTicket()
+		s, err := q.client.enter(ctx, q, t)
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
+		waits[i] = &wait{ctx: ctx, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: mode}
+		n := s.node()
+		together[n] = append(together[n], waits[i])
+	}
+	askEach(ctx, together)
+	var rest sync.WaitGroup
+	for i, w := range waits {
+		switch {
+		case w == nil:
+		case w.settled():
+			all[i].Lease, all[i].Err = w.toTheEnd()
+		default:
+			rest.Go(func() { all[i].Lease, all[i].Err = w.toTheEnd() })
+		}
+	}
+	rest.Wait()
+	return all
+}
+
+// settled reports whether a wait has nothing to wait for.
+func (w *wait) settled() bool {
+	w.site.mu.Lock()
+	defer w.site.mu.Unlock()
+	return w.ticket.state == held || w.ticket.refused != nil || w.ticket.err != nil
+}
+
+// askEach sends the first asks of many waits, those to one server together. What is not answered until ctx ends, or not
+// at all, each wait asks for again by itself.
+func askEach(ctx context.Context, together map[*node][]*wait) {
+	var servers sync.WaitGroup
+	for n, waits := range together {
+		servers.Go(func() {
+			for len(waits) > 0 && ctx.Err() == nil {
+				batch := waits[:min(len(waits), eachBatch)]
+				waits = waits[len(batch):]
+				c := batch[0].site.client
+				questions := prepareEach(n, batch)
+				begun := false
+				_, err := inBackground(ctx, c, func() (none struct{}, _ error) {
+					begun = true
+					c.askBatch(n, batch, questions)
+					return none, nil
+				})
+				if errors.Is(err, ErrClosed) && !begun {
+					unsendEach(batch, questions)
+				}
+			}
+		})
+	}
+	servers.Wait()
+}
+
+func prepareEach(n *node, batch []*wait) []*question {
+	questions := make([]*question, len(batch))
+	for i, w := range batch {
+		questions[i] = w.site.prepare(n, w)
+	}
+	return questions
+}
+
+// unsendEach takes back asks that were not sent.
+func unsendEach(batch []*wait, questions []*question) {
+	for i, w := range batch {
+		if questions[i] != nil {
+			w.site.unsent(w.ticket)
+		}
+	}
+}
+
+// askBatch sends asks and takes in the answers.
+func (c *Client) askBatch(n *node, batch []*wait, questions []*question) {
+	jobs := make([]job, 0, len(batch))
+	for i, w := range batch {
+		if questions[i] != nil {
+			jobs = append(jobs, job{w.site.proto.Ask, w.site.keys.All(), questions[i].args})
+		}
+	}
+	c.stats.asks.Add(uint64(len(jobs)))
+	results := c.runAll(c.commands, n, jobs)
+	for i, w := range batch {
+		q := questions[i]
+		if q == nil {
+			continue
+		}
+		r, err := w.site.proto.Ask.Decode(results[0])
+		results = results[1:]
+		w.site.taken(w.ticket, q, &r, err)
+		if err != nil {
+			continue
+		}
+		if err := w.answered(&r); err != nil {
+			w.site.mu.Lock()
+			w.ticket.refused = err
+			w.site.mu.Unlock()
+		}
+	}
+}
+
+// ReleaseEach releases leases, those on one server in one round trip. The errors are in their order, and those of
+// [lease.Lease.Release].
+func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
+	errs := make([]error, len(leases))
+	type ending struct {
+		share *share
+		index int
+		held  time.Duration
+	}
+	together := make(map[*node][]ending)
+	for i, l := range leases {
+		sh, ok := l.Engine().(*share)
+		if !ok || ctx.Err() != nil || !sh.alone() {
+			errs[i] = l.Release(ctx)
+			continue
+		}
+		held := sh.hold.held()
+		if err := sh.let(); err != nil {
+			errs[i] = err
+			continue
+		}
+		n := sh.hold.ticket.site.node()
+		together[n] = append(together[n], ending{sh, i, held})
+	}
+	for n, endings := range together {
+		for len(endings) > 0 {
+			batch := endings[:min(len(endings), eachBatch)]
+			endings = endings[len(batch):]
+			tickets := make([]*ticket, len(batch))
+			for i, e := range batch {
+				tickets[i] = e.share.hold.ticket
+			}
+			replies := tickets[0].site.client.endEach(ctx, n, tickets)
+			for i, e := range batch {
+				h := e.share.hold
+				if replies[i].err == nil {
+					errs[e.index] = h.outcome(&replies[i].reply)
+				} else {
+					errs[e.index] = h.outlast(ctx)
+				}
+				h.released(e.held, errs[e.index])
+			}
+		}
+	}
+	return errs
+}
+
+// answer is the reply to one of several requests.
+type answer struct {
+	reply lua.Reply
+	err   error
+}
+
+// endEach sends the ends of tickets and takes in the answers. Those that ctx does not wait for go on in the background.
+func (c *Client) endEach(ctx context.Context, n *node, tickets []*ticket) []answer {
+	c.ends.owe() // Close waits for it.
+	begun := false
+	answers, err := inBackground(ctx, c, func() ([]answer, error) {
+		begun = true
+		defer c.ends.done(1)
+		jobs, leaving := make([]job, len(tickets)), make([]departure, len(tickets))
+		for i, t := range tickets {
+			leaving[i].site, leaving[i].text, leaving[i].ticket = t.site, t.text, t
+			jobs[i] = job{t.site.proto.End, t.site.keys.All(), leaving[i].args()}
+		}
+		a := sending()
+		c.stats.ends.Add(uint64(len(jobs)))
+		answers := make([]answer, len(tickets))
+		for i, res := range c.runAll(c.commands, n, jobs) {
+			t := tickets[i]
+			answers[i].reply, answers[i].err = jobs[i].script.Decode(res)
+			a.note = t.note
+			t.site.departed(&leaving[i], a, &answers[i].reply, answers[i].err)
+		}
+		return answers, nil
+	})
+	if errors.Is(err, ErrClosed) && !begun {
+		c.ends.done(1)
+	}
+	if err != nil {
+		answers = make([]answer, len(tickets))
+		for i := range answers {
+			answers[i].err = err
+		}
+	}
+	return answers
+}

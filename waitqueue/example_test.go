@@ -1,0 +1,200 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func ExampleDialURL() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+
+	client, err := waitqueue.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("closed:", client.Close(context.Background()))
+	_, err = fairlock.New(client, "orders:42").Lock(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrClosed))
+	// Output:
+	// closed: <nil>
+	// true
+}
+
+// A program that has a rueidis client may share its connections.
+func ExampleNew() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ctx := context.Background()
+	rc, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr()}, DisableCache: true, PipelineMultiplex: -1, ForceSingleClient: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer rc.Close()
+
+	client, err := waitqueue.New(rc, waitqueue.Options{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(client.Close(ctx))
+	fmt.Println(rc.Do(ctx, rc.B().Ping().Build()).ToString()) // still the caller's
+	// Output:
+	// <nil>
+	// PONG <nil>
+}
+
+func ExampleClient_Stats() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	if err := fairlock.New(clients[0], "orders:42").Do(ctx, func(context.Context) error { return nil }); err != nil {
+		panic(err)
+	}
+	stats := clients[0].Stats()
+	fmt.Println(stats.Asks, stats.Granted, stats.Lost)
+	// Output: 1 1 0
+}
+
+func ExampleClient_ServerTime() {
+	clients, end := exampleClients(1)
+	defer end()
+
+	if _, err := fairlock.New(clients[0], "orders:42").Inspect(context.Background()); err != nil {
+		panic(err)
+	}
+	ahead := time.Until(clients[0].ServerTime("orders:42"))
+	fmt.Println(ahead.Abs() < time.Minute) // The server is on this machine.
+	// Output: true
+}
+
+// Tokens of one name may have to be above those that another server has given.
+func ExampleClient_Above() {
+	clients, end := exampleClients(1)
+	defer end()
+
+	elsewhere := uint64(time.Now().Add(time.Hour).UnixMicro()) // More than a day ahead of the server is not believed.
+	clients[0].Above(elsewhere)
+	held, err := fairlock.New(clients[0], "orders:42").Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(held.Token() > elsewhere)
+	// Output: true
+}
+
+// moments is an Observer that prints what it is told of calls.
+type moments struct{ said string }
+
+func (m moments) Observe(_ context.Context, o waitqueue.Observation) {
+	fmt.Println(m.said, o.Moment, o.Name)
+}
+
+func ExampleObservers() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ctx := context.Background()
+	client, err := waitqueue.Dial(waitqueue.Options{
+		Redis:    rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
+		Observer: waitqueue.Observers(moments{"metrics:"}, moments{"log:"}),
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+
+	if _, err := fairlock.New(client, "orders:42").TryLock(ctx); err != nil {
+		panic(err)
+	}
+	// What follows is said by Close, which gives back what was held.
+
+	// Unordered output:
+	// metrics: asked orders:42
+	// log: asked orders:42
+	// metrics: granted orders:42
+	// log: granted orders:42
+	// metrics: lost orders:42
+	// log: lost orders:42
+}
+
+// Options are the same for all primitives that have them.
+func ExampleWith() {
+	terms := waitqueue.With([]waitqueue.Option{
+		waitqueue.WithLease(30 * time.Second),
+		waitqueue.WithMaxHold(time.Hour),
+		waitqueue.WithPriority(2),
+		waitqueue.WithCohort(16),
+		waitqueue.WithReplicas(1, time.Second),
+		waitqueue.WithSafeRestart(),
+	})
+	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority, terms.Cohort)
+	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.SafeRestart)
+	// Output:
+	// 30s 1h0m0s 2 16
+	// 1 1s true
+}
+
+func ExampleCheckLifetime() {
+	fmt.Println(waitqueue.CheckLifetime(time.Hour))
+	fmt.Println(errors.Is(waitqueue.CheckLifetime(time.Second), waitqueue.ErrTime))
+	// Output:
+	// <nil>
+	// true
+}
+
+// Within is what the Do of every primitive does.
+func ExampleWithin() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+	held, err := fairlock.New(clients[0], "orders:42").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+
+	late := errors.New("the carrier is late")
+	err, ended := waitqueue.Within(ctx, held, func(context.Context) error { return late })
+	fmt.Println(err, ended)
+	fmt.Println(context.Cause(held.Context()))
+	// Output:
+	// the carrier is late <nil>
+	// lease released
+}
+
+func ExampleReleaseEach() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	var held []*lease.Lease
+	for _, o := range fairlock.LockEach(ctx, fairlock.New(clients[0], "orders:42"), fairlock.New(clients[0], "orders:43")) {
+		if o.Err != nil {
+			panic(o.Err)
+		}
+		held = append(held, o.Lease)
+	}
+	slices.Reverse(held)
+	fmt.Println(waitqueue.ReleaseEach(ctx, held...))
+	// Output: [<nil> <nil>]
+}

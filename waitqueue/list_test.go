@@ -1,0 +1,239 @@
+package waitqueue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// listed collects a list, as kind and name, in the order of names.
+func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) {
+	t.Helper()
+	for n, err := range c.List(t.Context(), pattern) {
+		require.NoError(t, err)
+		require.NoError(t, n.Err)
+		names = append(names, n.Kind+" "+n.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func hold(t *testing.T, c *waitqueue.Client, names ...string) (held []*lease.Lease) {
+	t.Helper()
+	for _, name := range names {
+		l, err := fairlock.New(c, name, fairlock.WithLease(time.Minute)).Lock(t.Context())
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	return held
+}
+
+func TestListTellsOfAllKinds(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c, other := kit.Dial(t, s), kit.Dial(t, s)
+		require.Empty(t, listed(t, c, "*"))
+		const name = "x"
+		held := hold(t, c, name)[0]
+		m := fairlock.New(other, name)
+		ctx, giveUp := context.WithCancel(t.Context())
+		waits := kit.Lock(ctx, m.Lock)
+		kit.Waiting(t, 1, m.Inspect)
+		_, err := reentrant.New(c, name).Lock(t.Context())
+		require.NoError(t, err)
+		_, err = rwlock.New(c, name).RLock(t.Context())
+		require.NoError(t, err)
+		_, err = semaphore.New(c, name, 7).Acquire(t.Context(), 3)
+		require.NoError(t, err)
+		_, err = election.New(c, name).Campaign(t.Context(), "value")
+		require.NoError(t, err)
+		_, err = countdown.New(c, name).TrySetCount(t.Context(), 5)
+		require.NoError(t, err)
+		b := barrier.New(c, name, 2)
+		comes := kit.Go(func() (int, error) { return b.Await(ctx) })
+		kit.Waiting(t, 1, b.Inspect)
+
+		found := map[string]waitqueue.Listed{}
+		for n, err := range c.List(t.Context(), "*") {
+			require.NoError(t, err)
+			require.NoError(t, n.Err)
+			require.Equal(t, name, n.Name)
+			found[n.Kind] = n
+		}
+		require.Len(t, found, 7)
+		lock := found["lock"].Info
+		require.Equal(t, c.ID(), lock.Holder.Client)
+		require.True(t, strings.HasPrefix(lock.Holder.Who, "test@"))
+		require.Equal(t, held.Token(), lock.Holder.Token)
+		require.Equal(t, 1, lock.Waiting)
+		require.Equal(t, other.ID(), lock.Queue[0].Client)
+		require.EqualValues(t, 1, found["reentrant"].Info.Used)
+		require.EqualValues(t, 1, found["rwlock"].Info.Used)
+		require.EqualValues(t, []int64{7, 3}, []int64{found["semaphore"].Info.Limit, found["semaphore"].Info.Used})
+		require.Equal(t, c.ID(), found["election"].Info.Holder.Client)
+		require.EqualValues(t, 5, found["latch"].Info.Used)
+		require.EqualValues(t, []int64{2, 1}, []int64{found["barrier"].Info.Limit, found["barrier"].Info.Used})
+
+		giveUp()
+		require.Error(t, waits.Err(t))
+		require.Error(t, comes.Err(t))
+	})
+}
+
+func TestPatterns(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		names := []string{"a", "b", "ab", "a/b/c", "a*", "über", "a:{b", "{b", "b}"}
+		hold(t, c, names...)
+		for _, beside := range []string{"headwaiter", "headwaiter:lock:b", "headwaiter:fence:{b}", "other:lock:{b}", "headwaiter:lock:{}"} {
+			s.Do("SET", beside, "x")
+		}
+		for pattern, want := range map[string]string{
+			"*":       "a a* a/b/c a:{b ab b b} {b über",
+			"a":       "a",
+			"a*":      "a a* a/b/c a:{b ab",
+			`a\*`:     "a*",
+			"?":       "a b",
+			"?b":      "ab {b",
+			"[a-b]":   "a b",
+			"[^a]*":   "b b} {b über",
+			"a/*":     "a/b/c",
+			"*/*":     "a/b/c",
+			"?ber":    "über",
+			"b*":      "b b}",
+			"nothing": "",
+		} {
+			var want2 []string
+			for name := range strings.FieldsSeq(want) {
+				want2 = append(want2, "lock "+name)
+			}
+			require.Equal(t, want2, listed(t, c, pattern), pattern)
+		}
+		for _, err := range c.List(t.Context(), "[a") {
+			require.ErrorIs(t, err, waitqueue.ErrPattern)
+			require.EqualError(t, err, `waitqueue: list "[a": unusable pattern: a class without an end, or a backslash at the end`)
+		}
+	})
+}
+
+func TestAPrefixIsNoPattern(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		strange := kit.Dial(t, s, func(o *waitqueue.Options) { o.Prefix = `a[b]*?\` })
+		usual := kit.Dial(t, s, func(o *waitqueue.Options) { o.Prefix = "ab" })
+		hold(t, strange, "x")
+		hold(t, usual, "y")
+		require.Equal(t, []string{"lock x"}, listed(t, strange, "*"))
+		require.Equal(t, []string{"lock y"}, listed(t, usual, "*"))
+	})
+}
+
+func TestAKeyOfAnotherTypeIsToldWithItsName(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		hold(t, c, "good")
+		s.Do("SET", "headwaiter:lock:{bad}", "x")
+		failed := map[string]bool{}
+		for n, err := range c.List(t.Context(), "*") {
+			require.NoError(t, err)
+			failed[n.Name] = n.Err != nil
+		}
+		require.Equal(t, map[string]bool{"good": false, "bad": true}, failed)
+	})
+}
+
+func TestAListEndsWhenItsCallerHasEnough(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		hold(t, c, "a", "b", "c")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range c.List(ctx, "*") {
+			cancel() // And it does not tell of that to somebody who has gone.
+			break
+		}
+		n := 0
+		for _, err := range c.List(ctx, "*") {
+			require.ErrorIs(t, err, context.Canceled)
+			n++
+		}
+		require.Equal(t, 1, n)
+	})
+}
+
+func TestFindTellsOfOneName(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		find := func(name string) (kinds []string) {
+			found, err := c.Find(t.Context(), name)
+			require.NoError(t, err)
+			for _, n := range found {
+				require.NoError(t, n.Err)
+				kinds = append(kinds, n.Kind)
+			}
+			return kinds
+		}
+		require.Empty(t, find("x"))
+		kit.Release(t, hold(t, c, "x")[0])
+		require.Equal(t, []string{"lock"}, find("x"), "it is known for a while")
+		_, err := semaphore.New(c, "x", 2).Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		_, err = countdown.New(c, "x").TrySetCount(t.Context(), 5)
+		require.NoError(t, err)
+		require.Equal(t, []string{"lock", "semaphore", "latch"}, find("x"))
+		require.Empty(t, find("x*"))
+
+		s.Do("SET", "headwaiter:barrier:{x}", "x")
+		found, err := c.Find(t.Context(), "x")
+		require.NoError(t, err)
+		require.Len(t, found, 4)
+		require.ErrorContains(t, found[3].Err, "WRONGTYPE")
+		_, err = c.Find(t.Context(), "")
+		require.ErrorIs(t, err, waitqueue.ErrName)
+		s.Kill()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Find(ctx, "x")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAListWalksInSteps(t *testing.T) {
+	t.Parallel()
+	const others = 20_000
+	s := redistest.Start(t)
+	c := kit.Dial(t, s)
+	s.Do("DEBUG", "POPULATE", fmt.Sprint(others), "headwaiter:lock")
+	hold(t, c, "a", "b")
+	s.ResetStats()
+	require.Equal(t, []string{"lock a", "lock b"}, listed(t, c, "*"))
+	stats := s.CommandStats()
+	require.Zero(t, stats["keys"])
+	require.GreaterOrEqual(t, stats["scan"], int64(others/2000))
+	require.LessOrEqual(t, stats["evalsha"]+stats["eval"], int64(4))
+}
+
+func TestAListNeedsARight(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithUser("reader", "secret", "+@all", "-scan", "~*", "&*"))
+	c := kit.Dial(t, s)
+	for _, err := range c.List(t.Context(), "*") {
+		require.ErrorContains(t, err, `waitqueue: list "*": the user lacks a right`)
+		require.ErrorContains(t, err, "scan")
+	}
+}

@@ -1,0 +1,144 @@
+package waitqueue
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// logQueue is how many records wait to be written at the most.
+	logQueue = 1024
+	// logPatience is how long Close waits for a handler that does not return.
+	logPatience = time.Second
+)
+
+// A logger is an Observer that writes to a log, on a goroutine of its own: a handler may take its time.
+type logger struct {
+	handler slog.Handler
+	records chan logged
+	dropped atomic.Uint64
+
+	once sync.Once
+	end  chan struct{}
+	done chan struct{}
+}
+
+type logged struct {
+	ctx context.Context
+	at  time.Time
+	o   Observation
+}
+
+func newLogger(log *slog.Logger) *logger {
+	if log == nil {
+		return nil
+	}
+	l := &logger{
+		handler: log.Handler(), records: make(chan logged, logQueue),
+		end: make(chan struct{}), done: make(chan struct{}),
+	}
+	go l.write()
+	return l
+}
+
+// Observe queues a record.
+func (l *logger) Observe(ctx context.Context, o Observation) {
+	if !l.handler.Enabled(ctx, levelOf(&o)) {
+		return
+	}
+	select {
+	case l.records <- logged{ctx, time.Now(), o}:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// write writes until stop, and then what is left.
+func (l *logger) write() {
+	defer close(l.done)
+	for {
+		select {
+		case r := <-l.records:
+			l.record(r)
+			continue
+		default:
+		}
+		if n := l.dropped.Swap(0); n > 0 {
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, "the log is too slow: records were left out", 0)
+			r.AddAttrs(slog.Uint64("records", n))
+			_ = l.handler.Handle(context.Background(), r)
+		}
+		select {
+		case r := <-l.records:
+			l.record(r)
+		case <-l.end:
+			if len(l.records) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// record writes one. What the handler cannot write is lost, as with any log.
+func (l *logger) record(e logged) {
+	o := &e.o
+	r := slog.NewRecord(e.at, levelOf(o), "headwaiter: "+o.Moment.String(), 0)
+	r.AddAttrs(slog.String("kind", o.Kind), slog.String("name", o.Name))
+	if o.Ticket != "" {
+		r.AddAttrs(slog.String("ticket", o.Ticket))
+	}
+	if o.Token > 0 {
+		r.AddAttrs(slog.Uint64("token", o.Token))
+	}
+	switch o.Moment {
+	case Queued:
+		r.AddAttrs(slog.Int("place", o.Place), slog.Int("waiting", o.Waiting))
+	case Granted, Failed, Passed:
+		r.AddAttrs(slog.Duration("waited", o.Waited))
+	case Released, Lost:
+		r.AddAttrs(slog.Duration("held", o.Held))
+	case HeldLong:
+		r.AddAttrs(slog.Duration("held", o.Held), slog.String("holder", o.Who), slog.Time("since", e.at.Add(-o.Held)))
+	case Renewed, RenewalFailed:
+		r.AddAttrs(slog.Duration("margin", o.Margin))
+	case Skipped, Expired:
+		r.AddAttrs(slog.Int("count", o.Count))
+	}
+	if o.Err != nil {
+		r.AddAttrs(slog.Any("error", o.Err))
+	}
+	_ = l.handler.Handle(e.ctx, r)
+}
+
+// levelOf says who should read of it: those who look for something (debug), those who wonder why others wait (info),
+// those who should look into it (warn).
+func levelOf(o *Observation) slog.Level {
+	switch o.Moment {
+	case Lost, HeldLong, RenewalFailed, Missed, Suspected:
+		return slog.LevelWarn
+	case Released:
+		if o.Err != nil {
+			return slog.LevelWarn
+		}
+	case Skipped, Expired, Rejoined, GivenBack:
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// stop writes what is left, and waits for that, but not for ever.
+func (l *logger) stop() {
+	if l == nil {
+		return
+	}
+	l.once.Do(func() { close(l.end) })
+	timer := time.NewTimer(logPatience)
+	defer timer.Stop()
+	select {
+	case <-l.done:
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,191 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+)
+
+// records is a handler that keeps what it gets, after block lets it.
+type records struct {
+	level slog.Level
+	block chan struct{} // nil: it does not block
+	mu    sync.Mutex    // guards all
+	all   []slog.Record
+}
+
+func (h *records) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level }
+func (h *records) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h *records) WithGroup(string) slog.Handler                { return h }
+func (h *records) Handle(_ context.Context, r slog.Record) error {
+	if h.block != nil {
+		<-h.block
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, r)
+	return errors.New("which is lost, too")
+}
+
+func (h *records) kept() []slog.Record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.all)
+}
+
+// messages are those of what was kept.
+func (h *records) messages() (all []string) {
+	for _, r := range h.kept() {
+		all = append(all, r.Message)
+	}
+	return all
+}
+
+// attrs are the attributes of a record.
+func attrs(r slog.Record) map[string]any {
+	all := map[string]any{}
+	r.Attrs(func(a slog.Attr) bool {
+		all[a.Key] = a.Value.Any()
+		return true
+	})
+	return all
+}
+
+// logging returns a client of s that logs to h.
+func logging(t *testing.T, s redistest.Backend, h slog.Handler) *Client {
+	t.Helper()
+	c, err := Dial(Options{Redis: s.Option(), Name: "test", Log: slog.New(h), HeldTooLong: time.Minute})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
+	failure := errors.New("failure")
+	full := Observation{
+		Kind: "lock", Name: "name", Ticket: "ticket", Token: 7, Place: 1, Waiting: 2, Waited: 3, Held: 4, Margin: 5, Count: 6,
+		Note: "note", Who: "who",
+	}
+	for moment, want := range map[Moment]struct {
+		level  slog.Level
+		fields []string
+	}{
+		Asked:         {slog.LevelDebug, nil},
+		Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
+		Granted:       {slog.LevelDebug, []string{"waited"}},
+		Entered:       {slog.LevelDebug, nil},
+		Passed:        {slog.LevelDebug, []string{"waited"}},
+		Failed:        {slog.LevelDebug, []string{"waited"}},
+		Renewed:       {slog.LevelDebug, []string{"margin"}},
+		RenewalFailed: {slog.LevelWarn, []string{"margin"}},
+		HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
+		Released:      {slog.LevelDebug, []string{"held"}},
+		Lost:          {slog.LevelWarn, []string{"held"}},
+		HandedOff:     {slog.LevelDebug, nil},
+		Skipped:       {slog.LevelInfo, []string{"count"}},
+		Expired:       {slog.LevelInfo, []string{"count"}},
+		Woken:         {slog.LevelDebug, nil},
+		Rejoined:      {slog.LevelInfo, nil},
+		Missed:        {slog.LevelWarn, nil},
+		Suspected:     {slog.LevelWarn, nil},
+		GivenBack:     {slog.LevelInfo, nil},
+	} {
+		h := &records{level: slog.LevelDebug}
+		l := newLogger(slog.New(h))
+		o := full
+		o.Moment = moment
+		l.Observe(t.Context(), o)
+		o.Err = failure
+		l.Observe(t.Context(), o)
+		l.stop()
+		kept := h.kept()
+		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
+		require.Equal(t, "headwaiter: "+moment.String(), kept[0].Message)
+		require.Equal(t, want.level, kept[0].Level, "%v", moment)
+		if moment == Released {
+			want.level = slog.LevelWarn
+		}
+		require.Equal(t, want.level, kept[1].Level, "%v with an error", moment)
+		fields := slices.Sorted(maps.Keys(attrs(kept[0])))
+		require.ElementsMatch(t, append(want.fields, "kind", "name", "ticket", "token"), fields, "%v", moment)
+		require.Equal(t, failure, attrs(kept[1])["error"])
+		if moment == HeldLong {
+			require.Equal(t, "who", attrs(kept[0])["holder"])
+			require.WithinDuration(t, kept[0].Time, attrs(kept[0])["since"].(time.Time), time.Microsecond)
+		}
+	}
+}
+
+func TestTheLogTellsOfCallsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		all, some := &records{level: slog.LevelDebug}, &records{level: slog.LevelInfo}
+		for _, h := range []*records{all, some} {
+			c := logging(t, s, h)
+			l, err := queueOf(c, "name").Acquire(t.Context())
+			require.NoError(t, err)
+			synctime.Pass(61 * time.Second)
+			require.NoError(t, l.Release(t.Context()))
+			require.NoError(t, c.Close(t.Context()))
+		}
+		usual := slices.DeleteFunc(all.messages(), func(m string) bool { return m == "headwaiter: renewed" })
+		require.Equal(t, []string{
+			"headwaiter: asked", "headwaiter: granted", "headwaiter: held for long", "headwaiter: released",
+		}, usual)
+		require.Greater(t, len(all.messages()), len(usual)+10)
+		require.Equal(t, []string{"headwaiter: held for long"}, some.messages())
+	})
+}
+
+func TestALogThatBlocksDelaysNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		h := &records{level: slog.LevelDebug, block: make(chan struct{})}
+		c := logging(t, s, h)
+		begun := time.Now()
+		const cycles = logQueue
+		for range cycles {
+			l, err := queueOf(c, "name").Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		require.Zero(t, time.Since(begun), "no time passes in the bubble but by waiting")
+		require.NoError(t, c.Close(t.Context()))
+		require.Equal(t, logPatience, time.Since(begun), "Close waits for so long and no longer")
+		require.Empty(t, h.messages())
+
+		close(h.block)
+		synctest.Wait()
+		kept := h.kept()
+		require.Len(t, kept, logQueue+2, "what was in its hand, in the queue, and what it says of the rest")
+		last := kept[len(kept)-1]
+		require.Equal(t, "the log is too slow: records were left out", last.Message)
+		require.Equal(t, slog.LevelWarn, last.Level)
+		require.Equal(t, map[string]any{"records": uint64(3*cycles - logQueue - 1)}, attrs(last))
+	})
+}
+
+func TestAClientWithoutALogHasNoGoroutineForIt(t *testing.T) {
+	require.Nil(t, newLogger(nil))
+	var l *logger
+	l.stop()
+	require.Nil(t, newWatch(Options{}, nil, ""))
+	require.NotNil(t, newWatch(Options{Log: slog.New(&records{})}, &logger{}, ""))
+}
+
+func TestALogMayBeStoppedTwice(t *testing.T) {
+	l := newLogger(slog.New(&records{}))
+	l.stop()
+	l.stop()
+}

@@ -1,0 +1,150 @@
+package waitqueue
+
+import (
+	"context"
+	"time"
+)
+
+// An Observer is told what happens to the calls and holds of a client, as it happens: for metrics, traces and logs.
+//
+// Observe is called by several goroutines, some of which hold the client's locks or read its connection. It must
+// return soon, must not wait for anybody, and must not call the client. ctx is that of the call, or what a [Tracer]
+// made of it; where the news is of no call of this client it is context.Background(). What concerns one call is told
+// in order.
+type Observer interface {
+	Observe(ctx context.Context, o Observation)
+}
+
+// A Tracer is an Observer that has a part in the calls it is told of: it may put something into their contexts, and
+// send something along with a grant. What is said of Observe holds for its methods too.
+type Tracer interface {
+	Observer
+	// Wait returns the context with which what follows [Asked] is told, up to the end of the wait. Its values are those
+	// of the call, which its end does not change.
+	Wait(ctx context.Context, o Observation) context.Context
+	// Hold returns the context of a hold, before [Granted] is told: what it puts there, the holder finds in the
+	// context of its lease. ctx has what Wait put there.
+	Hold(ctx context.Context, o Observation) context.Context
+	// Note returns what the grant to the next in the queue is to carry from a hold that is released, or "". ctx is what
+	// Hold returned. At most [MaxNote] bytes of printable ASCII without spaces; anything else is left out.
+	Note(ctx context.Context) string
+}
+
+// MaxNote is how long a note may be that a grant carries: room for the identity of a span.
+const MaxNote = 128
+
+// Moment says what has happened.
+type Moment int
+
+// The moments of a call. Each begins with Asked, and its wait ends with one of Granted, Entered, Passed and Failed. A
+// hold ends with one of Released and Lost.
+const (
+	Asked         Moment = iota + 1 // a call begins
+	Queued                          // it has a place in the queue: Place, Waiting
+	Granted                         // it holds: Token, Waited, Note
+	Entered                         // it has entered a hold of its owner
+	Passed                          // the event that it waited for has come: Waited
+	Failed                          // it ended without: Err, Waited
+	Renewed                         // the lease is longer: Margin, Lease
+	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease
+	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who
+	Released                        // it gave the hold back: Held, and Err if that did not go well
+	Lost                            // the hold is lost: Held, Err
+)
+
+// The moments of a name, which may concern other clients.
+const (
+	HandedOff Moment = iota + 101 // a script of this client granted to another, by message
+	Skipped                       // a script of this client dropped tickets of dead clients: Count
+	Expired                       // a script of this client found leases that had run out: Count
+	Woken                         // a message came: Count is how many grants were in it
+	Rejoined                      // a check found a ticket unknown, and queued it again: Ticket
+	Missed                        // a check found a grant of which no message came: Ticket
+	Suspected                     // the server says that this client let a lease run out
+	GivenBack                     // a grant came for a ticket that had ended: Ticket
+)
+
+var moments = map[Moment]string{
+	Asked: "asked", Queued: "queued", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
+	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Released: "released", Lost: "lost",
+	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
+	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back",
+}
+
+// String returns the moment in a word or two.
+func (m Moment) String() string { return moments[m] }
+
+// An Observation is one thing that has happened. Fields that its moment does not name are zero, but for Kind and Name.
+type Observation struct {
+	Moment Moment
+	Kind   string // of the primitive, as in its keys: lock, semaphore, …
+	Name   string
+	Ticket string // of the call; it changes where a grant ran out on its way
+
+	Token   uint64
+	Place   int           // how many are ahead, the holder among them
+	Waiting int           // how many wait, or an estimate of the clients that do
+	Waited  time.Duration // since the call
+	Held    time.Duration // since the grant
+	Margin  time.Duration // what was left of the lease when the answer came, or failed to
+	Lease   time.Duration // and how long that lease was
+	Count   int
+	Note    string // what the holder before had the grant carry
+	Who     string // the holder, as operators see it: name@host#pid
+	Err     error
+}
+
+// Observers returns an observer that tells several, in their order. Nil ones are left out. The note of the first
+// [Tracer] that has one is carried.
+func Observers(all ...Observer) Observer {
+	var list observers
+	for _, o := range all {
+		if o != nil {
+			list = append(list, o)
+		}
+	}
+	switch len(list) {
+	case 0:
+		return nil
+	case 1:
+		return list[0]
+	}
+	return list
+}
+
+type observers []Observer
+
+func (l observers) Observe(ctx context.Context, o Observation) {
+	for _, each := range l {
+		each.Observe(ctx, o)
+	}
+}
+
+func (l observers) Wait(ctx context.Context, o Observation) context.Context {
+	for _, each := range l {
+		if t, ok := each.(Tracer); ok {
+			ctx = t.Wait(ctx, o)
+		}
+	}
+	return ctx
+}
+
+func (l observers) Hold(ctx context.Context, o Observation) context.Context {
+	for _, each := range l {
+		if t, ok := each.(Tracer); ok {
+			ctx = t.Hold(ctx, o)
+		}
+	}
+	return ctx
+}
+
+func (l observers) Note(ctx context.Context) string {
+	for _, each := range l {
+		if t, ok := each.(Tracer); ok {
+			if note := t.Note(ctx); note != "" {
+				return note
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+package waitqueue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// quiet is an observer that does nothing.
+type quiet struct{}
+
+func (quiet) Observe(context.Context, Observation) {}
+
+// tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
+func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
+	t, reply := w.ticket, lua.Reply{Flags: 1, Skipped: 1, Expired: 1}
+	t.placed, h.tooLong = false, false
+	t.asked(ctx)
+	t.queued(1)
+	t.granted(ctx, 1, time.Second, "")
+	t.tell(Observation{Moment: Renewed, Token: h.token, Margin: time.Second})
+	h.long(now, now)
+	h.lost(nil)
+	h.note()
+	h.released(time.Second, nil)
+	w.ended(nil)
+	t.site.tell(Observation{Moment: Woken, Count: 1})
+	t.site.client.served("lock", "name", &reply)
+}
+
+// observedBy returns a call of a client with the given observer.
+func observedBy(o Observer) (*wait, *hold) {
+	c := &Client{watch: newWatch(Options{Observer: o, HeldTooLong: time.Minute}, nil, "who")}
+	s := &site{client: c, proto: lua.Fairlock, name: "name"}
+	t := &ticket{site: s, state: waiting, text: "text"}
+	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, since: time.Now(), first: share{over: true}}
+}
+
+func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
+	w, h := observedBy(nil)
+	require.Zero(t, testing.AllocsPerRun(100, func() { tellAll(ctx, w, h, now) }))
+	w, h = observedBy(quiet{})
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { tellAll(ctx, w, h, now) }), 1.0, "the context of the call")
+}
+
+// BenchmarkTell is what it costs to tell of one call, a dozen moments, by who looks.
+func BenchmarkTell(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		o    Observer
+	}{{"nobody", nil}, {"observer", quiet{}}, {"tracer", Observers(quiet{}, quiet{})}} {
+		b.Run(x.name, func(b *testing.B) {
+			ctx, now := context.Background(), time.Now()
+			w, h := observedBy(x.o)
+			b.ReportAllocs()
+			for b.Loop() {
+				tellAll(ctx, w, h, now)
+			}
+		})
+	}
+}

@@ -1,0 +1,284 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/multilock"
+	"github.com/headwaiter/headwaiter/reentrant"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// What the fair lock and the semaphore tell is tested with them. Here are the others, and what they have in common.
+
+// plain is an observer that is no tracer.
+type plain struct{ waitqueue.Observer }
+
+func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
+	require.Nil(t, waitqueue.Observers())
+	require.Nil(t, waitqueue.Observers(nil, nil))
+	a, b := &kit.Observer{Carry: func() string { return "" }}, &kit.Observer{Carry: func() string { return "b" }}
+	require.Same(t, a, waitqueue.Observers(nil, a), "one is itself")
+	_, tracer := waitqueue.Observers(nil, plain{a}).(waitqueue.Tracer)
+	require.False(t, tracer)
+
+	c := &kit.Observer{Carry: func() string { return "c" }}
+	all, ok := waitqueue.Observers(plain{&kit.Observer{}}, a, nil, b, c).(waitqueue.Tracer)
+	require.True(t, ok)
+	ctx := all.Wait(context.Background(), waitqueue.Observation{})
+	ctx = all.Hold(ctx, waitqueue.Observation{})
+	for _, o := range []*kit.Observer{a, b, c} {
+		require.Equal(t, 1, o.Holder(ctx))
+	}
+	require.Equal(t, "b", all.Note(ctx), "of the first that has one")
+
+	var order []string
+	first := told(func() { order = append(order, "first") })
+	second := told(func() { order = append(order, "second") })
+	waitqueue.Observers(first, second).Observe(ctx, waitqueue.Observation{})
+	require.Equal(t, []string{"first", "second"}, order)
+	require.Empty(t, waitqueue.Observers(first, second).(waitqueue.Tracer).Note(ctx))
+}
+
+// told is an observer that calls a function.
+type told func()
+
+func (f told) Observe(context.Context, waitqueue.Observation) { f() }
+
+func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
+	_, err := waitqueue.Dial(waitqueue.Options{HeldTooLong: -1})
+	require.EqualError(t, err, "waitqueue: held too long must not be negative")
+}
+
+func TestMomentsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range []waitqueue.Moment{
+		waitqueue.Asked, waitqueue.Queued, waitqueue.Granted, waitqueue.Entered, waitqueue.Passed, waitqueue.Failed,
+		waitqueue.Renewed, waitqueue.RenewalFailed, waitqueue.HeldLong, waitqueue.Released, waitqueue.Lost,
+		waitqueue.HandedOff, waitqueue.Skipped, waitqueue.Expired, waitqueue.Woken, waitqueue.Rejoined, waitqueue.Missed,
+		waitqueue.Suspected, waitqueue.GivenBack,
+	} {
+		require.NotEmpty(t, m.String())
+		require.False(t, seen[m.String()], "%v twice", m)
+		seen[m.String()] = true
+	}
+}
+
+func TestAGroupOfReadersGetsTheNoteOfTheWriterBefore(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		from, to := &kit.Observer{}, &kit.Observer{}
+		writer := rwlock.New(kit.Dial(t, s, kit.Observed(from)), kit.Name(t))
+		readers := rwlock.New(kit.Dial(t, s, kit.Observed(to)), kit.Name(t))
+		l, err := writer.Lock(t.Context())
+		require.NoError(t, err)
+		calls := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), readers.RLock)}
+		synctest.Wait()
+		calls = append(calls, kit.Lock(t.Context(), readers.RLock), kit.Lock(t.Context(), writer.RLock))
+		synctest.Wait()
+		kit.Release(t, l)
+		for _, c := range calls {
+			kit.Release(t, c.Value(t))
+		}
+		for _, x := range append(to.Of(waitqueue.Granted), from.Of(waitqueue.Granted)[1:]...) {
+			require.Equal(t, "1", x.Note)
+			require.Equal(t, "rwlock", x.Kind)
+		}
+		require.Len(t, to.Of(waitqueue.Granted), 2)
+		require.Equal(t, 2, to.Of(waitqueue.Woken)[0].Count)
+	})
+}
+
+func TestToEnterAgainIsNoCallButOfAnOwnerWhoWaited(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		m := reentrant.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		other, err := reentrant.New(kit.Dial(t, s), kit.Name(t)).Lock(t.Context())
+		require.NoError(t, err)
+		ctx := reentrant.Owner(t.Context(), "owner")
+		first := kit.Lock(ctx, m.Lock)
+		synctest.Wait()
+		second := kit.Lock(ctx, m.Lock)
+		synctime.Pass(time.Second)
+		kit.Release(t, other)
+		inner, err := m.Lock(first.Value(t).Context())
+		require.NoError(t, err)
+		for _, l := range []*lease.Lease{first.Value(t), second.Value(t), inner} {
+			require.Empty(t, o.Of(waitqueue.Released), "the hold lasts until its last lease is released")
+			kit.Release(t, l)
+		}
+		require.Equal(t, []string{"asked, queued, granted, released", "asked, queued, entered"}, o.Story()[:2])
+		require.Len(t, o.Of(waitqueue.Asked), 2)
+		require.InDelta(t, time.Second, o.Of(waitqueue.Entered)[0].Waited, float64(50*time.Millisecond))
+	})
+}
+
+func TestTheObserverIsToldOfEventsThatHaveCome(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		latch := countdown.New(c, "latch")
+		_, err := latch.TrySetCount(t.Context(), 1)
+		require.NoError(t, err)
+		for range 2 { // The first subscribes first.
+			call := kit.Run(func() error { return latch.Wait(t.Context()) })
+			synctest.Wait()
+			defer call.Value(t)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, latch.Wait(ctx), context.DeadlineExceeded)
+		_, err = latch.CountDown(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, latch.Wait(t.Context()))
+		require.Equal(t, []string{
+			"asked, queued, passed", "asked, queued, passed", "asked, queued, failed", "asked, passed", "woken",
+		}, o.Story())
+		passed := o.Of(waitqueue.Passed)
+		require.Equal(t, "latch", passed[0].Name)
+		require.InDelta(t, time.Second, passed[0].Waited, float64(50*time.Millisecond))
+	})
+}
+
+func TestTheObserverIsToldHowTheWaitForOthersEnds(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		failed := errors.New("not now")
+		action := func(context.Context) error { return nil }
+		b := barrier.New(c, "barrier", 2, barrier.WithAction(func(ctx context.Context) error { return action(ctx) }))
+		meet := func() error {
+			first := kit.Run(func() error { _, err := b.Await(t.Context()); return err })
+			synctest.Wait()
+			_, err := b.Await(t.Context())
+			return errors.Join(err, first.Err(t))
+		}
+		require.NoError(t, meet())
+		action = func(context.Context) error { return failed }
+		require.ErrorIs(t, meet(), failed)
+		require.NoError(t, b.Reset(t.Context()))
+		action = func(context.Context) error { panic("the action") }
+		require.PanicsWithValue(t, "the action", func() { _ = meet() })
+		synctest.Wait()
+		ends := o.Of(waitqueue.Passed, waitqueue.Failed)
+		require.Len(t, ends, 6, "each wait ends, also where the action panics")
+		for _, x := range ends[:2] {
+			require.Equal(t, waitqueue.Passed, x.Moment)
+		}
+		for _, x := range ends[2:] {
+			require.Equal(t, waitqueue.Failed, x.Moment)
+			require.Error(t, x.Err)
+		}
+	})
+}
+
+func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		names := []string{"a", "b", "c"}
+		m := multilock.New(c, names, multilock.WithBound(time.Second))
+		other := fairlock.New(kit.Dial(t, s), "b")
+
+		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
+		require.Equal(t, []string{"asked, granted, released", "asked, granted, released", "asked, granted, released"}, o.Story())
+		for _, moment := range []waitqueue.Moment{waitqueue.Asked, waitqueue.Granted, waitqueue.Released} {
+			seen := []string{}
+			for _, x := range o.Of(moment) {
+				seen = append(seen, x.Name)
+			}
+			require.Equal(t, names, seen, "%v", moment)
+		}
+
+		busy, err := other.Lock(t.Context())
+		require.NoError(t, err)
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.Equal(t, []string{"asked, failed", "asked, failed", "asked, failed"}, o.Story()[3:])
+
+		// It holds two for a second, gives them back, and asks for them again when it has the third.
+		call := kit.Lock(t.Context(), m.Lock)
+		synctime.Pass(1500 * time.Millisecond)
+		kit.Release(t, busy)
+		kit.Release(t, call.Value(t))
+		story := o.Story()[6:]
+		given, waited := 0, 0
+		for _, x := range story {
+			switch x {
+			case "asked, granted, released":
+				given++
+			case "asked, queued, granted, released":
+				waited++
+			}
+		}
+		require.Equal(t, 4, given, "%v", story)
+		require.Equal(t, 1, waited, "%v", story)
+	})
+}
+
+func TestAMultilockThatLosesANameReleasesTheOthers(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		l, err := multilock.New(c, []string{"a", "b", "c"}).Lock(t.Context())
+		require.NoError(t, err)
+		_, err = fairlock.New(kit.Dial(t, s), "b").ForceRelease(t.Context(), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		synctest.Wait()
+		lost := o.Of(waitqueue.Lost)
+		require.Len(t, lost, 1)
+		require.Equal(t, "b", lost[0].Name)
+		require.ErrorIs(t, lost[0].Err, lease.ErrForced)
+		require.Len(t, o.Of(waitqueue.Released), 2)
+	})
+}
+
+func TestWhoReleasesByForceIsToldOfTheHandOff(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		m := fairlock.New(kit.Dial(t, s), kit.Name(t))
+		_, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		call := kit.Lock(t.Context(), fairlock.New(kit.Dial(t, s), kit.Name(t)).Lock)
+		synctest.Wait()
+		_, err = fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t)).ForceRelease(t.Context(), 0)
+		require.NoError(t, err)
+		kit.Release(t, call.Value(t))
+		require.Equal(t, []string{"handed off"}, o.Story())
+		require.Equal(t, kit.Name(t), o.All()[0].Name)
+		require.Equal(t, "lock", o.All()[0].Kind)
+	})
+}
+
+func TestAMultilockThatIsGivenUpEndsTheWaitForEachName(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		busy, err := fairlock.New(kit.Dial(t, s), "b").Lock(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err = multilock.New(kit.Dial(t, s, kit.Observed(o)), []string{"a", "b", "c"}).Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ElementsMatch(t, []string{
+			"asked, granted, released", "asked, queued, failed", "asked, granted, released",
+		}, o.Story())
+		failed := o.Of(waitqueue.Failed)[0]
+		require.Equal(t, "b", failed.Name)
+		require.ErrorIs(t, failed.Err, context.DeadlineExceeded)
+		kit.Release(t, busy)
+	})
+}

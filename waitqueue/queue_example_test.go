@@ -1,0 +1,217 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// How a lock is made: a protocol, a name and terms.
+func ExampleClient_Queue() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.With(nil))
+	fmt.Println(q.Name(), q.Label(), q.Terms().Lease)
+	patient := q.On(waitqueue.With([]waitqueue.Option{waitqueue.WithLease(time.Minute)}))
+	held, err := patient.Acquire(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = q.Try(ctx)
+	fmt.Println(err)
+
+	info, err := q.Inspect(ctx)
+	fmt.Println(info.Held, info.Token == held.Token(), err)
+	freed, err := q.ForceRelease(ctx, info.Token)
+	fmt.Println(freed.Ticket == info.Holder.Ticket, err)
+	// Output:
+	// orders:42 orders:42 10s
+	// busy
+	// true true <nil>
+	// true <nil>
+}
+
+// What a call means that has the context of a hold on the same name.
+func ExampleQueue_Nested() {
+	clients, end := exampleClients(1)
+	defer end()
+
+	ctx := waitqueue.WithOwner(context.Background(), "request 7")
+	once := clients[0].Queue(lua.Reentrant, "orders:42", waitqueue.With(nil))
+	again := once.Nested(waitqueue.Reenters)
+	held, err := again.Acquire(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = again.Acquire(ctx) // of the same owner
+	fmt.Println(err, again.HoldCount(held.Context(), 0))
+	_, err = once.Acquire(held.Context())
+	fmt.Println(errors.Is(err, waitqueue.ErrDeadlock))
+	// Output:
+	// <nil> 2
+	// true
+}
+
+// How a semaphore is made: its asks name the limit, and how many permits they want.
+func ExampleQueue_For() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.With(nil)).
+		Nested(waitqueue.Independent).Says(nil, "3").For(lua.Permit, 1)
+	if _, err := pool.Acquire(ctx); err != nil {
+		panic(err)
+	}
+	_, n, err := pool.Drain(ctx)
+	fmt.Println(n, err)
+
+	info, err := pool.Inspect(ctx, "3")
+	if err != nil {
+		panic(err)
+	}
+	_, err = pool.ForceTicket(ctx, info.Holders[0].Ticket)
+	fmt.Println(len(info.Holders), err)
+	// Output:
+	// 2 <nil>
+	// 2 <nil>
+}
+
+// A script that waits for nothing is run until it is answered; what its answer means is the primitive's to say.
+func ExampleQueue_Call() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	unset := errors.New("the latch is not set")
+	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.With(nil)).For(lua.Party, 1).
+		Says(waitqueue.Verdicts{lua.Unset: unset})
+	down := func() error {
+		id := latch.RequestID() // However often it is sent, it counts once.
+		reply, err := latch.Call(ctx, lua.LatchDown, time.Minute, func(a waitqueue.Attempt) []string {
+			return []string{id, a.NotAfter}
+		})
+		if err == nil && reply.Status != lua.Done {
+			err = latch.Verdict(&reply)
+		}
+		return err
+	}
+	fmt.Println(down())
+
+	id := latch.RequestID()
+	_, err := latch.Call(ctx, lua.LatchSet, time.Minute, func(a waitqueue.Attempt) []string {
+		return []string{id, "1", strconv.FormatInt(time.Hour.Milliseconds(), 10), a.NotAfter}
+	})
+	fmt.Println(err, down())
+	_, err = latch.Await(ctx, waitqueue.Event{})
+	fmt.Println("open:", err)
+	// Output:
+	// the latch is not set
+	// <nil> <nil>
+	// open: <nil>
+}
+
+// How an election is made: a script that only the holder may run, and a channel with the newest state.
+func ExampleFollow() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.With(nil))
+	held, err := campaign.Acquire(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = campaign.CallHeld(ctx, held, lua.ElectionProclaim, time.Minute,
+		func(h waitqueue.Holding, a waitqueue.Attempt) []string {
+			return []string{h.Ticket, h.Token, h.Number, h.Who, a.NotAfter, "10.0.0.1:7000"}
+		})
+	fmt.Println(err)
+
+	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.With(nil)).For(lua.Party, 1)
+	leaders := waitqueue.Follow(ctx, watch, func(ctx context.Context) (string, int64, error) {
+		reply, err := watch.Call(ctx, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
+		if err != nil {
+			return "", 0, err
+		}
+		return reply.States[0], reply.Arrival, nil
+	}, error.Error)
+	fmt.Println(<-leaders)
+	// Output:
+	// <nil>
+	// 10.0.0.1:7000
+}
+
+// A writer that has written goes on as a reader.
+func ExampleQueue_Downgrade() {
+	clients, end := exampleClients(2)
+	defer end()
+	ctx := context.Background()
+
+	terms := waitqueue.With(nil)
+	terms.Shared = true
+	queue := func(c *waitqueue.Client, kind byte, permits int64) waitqueue.Queue {
+		return c.Queue(lua.RWLock, "config", terms).Nested(waitqueue.Reenters).
+			Says(nil, strconv.Itoa(lua.AllReaders)).For(kind, permits)
+	}
+	write := queue(clients[0], lua.Write, lua.AllReaders)
+	held, err := write.Acquire(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(write.Downgrade(ctx, held))
+	_, err = queue(clients[1], lua.Read, 1).Acquire(ctx)
+	fmt.Println("another reads:", err)
+	// Output:
+	// <nil>
+	// another reads: <nil>
+}
+
+// All or none of several names.
+func ExampleAcquireAll() {
+	clients, end := exampleClients(1)
+	defer end()
+	ctx := context.Background()
+
+	queue := func(name string) waitqueue.Queue { return clients[0].Queue(lua.Fairlock, name, waitqueue.With(nil)) }
+	both, others := []waitqueue.Queue{queue("a"), queue("b")}, []waitqueue.Queue{queue("b"), queue("c")}
+	held, err := waitqueue.AcquireAll(ctx, both, 0)
+	if err != nil {
+		panic(err)
+	}
+	_, err = waitqueue.TryAll(ctx, others)
+	fmt.Println(waitqueue.Names(others), err)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// ["b" "c"] busy
+	// <nil>
+}
+
+// Several names, each for itself.
+func ExampleAcquireEach() {
+	clients, end := exampleClients(2)
+	defer end()
+	ctx := context.Background()
+
+	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
+		return c.Queue(lua.Fairlock, name, waitqueue.With(nil))
+	}
+	for _, o := range waitqueue.AcquireEach(ctx, queue(clients[0], "a"), queue(clients[0], "b")) {
+		fmt.Println(o.Lease != nil, o.Err)
+	}
+	for _, o := range waitqueue.TryEach(ctx, queue(clients[1], "b"), queue(clients[1], "c")) {
+		fmt.Println(o.Lease != nil, o.Err)
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false busy
+	// true <nil>
+}

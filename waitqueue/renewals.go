@@ -1,0 +1,110 @@
+package waitqueue
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Renewals of several holds in one script: to start one costs the server as much as what it does for a hold. They come
+// together because renewals are due at the ticks of a grid, which begins when the client does.
+
+const (
+	// renewalsInScript is how many holds one script renews at the most, which takes the server about 0.6 ms.
+	renewalsInScript = 128
+	// renewalGrid is how many ticks there are in a lease.
+	renewalGrid = 128
+)
+
+// renewAt is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since
+// two renewals may then fail before the lease is in doubt, or at the tick before.
+func (c *Client) renewAt(from time.Time, lasts time.Duration) time.Time {
+	due := from.Add(lasts / 3)
+	if grid := lasts / renewalGrid; grid > 0 {
+		due = due.Add(-(due.Sub(c.born) % grid))
+	}
+	return due
+}
+
+// renewTogether renews what can go together, and returns the rest: what is of another kind, or has more to tell, or was
+// not renewed by such a script, which does nothing where anything is unusual.
+func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []renewal) {
+	groups := make(map[*lua.Script][]renewal, 1)
+	for _, r := range asked {
+		if s := r.hold.ticket.site.proto.Renewals; s != nil && r.entries == "" {
+			groups[s] = append(groups[s], r)
+		} else {
+			alone = append(alone, r)
+		}
+	}
+	var jobs []job
+	var parts [][]renewal
+	for s, group := range groups {
+		for _, part := range c.inScripts(group) {
+			if len(part) == 1 {
+				alone = append(alone, part[0])
+				continue
+			}
+			jobs = append(jobs, c.renewalsJob(s, part, a))
+			parts = append(parts, part)
+		}
+	}
+	if len(jobs) == 0 {
+		return alone
+	}
+	for i, res := range c.runAll(c.side, n, jobs) {
+		now, ends, err := jobs[i].script.DecodeRenewals(res, len(parts[i]))
+		switch {
+		case err == nil:
+			n.clock.observe(a, now, false)
+		case answered(err):
+			alone = append(alone, parts[i]...) // Each is told why by its own.
+			continue
+		}
+		for k, r := range parts[i] {
+			if err == nil && ends[k] == 0 {
+				alone = append(alone, r)
+				continue
+			}
+			reply := lua.Reply{Status: lua.Granted, Now: now, Token: r.hold.token}
+			if err == nil {
+				reply.Until = ends[k]
+			}
+			r.answered(a, &reply, err)
+		}
+	}
+	return alone
+}
+
+// inScripts parts renewals into those that one script may do: in a cluster, of one slot.
+func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
+	if c.routes.table == nil {
+		return slices.Collect(slices.Chunk(group, renewalsInScript))
+	}
+	slot := func(r renewal) uint16 { return r.hold.ticket.site.slot }
+	slices.SortFunc(group, func(a, b renewal) int { return cmp.Compare(slot(a), slot(b)) })
+	for len(group) > 0 {
+		n := 1
+		for n < min(len(group), renewalsInScript) && slot(group[n]) == slot(group[0]) {
+			n++
+		}
+		parts = append(parts, group[:n])
+		group = group[n:]
+	}
+	return parts
+}
+
+func (c *Client) renewalsJob(s *lua.Script, part []renewal, a attempt) job {
+	keys := make([]string, len(part))
+	args := make([]string, 2, 2+4*len(part))
+	args[0], args[1] = c.who, a.notAfter
+	for i, r := range part {
+		t := r.hold.ticket
+		keys[i] = t.site.keys.Lock
+		args = append(args, t.text, strconv.FormatUint(r.hold.token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10), r.phase())
+	}
+	return job{s, keys, args}
+}

@@ -1,0 +1,208 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// What a client tells its observer. Without one all of this is a comparison with nil.
+
+// watch is what a client has to observe with: nil where nobody looks.
+type watch struct {
+	observer Observer
+	tracer   Tracer // nil if the observer is none
+	long     time.Duration
+	who      string
+}
+
+func newWatch(o Options, log *logger, who string) *watch {
+	var all []Observer
+	if log != nil {
+		all = append(all, log)
+	}
+	observer := Observers(append(all, o.Observer)...)
+	if observer == nil {
+		return nil
+	}
+	w := &watch{observer: observer, long: o.HeldTooLong, who: who}
+	w.tracer, _ = observer.(Tracer)
+	return w
+}
+
+// tell tells of a name.
+func (s *site) tell(o Observation) {
+	if w := s.client.watch; w != nil {
+		o.Kind, o.Name = s.proto.Kind, s.name
+		w.observer.Observe(context.Background(), o)
+	}
+}
+
+// tell tells of a ticket.
+func (t *ticket) tell(o Observation) {
+	if w := t.site.client.watch; w != nil {
+		w.tell(t, o)
+	}
+}
+
+func (w *watch) tell(t *ticket, o Observation) {
+	o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
+	w.observer.Observe(t.ctx, o)
+}
+
+// asked begins what is told of a ticket.
+func (t *ticket) asked(ctx context.Context) {
+	w := t.site.client.watch
+	if w == nil {
+		return
+	}
+	o := Observation{Moment: Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
+	t.ctx = context.WithoutCancel(ctx)
+	if w.tracer != nil {
+		t.ctx = w.tracer.Wait(t.ctx, o)
+	}
+	w.observer.Observe(t.ctx, o)
+}
+
+// queued tells once that a ticket has its place. The site's lock is held.
+func (t *ticket) queued(behind int) {
+	if w := t.site.client.watch; w != nil && !t.placed && t.state == waiting {
+		t.placed = true
+		w.tell(t, Observation{Moment: Queued, Place: t.place, Waiting: behind})
+	}
+}
+
+// granted tells of a hold that is about to be made, and returns the context that it is made with. The site's lock is
+// held.
+func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
+	w := t.site.client.watch
+	if w == nil {
+		return ctx
+	}
+	o := Observation{
+		Moment: Granted, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text,
+		Token: token, Waited: waited, Note: note,
+	}
+	if w.tracer != nil {
+		t.ctx = w.tracer.Hold(t.ctx, o)
+		ctx = t.ctx
+	}
+	w.observer.Observe(t.ctx, o)
+	return ctx
+}
+
+// ended tells how the wait of a call ended without a hold.
+func (w *wait) ended(err error) {
+	if w.site.client.watch == nil {
+		return
+	}
+	o := Observation{Moment: Passed, Waited: time.Since(w.begun)}
+	switch {
+	case err != nil:
+		o.Moment, o.Err = Failed, err
+	case w.joined:
+		o.Moment = Entered
+	}
+	w.ticket.tell(o)
+}
+
+// teller is the ticket of the call that holds.
+func (h *hold) teller() *ticket {
+	if h.caller != nil {
+		return h.caller
+	}
+	return h.ticket
+}
+
+// held is for how long, by the own clock.
+func (h *hold) held() time.Duration { return time.Since(h.since) }
+
+// released tells how the release of a hold went that lasted for so long.
+func (h *hold) released(held time.Duration, err error) {
+	if h.ticket.site.client.watch == nil {
+		return
+	}
+	o := Observation{Moment: Released, Token: h.fence(), Held: held, Err: err}
+	if errors.Is(err, lease.ErrLost) {
+		o.Moment = Lost
+	}
+	h.teller().tell(o)
+}
+
+// lost tells of a loss, with the cause that the holder sees: a lease may have ended by itself before. The site's lock
+// is held.
+func (h *hold) lost(cause error) {
+	if h.ticket.site.client.watch != nil {
+		for sh := range h.shares {
+			if seen := sh.cause(); errors.Is(seen, lease.ErrLost) {
+				cause = seen
+			}
+		}
+		h.teller().tell(Observation{Moment: Lost, Token: h.fence(), Held: h.held(), Err: cause})
+	}
+}
+
+// note is what the grant to the next is to carry.
+func (h *hold) note() string {
+	w := h.ticket.site.client.watch
+	if w == nil || w.tracer == nil {
+		return ""
+	}
+	if note := w.tracer.Note(h.teller().ctx); len(note) <= MaxNote && wordy(note) {
+		return note
+	}
+	return ""
+}
+
+// wordy reports whether a note can stand in a message.
+func wordy(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// long tells, once, of a hold that lasts for longer than it should, and returns when to look for that. The site's lock
+// is held.
+func (h *hold) long(now, next time.Time) time.Time {
+	w := h.ticket.site.client.watch
+	if w == nil || w.long == 0 || h.tooLong {
+		return next
+	}
+	at := h.since.Add(w.long)
+	if now.Before(at) {
+		return earlier(next, at)
+	}
+	h.tooLong = true
+	h.teller().tell(Observation{Moment: HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.who})
+	return next
+}
+
+// served tells what a reply says of the queue of a name.
+func (c *Client) served(kind, name string, r *lua.Reply) {
+	w := c.watch
+	if w == nil {
+		return
+	}
+	o := Observation{Kind: kind, Name: name}
+	if o.Moment, o.Count = Skipped, r.Skipped; o.Count > 0 {
+		w.observer.Observe(context.Background(), o)
+	}
+	if o.Moment, o.Count = Expired, r.Expired; o.Count > 0 {
+		w.observer.Observe(context.Background(), o)
+	}
+	if o.Moment, o.Count = HandedOff, 0; r.Has(lua.Handed) {
+		w.observer.Observe(context.Background(), o)
+	}
+}
+
+// suspect counts that the server says that this client let a lease run out.
+func (s *site) suspect() {
+	s.client.stats.suspected.Add(1)
+	s.tell(Observation{Moment: Suspected})
+}

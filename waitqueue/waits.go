@@ -1,0 +1,103 @@
+package waitqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A WaitGraph is who waits for what others hold, as far as the server knows it.
+type WaitGraph struct {
+	// Waits are those who wait for a name that is held, by name and place.
+	Waits []Wait
+	// Stuck is how many of them wait until a cycle is broken: those in cycles, and those behind them.
+	Stuck int
+	// Cycles are the deadlocks, those that last longest first.
+	Cycles []Cycle
+	// Partial says that there was more than a look may take. What is stuck then is so, and more may be.
+	Partial bool
+}
+
+// A Wait is a call that waits for a name that is held.
+type Wait struct {
+	Kind   string
+	Name   string
+	Client string
+	Who    string // name@host#pid, if it is known of the client from anything that it holds
+	Ticket string
+	Place  int // from 1
+	Wait   time.Duration
+}
+
+// A Cycle is a deadlock: each client waits for what the next one holds, and the last for what the first one does.
+type Cycle []Link
+
+// A Link is one client of a cycle.
+type Link struct {
+	Wait
+	// Hold is what the next client of the cycle has of the name that this one waits for. Without it the next client is
+	// ahead in the queue of a name that this one holds a part of.
+	Hold *Holder
+}
+
+const (
+	// graphTickets is how many holders, and how many who wait, a look tells of a name: a script that tells them takes
+	// a millisecond.
+	graphTickets = 500
+	// graphWaits is how many of all names are kept: some tens of megabytes.
+	graphWaits = 100_000
+	// graphCycles is how many cycles are named. When those are broken, the next look tells more.
+	graphCycles = 20
+)
+
+// contended are the kinds in which calls wait for holders. Who campaigns in an election waits for as long as another
+// leads, beside all that it does, so that is no part of a deadlock; what opens a latch or a barrier is not known.
+var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Semaphore, lua.Redlock}
+
+// WaitsFor builds the graph of who waits for whom over all names of the server, and finds the deadlocks in it. It
+// changes nothing, and needs the right to SCAN.
+//
+// It looks twice where something seems to be stuck, the given time apart, and keeps what was held and waited for all
+// that time: so a cycle is one that there was at one moment, not the sum of several. To the server the calls of one
+// client are one: it takes a call that waits and an older hold of the same client for the same work. So a client that
+// holds one name for long and waits for another beside that can make a cycle that ends by itself; the longer the time,
+// the fewer. A client that waits for itself alone is none, and what Redlock holds at other servers is not seen.
+func (c *Client) WaitsFor(ctx context.Context, lasting time.Duration) (WaitGraph, error) {
+	var b board
+	for n, err := range c.list(ctx, "*", graphTickets) {
+		if err != nil {
+			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", err)
+		}
+		if !b.add(n) {
+			break
+		}
+	}
+	stuck := b.reduce()
+	if len(stuck) == 0 {
+		return b.graph(stuck), nil
+	}
+	if err := c.rest(ctx, lasting); err != nil {
+		return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", err)
+	}
+	again := board{partial: b.partial, who: b.who}
+	for names := range slices.Chunk(b.named(stuck), listBatch) {
+		c.inspectAll(ctx, names, graphTickets)
+		if ctx.Err() != nil {
+			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", whyEnded(ctx))
+		}
+		for _, n := range names {
+			if n.Err != nil {
+				return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %s %.80q: %w", n.Kind, n.Name, n.Err)
+			}
+			again.add(n)
+		}
+	}
+	again.keep(&b)
+	stuck = again.reduce()
+	g := b.graph(stuck)
+	g.Cycles = again.cycles(stuck)
+	return g, nil
+}

@@ -1,0 +1,188 @@
+package waitqueue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func waitsFor(t *testing.T, c *waitqueue.Client, lasting time.Duration) waitqueue.WaitGraph {
+	t.Helper()
+	g, err := c.WaitsFor(t.Context(), lasting)
+	require.NoError(t, err)
+	require.False(t, g.Partial)
+	return g
+}
+
+// circle lets each client hold a name of its own and wait for that of the next.
+func circle(t *testing.T, clients []*waitqueue.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
+	t.Helper()
+	for i, c := range clients {
+		l, err := fairlock.New(c, names[i], fairlock.WithLease(2*time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	for i, c := range clients {
+		m := fairlock.New(c, names[(i+1)%len(names)])
+		waits = append(waits, kit.Lock(t.Context(), m.Lock))
+		kit.Waiting(t, 1, m.Inspect)
+	}
+	return held, waits
+}
+
+func TestADeadlockIsFoundAndBrokenByForce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b, c := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		look := kit.Dial(t, s)
+		require.Zero(t, waitsFor(t, look, 0))
+		clients, names := []*waitqueue.Client{a, b, c}, []string{"x", "y", "z"}
+		held, waits := circle(t, clients, names)
+
+		g := waitsFor(t, look, 0)
+		require.Len(t, g.Waits, 3)
+		require.Equal(t, 3, g.Stuck)
+		require.Len(t, g.Cycles, 1)
+		cycle := g.Cycles[0]
+		require.Len(t, cycle, 3)
+		for i, link := range cycle {
+			next := cycle[(i+1)%3]
+			at := slices.Index(names, link.Name)
+			require.Equal(t, clients[(at+2)%3].ID(), link.Client)
+			require.Equal(t, "lock", link.Kind)
+			require.Equal(t, 1, link.Place)
+			require.Positive(t, link.Wait.Wait)
+			require.True(t, strings.HasPrefix(link.Who, "test@"), link.Who)
+			require.Equal(t, next.Client, link.Hold.Client)
+			require.Equal(t, held[at].Token(), link.Hold.Token)
+		}
+
+		m := fairlock.New(look, cycle[0].Name)
+		_, err := m.ForceRelease(t.Context(), cycle[0].Hold.Token)
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, held[slices.Index(names, cycle[0].Name)]), lease.ErrForced)
+		got := waits[(slices.Index(names, cycle[0].Name)+2)%3].Value(t)
+		g = waitsFor(t, look, 0)
+		require.Zero(t, g.Stuck)
+		require.Empty(t, g.Cycles)
+		require.Len(t, g.Waits, 2)
+		kit.Release(t, got)
+	})
+}
+
+// Readers that come back behind a writer, and a semaphore whose permits do not come back.
+func TestDeadlocksOfSharedLocks(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		read, write := rwlock.New(a, "rw"), rwlock.New(b, "rw")
+		_, err := read.RLock(t.Context())
+		require.NoError(t, err)
+		ctx, giveUp := context.WithCancel(t.Context())
+		writer := kit.Lock(ctx, write.Lock)
+		kit.Waiting(t, 1, write.Inspect)
+		require.Empty(t, waitsFor(t, look, 0).Cycles)
+		again := kit.Lock(ctx, read.RLock) // Without the context of the first.
+		kit.Waiting(t, 2, write.Inspect)
+		g := waitsFor(t, look, 0)
+		require.Len(t, g.Cycles, 1)
+		require.Len(t, g.Cycles[0], 2)
+		for _, link := range g.Cycles[0] {
+			require.Equal(t, link.Client == b.ID(), link.Hold != nil)
+		}
+		giveUp()
+		require.Error(t, writer.Err(t))
+		require.Error(t, again.Err(t))
+
+		hold(t, b, "x")
+		mine, theirs := semaphore.New(a, "s", 3), semaphore.New(b, "s", 3)
+		_, err = mine.Acquire(t.Context(), 2)
+		require.NoError(t, err)
+		ctx, giveUp = context.WithCancel(t.Context())
+		defer giveUp()
+		x := fairlock.New(a, "x")
+		kit.Lock(ctx, x.Lock)
+		kit.Waiting(t, 1, x.Inspect)
+		small, err := theirs.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.Empty(t, waitsFor(t, look, 0).Cycles)
+		kit.Release(t, small)
+		kit.Go(func() (*lease.Lease, error) { return theirs.Acquire(ctx, 2) })
+		kit.Waiting(t, 1, theirs.Inspect)
+		require.Len(t, waitsFor(t, look, 0).Cycles, 1)
+	})
+}
+
+// What several calls of one client do beside each other is no deadlock, and neither is a candidate that leads elsewhere.
+func TestWhatIsNoDeadlock(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		ctx, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		hold(t, a, "x", "y")
+		for _, name := range []string{"x", "y"} {
+			m := fairlock.New(a, name)
+			kit.Lock(ctx, m.Lock)
+			kit.Waiting(t, 1, m.Inspect)
+		}
+		for i, c := range []*waitqueue.Client{a, b} {
+			_, err := election.New(c, []string{"e", "f"}[i]).Campaign(t.Context(), "")
+			require.NoError(t, err)
+		}
+		for i, c := range []*waitqueue.Client{b, a} {
+			e := election.New(c, []string{"e", "f"}[i])
+			kit.Go(func() (*lease.Lease, error) { return e.Campaign(ctx, "") })
+			kit.Waiting(t, 1, e.Inspect)
+		}
+		g := waitsFor(t, look, 0)
+		require.Len(t, g.Waits, 2)
+		require.Zero(t, g.Stuck)
+	})
+}
+
+// A cycle that is over before the second look is none.
+func TestACycleMustLast(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+	held, waits := circle(t, []*waitqueue.Client{a, b}, []string{"x", "y"})
+	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
+	s.ResetStats()
+	const lasting = 2 * time.Second
+	graph := kit.Go(func() (waitqueue.WaitGraph, error) { return look.WaitsFor(t.Context(), lasting) })
+	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })
+	for _, l := range held {
+		kit.Release(t, l)
+	}
+	for _, w := range waits {
+		kit.Release(t, w.Value(t))
+	}
+	circle(t, []*waitqueue.Client{a, b}, []string{"x", "y"}) // Another one, of the same clients.
+	g := graph.Value(t)
+	require.Empty(t, g.Cycles)
+	require.Zero(t, g.Stuck)
+	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	circle(t, []*waitqueue.Client{a, b}, []string{"v", "w"})
+	s.ResetStats()
+	graph = kit.Go(func() (waitqueue.WaitGraph, error) { return look.WaitsFor(ctx, time.Hour) })
+	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })
+	why := errors.New("enough")
+	cancel(why)
+	err := graph.Err(t)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, why)
+}
