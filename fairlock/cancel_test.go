@@ -11,51 +11,52 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestACancelledWaiterLeavesNoTraceAndTheNextMovesUp(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := make([]*call, 3)
 		clients := make([]*waitqueue.Client, 3)
 		for i := range calls {
-			clients[i] = dial(t, s)
+			clients[i] = kit.Dial(t, s)
 			mine := t.Context()
 			if i == 0 {
 				mine = ctx
 			}
-			calls[i] = begin(mine, fairlock.New(clients[i], nameOf(t)))
+			calls[i] = begin(mine, fairlock.New(clients[i], kit.Name(t)))
 			queued(t, holder, i+1)
 		}
 		cancel()
-		require.ErrorIs(t, calls[0].failed(t), context.Canceled)
+		require.ErrorIs(t, calls[0].Err(t), context.Canceled)
 		queued(t, holder, 2)
 		info := inspect(t, holder)
 		require.Equal(t, clients[1].ID(), info.Queue[0].Client)
 		require.Equal(t, clients[2].ID(), info.Queue[1].Client)
-		release(t, l)
-		l = calls[1].granted(t)
-		release(t, l)
-		release(t, calls[2].granted(t))
+		kit.Release(t, l)
+		l = calls[1].Value(t)
+		kit.Release(t, l)
+		kit.Release(t, calls[2].Value(t))
 		require.Zero(t, clients[0].Stats().Messages, "nothing was to be sent to the one that left")
 	})
 }
 
 func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder := fairlock.New(dial(t, s), "orders:42")
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder := fairlock.New(kit.Dial(t, s), "orders:42")
 		hold(t, holder)
-		begin(t.Context(), fairlock.New(dial(t, s), "orders:42"))
+		begin(t.Context(), fairlock.New(kit.Dial(t, s), "orders:42"))
 		queued(t, holder, 1)
 
 		cause := errors.New("the order was withdrawn")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, cause)
 		defer cancel()
-		err := begin(ctx, fairlock.New(dial(t, s), "orders:42")).failed(t)
+		err := begin(ctx, fairlock.New(kit.Dial(t, s), "orders:42")).Err(t)
 		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded: the order was withdrawn`)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, cause)
@@ -68,15 +69,15 @@ func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
 
 // The place is not told where the end comes before the first answer.
 func TestTheTextOfAWaitThatEnds(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		holder, waiter := fairlock.New(dial(t, s), "orders:42"), fairlock.New(dial(t, s), "orders:42")
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		holder, waiter := fairlock.New(kit.Dial(t, s), "orders:42"), fairlock.New(kit.Dial(t, s), "orders:42")
 		l := hold(t, holder)
-		first := begin(t.Context(), fairlock.New(dial(t, s), "orders:42"))
+		first := begin(t.Context(), fairlock.New(kit.Dial(t, s), "orders:42"))
 		queued(t, holder, 1)
 
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err := begin(ctx, waiter).failed(t)
+		err := begin(ctx, waiter).Err(t)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?ms( behind 2)?: context deadline exceeded$`, err.Error())
 		queued(t, holder, 1)
@@ -86,18 +87,18 @@ func TestTheTextOfAWaitThatEnds(t *testing.T) {
 		queued(t, holder, 2)
 		cause := errors.New("no longer wanted")
 		withdraw(cause)
-		err = c.failed(t)
+		err = c.Err(t)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, cause)
 		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?(µs|ms|s)( behind 2)?: context canceled: no longer wanted$`, err.Error())
 		queued(t, holder, 1)
-		release(t, l)
-		release(t, first.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, first.Value(t))
 	})
 }
 
 func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder, m := dialMutex(t, s), dialMutex(t, s)
 		hold(t, holder)
 		// Told by the check that follows the subscription, by later checks, and by the ask.
@@ -109,7 +110,7 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 			var places []int
 			for _, c := range calls {
 				var wait *waitqueue.WaitError
-				require.ErrorAs(t, c.failed(t), &wait)
+				require.ErrorAs(t, c.Err(t), &wait)
 				places = append(places, wait.Place)
 			}
 			require.ElementsMatch(t, []int{1, 2, 3}, places)
@@ -119,12 +120,12 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 }
 
 func TestACallWithAnEndedContextAsksNothing(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
-		m := fairlock.New(c, nameOf(t))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, begin(ctx, m).failed(t), context.Canceled)
+		require.ErrorIs(t, begin(ctx, m).Err(t), context.Canceled)
 		_, err := m.TryLock(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, waitqueue.ErrBusy)
@@ -136,7 +137,7 @@ func TestACallWithAnEndedContextAsksNothing(t *testing.T) {
 // The cancellation falls anywhere from before the release to after the grant was heard. Whoever wins, the
 // caller has the hold or an error, and the next gets in at once.
 func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, waiter, next := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
 		var kept, given int
 		span := handOffTime(t, holder, waiter)
@@ -148,21 +149,20 @@ func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
 			n := begin(t.Context(), next)
 			queued(t, holder, 2)
 			timer := time.AfterFunc(rand.N(2*span), cancel)
-			release(t, l)
-			c.await(t)
+			kit.Release(t, l)
+			err := c.Err(t)
 			timer.Stop()
 			cancel()
-			if c.err == nil {
+			if err == nil {
 				kept++
-				require.Nil(t, c.lease.Context().Err(), "the context of the wait must not end the hold")
-				release(t, c.lease)
+				require.Nil(t, c.Value(t).Context().Err(), "the context of the wait must not end the hold")
+				kit.Release(t, c.Value(t))
 			} else {
 				given++
-				require.Nil(t, c.lease)
-				require.ErrorIs(t, c.err, context.Canceled)
+				require.ErrorIs(t, err, context.Canceled)
 			}
 			begun := time.Now()
-			release(t, n.granted(t))
+			kit.Release(t, n.Value(t))
 			require.Less(t, time.Since(begun), time.Second, "the next had to wait for a check")
 			queued(t, holder, 0)
 		}
@@ -175,16 +175,16 @@ func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
 
 // As after a crash between a grant and a notice that came too late for everybody.
 func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
-		m, other := fairlock.New(c, nameOf(t)), dialMutex(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m, other := fairlock.New(c, kit.Name(t)), dialMutex(t, s)
 		l := hold(t, other)
 		w := begin(t.Context(), m)
 		queued(t, other, 1)
-		release(t, l)
-		release(t, w.granted(t)) // Its client hears for a while.
+		kit.Release(t, l)
+		kit.Release(t, w.Value(t)) // Its client hears for a while.
 
-		lock, _, _ := keysOf(nameOf(t))
+		lock, _, _ := keysOf(kit.Name(t))
 		now, token := s.Int("HGET", lock, "since"), s.Int("HGET", lock, "token")+1
 		ticket := c.ID() + ":9999:x:1:3600000:3600000"
 		until := now + time.Hour.Microseconds()
@@ -192,15 +192,15 @@ func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
 		tell := func(token int64, times uint64) {
 			ends := c.Stats().Ends
 			s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d %d %d", ticket, token, now, until))
-			eventually(t, "the notice to be heard", func() bool { return c.Stats().GivenBack == times })
-			eventually(t, "the answer to it", func() bool { return c.Stats().Ends > ends })
+			kit.Eventually(t, "the notice to be heard", func() bool { return c.Stats().GivenBack == times })
+			kit.Eventually(t, "the answer to it", func() bool { return c.Stats().Ends > ends })
 		}
 		tell(token-1, 1) // Of an earlier grant: this one is not meant.
 		for range 10 {
 			require.True(t, inspect(t, m).Held) // On the connection that the answer went on.
 		}
 		tell(token, 2)
-		eventually(t, "the grant to be given back", func() bool { return !inspect(t, other).Held })
+		kit.Eventually(t, "the grant to be given back", func() bool { return !inspect(t, other).Held })
 		require.Equal(t, uint64(token), inspect(t, other).Token)
 		l = hold(t, other)
 		require.Greater(t, l.Token(), uint64(token))
@@ -208,7 +208,7 @@ func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
 		require.NoError(t, c.Close(t.Context()))
 		require.Equal(t, l.Token(), inspect(t, other).Token)
 		require.True(t, inspect(t, other).Held)
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
@@ -222,10 +222,10 @@ func handOffTime(t *testing.T, a, b *fairlock.Mutex) time.Duration {
 		c := begin(t.Context(), b)
 		queued(t, a, 1)
 		begun := time.Now()
-		release(t, l)
-		l = c.granted(t)
+		kit.Release(t, l)
+		l = c.Value(t)
 		sum += time.Since(begun)
-		release(t, l)
+		kit.Release(t, l)
 	}
 	return sum / rounds
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 )
 
@@ -20,16 +21,16 @@ func TestClientsAndServerNeedNotAgreeOnTheTime(t *testing.T) {
 			s := redistest.Mini(t)
 			s.Miniredis().SetTime(time.Now().Add(apart))
 			m, other := dialMutex(t, s), dialMutex(t, s)
-			ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+			ctx, cancel := context.WithTimeout(t.Context(), kit.Patience/4)
 			defer cancel()
 			l, err := m.TryLock(ctx)
 			require.NoError(t, err)
 			c := begin(ctx, other)
 			queued(t, m, 1)
-			release(t, l)
-			l = c.granted(t)
-			require.InDelta(t, serverTime(s), l.Token(), float64(time.Minute.Microseconds()), "a token is the server's time")
-			release(t, l)
+			kit.Release(t, l)
+			l = c.Value(t)
+			require.InDelta(t, kit.ServerTime(s), l.Token(), float64(time.Minute.Microseconds()), "a token is the server's time")
+			kit.Release(t, l)
 			free(t, m)
 		})
 	}

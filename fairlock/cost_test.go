@@ -8,70 +8,62 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// scripts are the commands that run because of a script or of the library's own requests. What else there
-// is, such as PING, keeps connections alive.
-func scripts(s redistest.Backend) map[string]int64 {
-	all := s.CommandStats()
-	found := map[string]int64{}
-	for _, name := range []string{"evalsha", "eval", "publish", "subscribe", "unsubscribe", "pubsub|numsub"} {
-		if n := all[name]; n > 0 {
-			found[name] = n
-		}
-	}
-	return found
-}
-
 func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
-		release(t, hold(t, m)) // The server learns the scripts.
+		l := hold(t, m) // The server learns the scripts.
+		kit.Listening(t, s, 1)
+		kit.Release(t, l)
 		s.ResetStats()
 		const cycles = 200
 		for range cycles {
-			release(t, hold(t, m))
+			kit.Release(t, hold(t, m))
 		}
-		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, scripts(s))
+		require.Equal(t, map[string]int64{"evalsha": 2 * cycles}, kit.Scripts(s))
 	})
 }
 
 func TestATryThatFailsIsOneScript(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		_, err := other.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		kit.Listening(t, s, 1)
 		s.ResetStats()
 		for range 50 {
 			_, err := other.TryLock(t.Context())
 			require.ErrorIs(t, err, waitqueue.ErrBusy)
 		}
-		require.Equal(t, map[string]int64{"evalsha": 50}, scripts(s))
-		release(t, l)
+		require.Equal(t, map[string]int64{"evalsha": 50}, kit.Scripts(s))
+		kit.Release(t, l)
 	})
 }
 
 // The two alternate: each asks while the other holds, so every release hands on.
 func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		clients := []*waitqueue.Client{dial(t, s), dial(t, s)}
-		ms := []*fairlock.Mutex{fairlock.New(clients[0], nameOf(t)), fairlock.New(clients[1], nameOf(t))}
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		clients := []*waitqueue.Client{kit.Dial(t, s), kit.Dial(t, s)}
+		ms := []*fairlock.Mutex{fairlock.New(clients[0], kit.Name(t)), fairlock.New(clients[1], kit.Name(t))}
 		turn, l := 0, hold(t, ms[0])
 		handOn := func() {
 			turn = 1 - turn
 			asks := clients[turn].Stats().Asks
 			c := begin(t.Context(), ms[turn])
-			_, queue, _ := keysOf(nameOf(t))
-			eventually(t, "the other to wait", func() bool { return s.Int("ZCARD", queue) == 1 })
+			_, queue, _ := keysOf(kit.Name(t))
+			kit.Eventually(t, "the other to wait", func() bool { return s.Int("ZCARD", queue) == 1 })
 			require.Equal(t, asks+1, clients[turn].Stats().Asks)
-			release(t, l)
-			l = c.granted(t)
+			kit.Release(t, l)
+			l = c.Value(t)
 		}
-		for range 4 {
-			handOn() // Both subscribe, and the server learns the scripts.
+		for i := range 4 { // Both subscribe, and the server learns the scripts.
+			handOn()
+			kit.Listening(t, s, min(i+1, len(clients)))
 		}
 		heard := clients[0].Stats().Messages + clients[1].Stats().Messages
 		checks := clients[0].Stats().Checks + clients[1].Stats().Checks
@@ -81,7 +73,7 @@ func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
 		for range handOffs {
 			handOn()
 		}
-		got := scripts(s)
+		got := kit.Scripts(s)
 		looked := clients[0].Stats().Checks + clients[1].Stats().Checks - checks
 		// Each client looks about every two seconds while it waits, and this may take some on a busy machine.
 		require.LessOrEqual(t, looked, 5+2*uint64(time.Since(begun)/time.Second), "checks are for what goes wrong")
@@ -92,19 +84,19 @@ func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
 		delete(got, "evalsha")
 		require.Equal(t, map[string]int64{"publish": handOffs, "pubsub|numsub": handOffs}, got)
 		require.Equal(t, heard+handOffs, clients[0].Stats().Messages+clients[1].Stats().Messages)
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestOnlyTheHeadIsWoken(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		clients := make([]*waitqueue.Client, 10)
 		calls := make([]*call, len(clients))
 		for i := range clients {
-			clients[i] = dial(t, s)
-			calls[i] = begin(t.Context(), fairlock.New(clients[i], nameOf(t)))
+			clients[i] = kit.Dial(t, s)
+			calls[i] = begin(t.Context(), fairlock.New(clients[i], kit.Name(t)))
 			queued(t, holder, i+1)
 		}
 		heard := func() (all []uint64) {
@@ -116,21 +108,21 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 		want := make([]uint64, len(clients))
 		require.Equal(t, want, heard())
 		for i, c := range calls {
-			release(t, l)
-			l = c.granted(t)
+			kit.Release(t, l)
+			l = c.Value(t)
 			want[i] = 1
 			require.Equal(t, want, heard())
 		}
-		release(t, l)
+		kit.Release(t, l)
 		require.Equal(t, want, heard())
 	})
 }
 
 func TestWithinOneClientNothingIsPublished(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
-		m := fairlock.New(c, nameOf(t))
-		release(t, hold(t, m))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		kit.Release(t, hold(t, m))
 		s.ResetStats()
 		var inside exclusive
 		var workers sync.WaitGroup
@@ -150,7 +142,7 @@ func TestWithinOneClientNothingIsPublished(t *testing.T) {
 		}
 		workers.Wait()
 		require.Equal(t, 16*20, inside.entries)
-		got := scripts(s)
+		got := kit.Scripts(s)
 		require.Zero(t, c.Stats().Missed, "nothing was sent that could have been missed")
 		require.Zero(t, got["publish"])
 		require.Zero(t, got["pubsub|numsub"])

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -30,8 +31,8 @@ func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
 	start := goleak.IgnoreCurrent()
 	const workers, locks = 10, 4
 	short := linger(100 * time.Millisecond)
-	clients := []*waitqueue.Client{dial(t, s, short), dial(t, s, short)}
-	name := func(i int) string { return fmt.Sprintf("%s:%d", nameOf(t), i) }
+	clients := []*waitqueue.Client{kit.Dial(t, s, short), kit.Dial(t, s, short)}
+	name := func(i int) string { return fmt.Sprintf("%s:%d", kit.Name(t), i) }
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
@@ -42,12 +43,12 @@ func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
 	}
 	all.Wait()
 	for i := range locks {
-		eventually(t, "the locks to be free", func() bool {
+		kit.Eventually(t, "the locks to be free", func() bool {
 			info := inspect(t, fairlock.New(clients[0], name(i)))
 			return info.Waiting == 0 && !info.Held // What was granted at the last moment is given back.
 		})
 	}
-	eventually(t, "the subscriptions to end", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
+	kit.Eventually(t, "the subscriptions to end", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
 	expiring(t, s)
 	for _, c := range clients {
 		require.Zero(t, c.Stats().Lost)

@@ -149,7 +149,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	short := fairlock.New(clients[0], "slot", fairlock.WithMaxHold(30*time.Millisecond))
+	short := fairlock.New(clients[0], "slot", fairlock.WithMaxHold(100*time.Millisecond))
 	held, err := short.Lock(context.Background())
 	if err != nil {
 		panic(err)

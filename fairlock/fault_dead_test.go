@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -29,7 +30,7 @@ const (
 func bury(t testing.TB, s redistest.Backend, name string, n int) {
 	t.Helper()
 	_, queue, _ := keysOf(name)
-	now := serverTime(s)
+	now := kit.ServerTime(s)
 	args := []string{"ZADD", queue}
 	for i := range n {
 		ticket := lua.Ticket{
@@ -44,33 +45,33 @@ func bury(t testing.TB, s redistest.Backend, name string, n int) {
 // Not parallel, as the other tests that measure milliseconds.
 func TestAThousandDeadClientsInFrontAreSkippedAtOnce(t *testing.T) {
 	s := redistest.Start(t)
-	former, next := dial(t, s), dial(t, s)
-	holder, waiter := fairlock.New(former, nameOf(t)), fairlock.New(next, nameOf(t))
+	former, next := kit.Dial(t, s), kit.Dial(t, s)
+	holder, waiter := fairlock.New(former, kit.Name(t)), fairlock.New(next, kit.Name(t))
 	spans := make([]time.Duration, rounds)
 	for i := range spans {
 		l := hold(t, holder)
-		bury(t, s, nameOf(t), dead)
+		bury(t, s, kit.Name(t), dead)
 		c := begin(t.Context(), waiter)
 		queued(t, holder, dead+1)
 		released := time.Now()
-		release(t, l)
-		l = c.granted(t)
+		kit.Release(t, l)
+		l = c.Value(t)
 		spans[i] = time.Since(released)
 		require.Zero(t, inspect(t, holder).Waiting)
-		release(t, l)
+		kit.Release(t, l)
 	}
 	t.Logf("from the release to the hold behind %d dead clients: %v", dead, spans)
-	require.Less(t, median(spans), deadLimit)
+	require.Less(t, kit.Median(spans), deadLimit)
 	require.EqualValues(t, rounds*dead, former.Stats().Skipped+next.Stats().Skipped)
 }
 
 func TestAThousandKilledWaitersInFrontAreSkippedAtOnce(t *testing.T) {
 	const clients = 100
 	s := redistest.Start(t)
-	holder, waiter := dial(t, s), dial(t, s)
+	holder, waiter := kit.Dial(t, s), kit.Dial(t, s)
 	names := make([]string, rounds)
 	for i := range names {
-		names[i] = fmt.Sprintf("%s:%d", nameOf(t), i)
+		names[i] = fmt.Sprintf("%s:%d", kit.Name(t), i)
 	}
 	former, next := make([]*fairlock.Mutex, rounds), make([]*call, rounds)
 	leases := make([]*lease.Lease, rounds)
@@ -87,20 +88,20 @@ func TestAThousandKilledWaitersInFrontAreSkippedAtOnce(t *testing.T) {
 		queued(t, former[i], dead+1)
 	}
 	victims.Kill()
-	eventually(t, "the server to see that the connections are gone", func() bool {
-		return len(s.List("PUBSUB", "CHANNELS", "*")) == rounds
+	kit.Eventually(t, "the server to see that the connections are gone", func() bool {
+		return len(s.List("PUBSUB", "CHANNELS", "*{*")) == rounds
 	})
 	spans := make([]time.Duration, rounds)
 	for i := range spans {
 		released := time.Now()
-		release(t, leases[i])
-		l := next[i].granted(t)
+		kit.Release(t, leases[i])
+		l := next[i].Value(t)
 		spans[i] = time.Since(released)
-		release(t, l)
+		kit.Release(t, l)
 		free(t, former[i])
 	}
 	t.Logf("from the release to the hold behind %d killed waiters: %v", dead, spans)
-	require.Less(t, median(spans), deadLimit)
+	require.Less(t, kit.Median(spans), deadLimit)
 }
 
 func TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater(t *testing.T) {
@@ -110,24 +111,24 @@ func TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater(t *testin
 	holder, waiter := dialMutex(t, s), dialMutex(t, s)
 	l := hold(t, holder)
 	stopped := crowd.Start(t, crowd.Plan{
-		Addr: s.Addr(), Names: []string{nameOf(t)}, Clients: 1, Waiters: waiters, Lease: 10 * time.Second,
+		Addr: s.Addr(), Names: []string{kit.Name(t)}, Clients: 1, Waiters: waiters, Lease: 10 * time.Second,
 	})
 	queued(t, holder, waiters)
 	c := begin(t.Context(), waiter)
 	queued(t, holder, waiters+1)
 	stopped.Stop()
 	released := time.Now()
-	release(t, l)
-	l = c.granted(t)
+	kit.Release(t, l)
+	l = c.Value(t)
 	span := time.Since(released)
 	t.Logf("from the release to the hold behind a stopped process: %v", span)
 	require.Less(t, span, 5*time.Second)
 
 	stopped.Cont()
 	holds(t, waiter, l)
-	release(t, l)
-	stopped.Await(crowd.Held, waiters, patience)
-	for _, e := range stopped.Await(crowd.Released, waiters, patience) {
+	kit.Release(t, l)
+	stopped.Await(crowd.Held, waiters, kit.Patience)
+	for _, e := range stopped.Await(crowd.Released, waiters, kit.Patience) {
 		require.Empty(t, e.Error)
 	}
 	free(t, holder)

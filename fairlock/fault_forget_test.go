@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -23,10 +24,10 @@ type crowded struct {
 // crowdAt makes one, with the given lease of the holder.
 func crowdAt(t *testing.T, s redistest.Backend, name string, lasts time.Duration) crowded {
 	t.Helper()
-	holder := fairlock.New(dial(t, s), name, fairlock.WithLease(lasts))
+	holder := fairlock.New(kit.Dial(t, s), name, fairlock.WithLease(lasts))
 	c := crowded{name: name, held: hold(t, holder)}
 	for i, x := range []**call{&c.first, &c.second} {
-		*x = begin(t.Context(), fairlock.New(dial(t, s), name))
+		*x = begin(t.Context(), fairlock.New(kit.Dial(t, s), name))
 		queued(t, holder, i+1)
 	}
 	return c
@@ -38,19 +39,19 @@ func (c crowded) emptied(t *testing.T) {
 	token := c.held.Token()
 	calls := []*call{c.first, c.second}
 	for len(calls) > 0 {
-		eventually(t, "the next waiter to hold", func() bool {
+		kit.Eventually(t, "the next waiter to hold", func() bool {
 			for i, x := range calls {
-				if x.returned() {
+				if x.Returned() {
 					calls[0], calls[i] = calls[i], calls[0]
 					return true
 				}
 			}
 			return false
 		})
-		l := calls[0].granted(t)
+		l := calls[0].Value(t)
 		require.Greater(t, l.Token(), token)
 		token = l.Token()
-		release(t, l)
+		kit.Release(t, l)
 		calls = calls[1:]
 	}
 }
@@ -59,13 +60,13 @@ func (c crowded) emptied(t *testing.T) {
 // have ended as expired.
 func (c crowded) told(t *testing.T) {
 	t.Helper()
-	require.ErrorIs(t, lost(t, c.held), lease.ErrForgotten)
+	require.ErrorIs(t, kit.Lost(t, c.held), lease.ErrForgotten)
 	require.ErrorIs(t, c.held.Release(context.Background()), lease.ErrLost)
 }
 
 func TestAServerThatRestartsEmptyHoldsUpNobody(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := crowdAt(t, s, nameOf(t), 3*time.Second)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, kit.Name(t), 3*time.Second)
 		s.Restart()
 		c.told(t)
 		c.emptied(t)
@@ -74,10 +75,10 @@ func TestAServerThatRestartsEmptyHoldsUpNobody(t *testing.T) {
 }
 
 func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := crowdAt(t, s, nameOf(t), time.Second)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, kit.Name(t), time.Second)
 		s.Kill()
-		require.ErrorIs(t, lost(t, c.held), lease.ErrExpired)
+		require.ErrorIs(t, kit.Lost(t, c.held), lease.ErrExpired)
 		s.Restart()
 		c.emptied(t)
 		free(t, dialMutex(t, s))
@@ -85,8 +86,8 @@ func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
 }
 
 func TestAFlushedServerHoldsUpNobody(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := crowdAt(t, s, nameOf(t), 3*time.Second)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := crowdAt(t, s, kit.Name(t), 3*time.Second)
 		s.Do("FLUSHALL")
 		c.told(t)
 		c.emptied(t)
@@ -97,30 +98,30 @@ func TestAFlushedServerHoldsUpNobody(t *testing.T) {
 func TestWaitersAndHoldersOutliveTheirConnections(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	c := crowdAt(t, s, nameOf(t), 3*time.Second)
+	c := crowdAt(t, s, kit.Name(t), 3*time.Second)
 	for range 5 {
 		require.Positive(t, s.Int("CLIENT", "KILL", "TYPE", "normal"))
 		s.Int("CLIENT", "KILL", "TYPE", "pubsub")
 		until := number(t, s, c.name, "until")
-		eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
+		kit.Eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
 	}
 	require.NoError(t, c.held.Context().Err())
-	require.False(t, c.first.returned() || c.second.returned())
+	require.False(t, c.first.Returned() || c.second.Returned())
 	s.Int("CLIENT", "KILL", "TYPE", "normal")
-	release(t, c.held)
+	kit.Release(t, c.held)
 	c.emptied(t)
 	free(t, dialMutex(t, s))
 }
 
 func TestFlushedScriptsAreNotNoticed(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		name := nameOf(t) + ":held"
-		m := fairlock.New(dial(t, s), name, fairlock.WithLease(3*time.Second))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		name := kit.Name(t) + ":held"
+		m := fairlock.New(kit.Dial(t, s), name, fairlock.WithLease(3*time.Second))
 		l := hold(t, m)
 		until := number(t, s, name, "until")
 		c := contend(t, dialMutex(t, s), dialMutex(t, s), dialMutex(t, s), dialMutex(t, s))
 		flushes := 0
-		eventually(t, "a renewal, and progress between flushes", func() bool {
+		kit.Eventually(t, "a renewal, and progress between flushes", func() bool {
 			s.Do("SCRIPT", "FLUSH")
 			flushes++
 			return flushes >= 100 && c.fewest(4) >= 10 && number(t, s, name, "until") > until
@@ -128,7 +129,7 @@ func TestFlushedScriptsAreNotNoticed(t *testing.T) {
 		c.end(t)
 		t.Logf("%d hand-offs and %d flushes", c.handed, flushes)
 		holds(t, m, l)
-		release(t, l)
+		kit.Release(t, l)
 		free(t, dialMutex(t, s))
 	})
 }
@@ -137,7 +138,7 @@ func TestFlushedScriptsAreNotNoticed(t *testing.T) {
 var subsets = []string{"l", "q", "s", "lq", "ls", "qs", "lqs"}
 
 func TestAnyKeyMayBeDeletedWhileClientsWait(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		all := suspectsAt(t, s, subsets)
 		for i, c := range all {
 			lock, queue, suspects := keysOf(c.name)
@@ -145,10 +146,10 @@ func TestAnyKeyMayBeDeletedWhileClientsWait(t *testing.T) {
 				s.Do("DEL", map[rune]string{'l': lock, 'q': queue, 's': suspects}[k])
 			}
 			if !strings.Contains(subsets[i], "l") {
-				release(t, c.held)
+				kit.Release(t, c.held)
 			}
 		}
-		client := dial(t, s)
+		client := kit.Dial(t, s)
 		for i, c := range all {
 			if strings.Contains(subsets[i], "l") {
 				c.told(t)
@@ -163,11 +164,11 @@ func TestAnyKeyMayBeDeletedWhileClientsWait(t *testing.T) {
 // are there.
 func suspectsAt(t *testing.T, s redistest.Backend, cases []string) []crowded {
 	t.Helper()
-	p := proxy(t, s)
-	suspect, holder, waiter := dial(t, s, through(p)), dial(t, s), dial(t, s)
+	p := kit.Proxy(t, s)
+	suspect, holder, waiter := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), kit.Dial(t, s)
 	all, former, next := make([]crowded, len(cases)), make([]*lease.Lease, len(cases)), make([]*call, len(cases))
 	for i, x := range cases {
-		all[i].name = nameOf(t) + ":" + x
+		all[i].name = kit.Name(t) + ":" + x
 		former[i] = hold(t, fairlock.New(suspect, all[i].name, fairlock.WithLease(time.Second)))
 		next[i] = begin(t.Context(), fairlock.New(holder, all[i].name, fairlock.WithLease(3*time.Second)))
 		queued(t, fairlock.New(waiter, all[i].name), 1)
@@ -176,8 +177,8 @@ func suspectsAt(t *testing.T, s redistest.Backend, cases []string) []crowded {
 	p.Cut()
 	for i := range all {
 		c := &all[i]
-		require.ErrorIs(t, lost(t, former[i]), lease.ErrExpired)
-		c.held = next[i].granted(t)
+		require.ErrorIs(t, kit.Lost(t, former[i]), lease.ErrExpired)
+		c.held = next[i].Value(t)
 		c.first = begin(t.Context(), fairlock.New(waiter, c.name))
 		m := fairlock.New(holder, c.name)
 		queued(t, m, 1)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,38 +13,13 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
-	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }
-
-// proxy stands between a server and the clients that are dialed through it.
-func proxy(t testing.TB, s redistest.Backend) *faults.Proxy {
-	t.Helper()
-	return faults.NewProxy(t, s.Option().InitAddress[0])
-}
-
-// through leads a client to the server of a proxy.
-func through(p *faults.Proxy) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} }
-}
-
-// over leads a client to a server in a bubble, with the faults of the dialer.
-func over(d *faults.Dialer) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Redis.DialCtxFn = d.DialCtx }
-}
-
-// runs matches the commands that run a script.
-func runs(s *lua.Script) func([]string) bool {
-	return func(command []string) bool {
-		return len(command) > 1 && (command[1] == s.SHA || command[1] == s.Source)
-	}
-}
 
 // everyOther makes of a match of scripts one that lets pass every other command for the same lock.
 func everyOther(match func([]string) bool) func([]string) bool {
@@ -60,22 +34,6 @@ func everyOther(match func([]string) bool) func([]string) bool {
 	}
 }
 
-// notices matches the messages of a kind.
-func notices(kind lua.MessageKind) func([]string) bool {
-	return func(push []string) bool {
-		return len(push) == 3 && push[0] == "message" && strings.HasPrefix(push[2], string(kind)+" ")
-	}
-}
-
-// lostReplies waits until so many replies were lost.
-func lostReplies(t testing.TB, f *faults.Faults, n int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("%d lost replies", n), func() bool {
-		replies, _ := f.Lost()
-		return replies >= n
-	})
-}
-
 // number reads a number of the hash of a lock.
 func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	t.Helper()
@@ -83,26 +41,30 @@ func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	return s.Int("HGET", lock, field)
 }
 
-// serverTime is the server's clock in µs.
-func serverTime(s redistest.Backend) int64 {
-	return s.Int("EVAL", "local t = redis.call('TIME'); return t[1] * 1000000 + t[2]", "0")
-}
-
-// median is the middle one of an odd number of spans.
-func median(spans []time.Duration) time.Duration {
-	return slices.Sorted(slices.Values(spans))[len(spans)/2]
-}
-
 // free asserts that m is free and has no queue, and can be had.
 func free(t testing.TB, m *fairlock.Mutex) {
 	t.Helper()
-	eventually(t, "a free lock without a queue", func() bool {
+	kit.Eventually(t, "a free lock without a queue", func() bool {
 		info := inspect(t, m)
 		return !info.Held && info.Waiting == 0
 	})
 	l, err := m.TryLock(context.Background())
 	require.NoError(t, err)
-	release(t, l)
+	kit.Release(t, l)
+}
+
+// freeInTheEnd asserts that m can be had when nothing can run any more that calls had sent who gave up meanwhile: a
+// server that stood still runs it when it goes on, and the end of such a ticket follows within its not-after.
+func freeInTheEnd(t testing.TB, m *fairlock.Mutex) {
+	t.Helper()
+	kit.Eventually(t, "a lock that can be had", func() bool {
+		l, err := m.TryLock(context.Background())
+		if err == nil {
+			kit.Release(t, l)
+		}
+		return err == nil
+	})
+	free(t, m)
 }
 
 // holds asserts that a hold stands, here and at the server.
@@ -185,7 +147,7 @@ func contend(t testing.TB, ms ...*fairlock.Mutex) *contention {
 // cycle takes and releases until the end. An error is noted, and no end.
 func (c *contention) cycle(m *fairlock.Mutex) {
 	for c.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 		l, err := m.Lock(ctx)
 		cancel()
 		if err == nil {
@@ -210,7 +172,7 @@ func (c *contention) end(t testing.TB) {
 		defer close(done)
 		c.work.Wait()
 	}()
-	limit := time.NewTimer(2 * patience)
+	limit := time.NewTimer(2 * kit.Patience)
 	defer limit.Stop()
 	select {
 	case <-done:

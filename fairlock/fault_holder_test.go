@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -18,16 +19,16 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	s := redistest.Start(t)
 	names := make([]string, rounds)
 	for i := range names {
-		names[i] = fmt.Sprintf("%s:%d", nameOf(t), i)
+		names[i] = fmt.Sprintf("%s:%d", kit.Name(t), i)
 	}
 	victim := crowd.Start(t, crowd.Plan{
 		Addr: s.Addr(), Names: names, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true,
 	})
 	tokens := map[string]uint64{}
-	for _, e := range victim.Await(crowd.Held, rounds, patience) {
+	for _, e := range victim.Await(crowd.Held, rounds, kit.Patience) {
 		tokens[e.Name] = e.Token
 	}
-	client := dial(t, s)
+	client := kit.Dial(t, s)
 	calls, begun := make([]*call, rounds), make([]time.Time, rounds)
 	for i, name := range names {
 		m := fairlock.New(client, name)
@@ -38,67 +39,67 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	victim.Kill()
 	ends := make([]int64, rounds)
 	for i, name := range names {
-		require.False(t, calls[i].returned())
+		require.False(t, calls[i].Returned())
 		ends[i] = number(t, s, name, "until")
 	}
-	here, there := time.Now(), serverTime(s)
+	here, there := time.Now(), kit.ServerTime(s)
 	spans := make([]time.Duration, rounds)
 	for i, name := range names {
-		l := calls[i].granted(t)
+		l := calls[i].Value(t)
 		require.Greater(t, l.Token(), tokens[name])
 		require.GreaterOrEqual(t, number(t, s, name, "since"), ends[i], "granted before the lease was over")
 		end := here.Add(time.Duration(ends[i]-there) * time.Microsecond)
 		spans[i] = begun[i].Add(l.Waited()).Sub(end)
 	}
 	t.Logf("from the end of a dead holder's lease to the next hold: %v", spans)
-	require.Less(t, median(spans), limit)
+	require.Less(t, kit.Median(spans), limit)
 }
 
 func TestTheLeaseOfADeadHolderIsNotCutByWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	victim := crowd.Start(t, crowd.Plan{
-		Addr: s.Addr(), Names: []string{nameOf(t)}, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true,
+		Addr: s.Addr(), Names: []string{kit.Name(t)}, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true,
 	})
-	victim.Await(crowd.Held, 1, patience)
+	victim.Await(crowd.Held, 1, kit.Patience)
 	waiter, asker := dialMutex(t, s), dialMutex(t, s)
 	c := begin(t.Context(), waiter)
 	queued(t, asker, 1)
 	victim.Kill()
-	end := number(t, s, nameOf(t), "until")
-	for !c.returned() {
+	end := number(t, s, kit.Name(t), "until")
+	for !c.Returned() {
 		_, err := asker.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrBusy)
 	}
-	l := c.granted(t)
-	require.GreaterOrEqual(t, number(t, s, nameOf(t), "since"), end)
-	release(t, l)
+	l := c.Value(t)
+	require.GreaterOrEqual(t, number(t, s, kit.Name(t), "since"), end)
+	kit.Release(t, l)
 }
 
 func TestAHolderThatWasStoppedPastItsLeaseSeesTheLossAtItsFirstLook(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	client := dial(t, s)
-	m := fairlock.New(client, nameOf(t))
+	client := kit.Dial(t, s)
+	m := fairlock.New(client, kit.Name(t))
 	stopped := crowd.Start(t, crowd.Plan{
-		Addr: s.Addr(), Names: []string{nameOf(t)}, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true,
+		Addr: s.Addr(), Names: []string{kit.Name(t)}, Clients: 1, Waiters: 1, Lease: time.Second, Keep: true,
 	})
-	former := stopped.Await(crowd.Held, 1, patience)[0]
+	former := stopped.Await(crowd.Held, 1, kit.Patience)[0]
 	c := begin(t.Context(), m)
 	queued(t, m, 1)
 	stopped.Watch()
 	stopped.Stop()
-	l := c.granted(t)
+	l := c.Value(t)
 	require.Greater(t, l.Token(), former.Token)
 
 	stopped.Cont()
-	looked := stopped.Await(crowd.Looked, 1, patience)[0]
+	looked := stopped.Await(crowd.Looked, 1, kit.Patience)[0]
 	require.True(t, looked.Lost, "%+v", looked)
 	stopped.Release()
-	released := stopped.Await(crowd.Released, 1, patience)[0]
+	released := stopped.Await(crowd.Released, 1, kit.Patience)[0]
 	require.True(t, released.Lost, "%+v", released)
 	require.Equal(t, client.ID(), inspect(t, m).Holder.Client)
 	holds(t, m, l)
-	release(t, l)
+	kit.Release(t, l)
 	free(t, m)
 }

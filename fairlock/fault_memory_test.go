@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	observer := dialMutex(t, s)
-	c := crowdAt(t, s, nameOf(t), 3*time.Second)
+	c := crowdAt(t, s, kit.Name(t), 3*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	leaver := begin(ctx, dialMutex(t, s))
@@ -30,25 +31,25 @@ func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
 	newcomer := dialMutex(t, s)
 
 	s.Do("CONFIG", "SET", "maxmemory", "1")
-	refused(t, begin(t.Context(), newcomer).failed(t))
-	_, err := fairlock.New(dial(t, s), nameOf(t)+":free").TryLock(t.Context())
+	refused(t, begin(t.Context(), newcomer).Err(t))
+	_, err := fairlock.New(kit.Dial(t, s), kit.Name(t)+":free").TryLock(t.Context())
 	refused(t, err)
 	require.Equal(t, 3, inspect(t, observer).Waiting)
 
 	for range 4 { // Longer than the lease: renewals work.
 		until := number(t, s, c.name, "until")
-		eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
+		kit.Eventually(t, "a renewal", func() bool { return number(t, s, c.name, "until") > until })
 	}
 	require.NoError(t, c.held.Context().Err())
 	cancel()
-	require.ErrorIs(t, leaver.failed(t), context.Canceled)
+	require.ErrorIs(t, leaver.Err(t), context.Canceled)
 	queued(t, observer, 2)
-	release(t, c.held)
+	kit.Release(t, c.held)
 	c.emptied(t)
 	info := inspect(t, observer)
 	require.False(t, info.Held)
 	require.Zero(t, info.Waiting)
-	refused(t, begin(t.Context(), newcomer).failed(t))
+	refused(t, begin(t.Context(), newcomer).Err(t))
 
 	s.Do("CONFIG", "SET", "maxmemory", "0")
 	free(t, newcomer)
@@ -58,16 +59,16 @@ func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T)
 	t.Parallel()
 	s := redistest.Start(t)
 	observer := dialMutex(t, s)
-	p := proxy(t, s)
-	l := hold(t, fairlock.New(dial(t, s, through(p)), nameOf(t), fairlock.WithLease(time.Second)))
+	p := kit.Proxy(t, s)
+	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), fairlock.WithLease(time.Second)))
 	waiter := begin(t.Context(), dialMutex(t, s))
 	queued(t, observer, 1)
 	s.Do("CONFIG", "SET", "maxmemory", "1")
 	p.Refuse()
 	p.Cut()
-	next := waiter.granted(t)
+	next := waiter.Value(t)
 	require.Error(t, l.Context().Err())
-	release(t, next)
+	kit.Release(t, next)
 	p.Heal()
 	s.Do("CONFIG", "SET", "maxmemory", "0")
 	free(t, observer)

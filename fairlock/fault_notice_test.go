@@ -1,6 +1,7 @@
 package fairlock_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -10,76 +11,99 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A second notice of a grant that is held is nothing to give back: that would free what is held.
 func TestASecondNoticeOfAGrantIsDropped(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, client := dialMutex(t, s), dial(t, s)
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, client := dialMutex(t, s), kit.Dial(t, s)
 		l := hold(t, holder)
-		c := begin(t.Context(), fairlock.New(client, nameOf(t)))
+		c := begin(t.Context(), fairlock.New(client, kit.Name(t)))
 		queued(t, holder, 1)
-		release(t, l)
-		l = c.granted(t)
-		lock, _, _ := keysOf(nameOf(t))
+		kit.Release(t, l)
+		l = c.Value(t)
+		lock, _, _ := keysOf(kit.Name(t))
 		notice := fmt.Sprintf("G %s %d %d %d", s.Text("HGET", lock, "owner"), l.Token(),
-			number(t, s, nameOf(t), "since"), number(t, s, nameOf(t), "until"))
+			number(t, s, kit.Name(t), "since"), number(t, s, kit.Name(t), "until"))
 		for range 3 {
 			heard := client.Stats().Messages
 			s.Do("PUBLISH", lock+":wake:"+client.ID(), notice)
 			synctest.Wait()
 			require.Equal(t, heard+1, client.Stats().Messages)
 			holds(t, holder, l)
-			time.Sleep(time.Second) // In the bubble.
+			synctime.Pass(time.Second)
 		}
 		require.Zero(t, client.Stats().GivenBack)
-		release(t, l)
+		kit.Release(t, l)
 		free(t, holder)
 	})
 }
 
 // A notice that was long on its way is of a grant that may be over: somebody may hold since.
 func TestAnOldGrantIsConfirmedBeforeItIsTaken(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
 		l := hold(t, holder)
 		c := begin(t.Context(), waiter)
 		queued(t, holder, 1)
-		time.Sleep(300 * time.Millisecond) // In the bubble: its next look is far.
+		synctime.Pass(300 * time.Millisecond) // Its next look is far.
 		d.Freeze(faults.ToClient)
-		release(t, l)
+		kit.Release(t, l)
 		require.True(t, inspect(t, holder).Held, "it was granted")
 		force(t, holder)
 		l, err := holder.TryLock(t.Context())
 		require.NoError(t, err)
-		time.Sleep(time.Second) // In the bubble: half of the grant lease.
+		synctime.Pass(time.Second) // Half of the grant lease.
 		d.Heal()
 		synctest.Wait()
-		require.False(t, c.returned(), "two hold")
+		require.False(t, c.Returned(), "two hold")
 		holds(t, holder, l)
 		queued(t, holder, 1)
-		release(t, l)
-		release(t, c.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, c.Value(t))
 		free(t, holder)
 	})
 }
 
-// However long the answers to renewals take, a holder's deadline is never after the end of its lease at the server.
+// However long the answers to renewals take, a holder's deadline is never after the end of its lease at the server, and
+// the hold goes on while an answer to a keep-alive and one to a renewal behind it take less than a connection may.
 func TestTheDeadlineIsBeforeTheEndOfTheLeaseAtTheServer(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	for _, c := range []struct{ lease, delay time.Duration }{
+		{3 * time.Second, 300 * time.Millisecond},
+		{3 * time.Second, 480 * time.Millisecond},
+		{10 * time.Second, 480 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(c.lease, " late by ", c.delay), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				d := faults.NewDialer(t, s.Dial)
+				client := kit.Dial(t, s, kit.Over(d))
+				l := hold(t, fairlock.New(client, kit.Name(t), fairlock.WithLease(c.lease)))
+				d.Delay(c.delay, faults.ToClient)
+				for client.Stats().Renewals < 6 {
+					synctime.Pass(50 * time.Millisecond) // Where both have the same clock.
+					require.NoError(t, l.Context().Err())
+					require.Less(t, l.Deadline().UnixMicro(), number(t, s, kit.Name(t), "until"))
+				}
+				d.Heal()
+				kit.Release(t, l)
+			})
+		})
+	}
+}
+
+// Answers that come later than a connection may take cost the hold at worst, and never before its holder knows.
+func TestAHolderWhoseAnswersAreTooLateKnowsBeforeItsLeaseEnds(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		client := dial(t, s, over(d))
-		l := hold(t, fairlock.New(client, nameOf(t), fairlock.WithLease(3*time.Second)))
-		d.Delay(600*time.Millisecond, faults.ToClient)
-		for range 200 {
-			time.Sleep(50 * time.Millisecond) // In the bubble, where both have the same clock.
-			require.NoError(t, l.Context().Err())
-			require.Less(t, l.Deadline().UnixMicro(), number(t, s, nameOf(t), "until"))
-		}
-		require.Greater(t, client.Stats().Renewals, uint64(5))
-		d.Heal()
-		release(t, l)
+		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithLease(3*time.Second)))
+		d.Delay(1200*time.Millisecond, faults.ToClient)
+		<-l.Context().Done()
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
+		require.Less(t, kit.ServerTime(s), number(t, s, kit.Name(t), "until"))
 	})
 }

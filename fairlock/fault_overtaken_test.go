@@ -12,7 +12,9 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -36,7 +38,7 @@ func (c twoLanes) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRe
 // An ask is on its way when its caller gives up, and the end is answered. Then the ask's connection breaks, and
 // after that the ask runs: nobody may hold because of it.
 func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		connect := func(dial *faults.Dialer) rueidis.Client {
 			o := s.Option()
 			o.DialCtxFn, o.DisableCache, o.DisableRetry, o.PipelineMultiplex = dial.DialCtx, true, true, -1
@@ -50,21 +52,21 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 		client, err := waitqueue.New(twoLanes{connect(faults.NewDialer(t, s.Dial)), connect(d)}, waitqueue.Options{Name: "test"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = client.Close(context.Background()) })
-		late, prompt := fairlock.New(client, nameOf(t), fairlock.WithLease(12*time.Hour)), dialMutex(t, s)
-		release(t, hold(t, late))
+		late, prompt := fairlock.New(client, kit.Name(t), fairlock.WithLease(12*time.Hour)), dialMutex(t, s)
+		kit.Release(t, hold(t, late))
 
 		d.Freeze(faults.ToServer)
 		ctx, cancel := context.WithTimeout(t.Context(), given)
 		defer cancel()
 		ends := client.Stats().Ends
-		require.ErrorIs(t, begin(ctx, late).failed(t), context.DeadlineExceeded)
+		require.ErrorIs(t, begin(ctx, late).Err(t), context.DeadlineExceeded)
 		synctest.Wait()
 		require.Equal(t, ends+1, client.Stats().Ends)
-		time.Sleep(2200 * time.Millisecond) // In the bubble: the connection is given up, the ask may still run.
+		synctime.Pass(2200 * time.Millisecond) // The connection is given up, the ask may still run.
 		d.Heal()
-		time.Sleep(ghostLimit)
+		synctime.Pass(ghostLimit)
 		free(t, prompt)
-		release(t, hold(t, late))
+		kit.Release(t, hold(t, late))
 		free(t, prompt)
 	})
 }
@@ -72,25 +74,25 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 // A first ask that comes late queues its ticket anew, behind those whom it was ahead of. Its client's next look
 // takes it back to its place (I3).
 func TestALateFirstAskCostsNoPlace(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder, first, second := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		a := begin(t.Context(), first)
 		queued(t, holder, 1)
 		b := begin(t.Context(), second)
 		queued(t, holder, 2)
-		_, queue, _ := keysOf(nameOf(t))
+		_, queue, _ := keysOf(kit.Name(t))
 		tickets := s.List("ZRANGE", queue, "0", "-1")
 		place := s.Text("ZSCORE", queue, tickets[0])
 		s.Do("ZINCRBY", queue, "1000000", tickets[0]) // As such an ask does where the ticket was skipped.
 		require.Equal(t, tickets[1], s.List("ZRANGE", queue, "0", "0")[0])
-		time.Sleep(3 * time.Second) // In the bubble: both have looked.
+		synctime.Pass(3 * time.Second) // Both have looked.
 		require.Equal(t, tickets, s.List("ZRANGE", queue, "0", "-1"))
 		require.Equal(t, place, s.Text("ZSCORE", queue, tickets[0]))
-		release(t, l)
-		l = a.granted(t)
-		require.False(t, b.returned())
-		release(t, l)
-		release(t, b.granted(t))
+		kit.Release(t, l)
+		l = a.Value(t)
+		require.False(t, b.Returned())
+		kit.Release(t, l)
+		kit.Release(t, b.Value(t))
 	})
 }

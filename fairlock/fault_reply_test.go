@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -19,17 +20,17 @@ import (
 const cuts = 100
 
 func TestAnAskWhoseReplyIsLostHasItsGrantOnce(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		p := proxy(t, s)
-		client, other := dial(t, s, through(p)), dialMutex(t, s)
-		m := fairlock.New(client, nameOf(t))
-		release(t, hold(t, m)) // Now both scripts are known to the server.
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		client, other := kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
+		m := fairlock.New(client, kit.Name(t))
+		kit.Release(t, hold(t, m)) // Now both scripts are known to the server.
 		s.ResetStats()
 		for range cuts {
-			p.LoseReplies(1, runs(lua.Fairlock.Ask))
+			p.LoseReplies(1, kit.Runs(lua.Fairlock.Ask))
 			l := hold(t, m)
 			holds(t, other, l)
-			release(t, l)
+			kit.Release(t, l)
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
@@ -39,30 +40,30 @@ func TestAnAskWhoseReplyIsLostHasItsGrantOnce(t *testing.T) {
 }
 
 func TestAnAskWhoseReplyIsLostKeepsOnePlaceInTheQueue(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		p := proxy(t, s)
-		client, other := dial(t, s, through(p), linger(time.Hour)), dialMutex(t, s)
-		m := fairlock.New(client, nameOf(t))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		client, other := kit.Dial(t, s, kit.Through(p), linger(time.Hour)), dialMutex(t, s)
+		m := fairlock.New(client, kit.Name(t))
 		l := hold(t, other)
 		warm := begin(t.Context(), m)
 		queued(t, other, 1) // Now the client has a subscription, and asks once for a place.
-		release(t, l)
-		release(t, warm.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, warm.Value(t))
 		for i := range cuts {
 			l := hold(t, other)
-			p.LoseReplies(1, runs(lua.Fairlock.Ask))
+			p.LoseReplies(1, kit.Runs(lua.Fairlock.Ask))
 			ctx, cancel := context.WithCancel(t.Context())
 			c := begin(ctx, m)
-			lostReplies(t, p.Faults, i+1)
+			kit.LostReplies(t, p.Faults, i+1)
 			queued(t, other, 1)
 			if i%2 == 0 {
 				cancel()
-				require.ErrorIs(t, c.failed(t), context.Canceled)
+				require.ErrorIs(t, c.Err(t), context.Canceled)
 				queued(t, other, 0)
-				release(t, l)
+				kit.Release(t, l)
 			} else {
-				release(t, l)
-				release(t, c.granted(t))
+				kit.Release(t, l)
+				kit.Release(t, c.Value(t))
 			}
 			cancel()
 		}
@@ -71,10 +72,10 @@ func TestAnAskWhoseReplyIsLostKeepsOnePlaceInTheQueue(t *testing.T) {
 }
 
 func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		p := proxy(t, s)
-		client, other := dial(t, s, through(p)), dialMutex(t, s)
-		m := fairlock.New(client, nameOf(t))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		client, other := kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
+		m := fairlock.New(client, kit.Name(t))
 		for i := range cuts {
 			l := hold(t, m)
 			var c *call
@@ -82,7 +83,7 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 				c = begin(t.Context(), other)
 				queued(t, other, 1)
 			}
-			p.LoseReplies(1, runs(lua.Fairlock.End))
+			p.LoseReplies(1, kit.Runs(lua.Fairlock.End))
 			require.NoError(t, l.Release(context.Background()), "%d", i)
 			require.ErrorIs(t, l.Release(context.Background()), lease.ErrReleased)
 			if c == nil {
@@ -90,9 +91,9 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 				continue
 			}
 			// The repetition came when the next held, and has not freed it.
-			next := c.granted(t)
+			next := c.Value(t)
 			holds(t, other, next)
-			release(t, next)
+			kit.Release(t, next)
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
@@ -101,52 +102,52 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 }
 
 func TestHoldsOutliveLostRepliesToRenewals(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const clients = 25
-		p := proxy(t, s)
-		direct := dial(t, s)
+		p := kit.Proxy(t, s)
+		direct := kit.Dial(t, s)
 		leases, others := make([]*lease.Lease, clients), make([]*fairlock.Mutex, clients)
 		for i := range leases {
-			name := fmt.Sprintf("%s:%d", nameOf(t), i)
+			name := fmt.Sprintf("%s:%d", kit.Name(t), i)
 			others[i] = fairlock.New(direct, name)
-			leases[i] = hold(t, fairlock.New(dial(t, s, through(p)), name, fairlock.WithLease(3*time.Second)))
+			leases[i] = hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), name, fairlock.WithLease(3*time.Second)))
 		}
-		p.LoseReplies(cuts, everyOther(runs(lua.Fairlock.Renew)))
-		lostReplies(t, p.Faults, cuts)
+		p.LoseReplies(cuts, everyOther(kit.Runs(lua.Fairlock.Renew)))
+		kit.LostReplies(t, p.Faults, cuts)
 		for i, l := range leases {
 			holds(t, others[i], l)
-			release(t, l)
+			kit.Release(t, l)
 			free(t, others[i])
 		}
 	})
 }
 
 func TestAHolderThatHearsOfNoRenewalGivesUpAndFreesTheLock(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		p := proxy(t, s)
-		client, other := dial(t, s, through(p)), dialMutex(t, s)
-		l := hold(t, fairlock.New(client, nameOf(t), fairlock.WithLease(time.Second)))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		client, other := kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
+		l := hold(t, fairlock.New(client, kit.Name(t), fairlock.WithLease(time.Second)))
 		c := begin(t.Context(), other)
 		queued(t, other, 1)
-		p.LoseReplies(1<<30, runs(lua.Fairlock.Renew))
+		p.LoseReplies(1<<30, kit.Runs(lua.Fairlock.Renew))
 		// Each renewal ran at the server, but the holder must go by what it was told.
-		require.ErrorIs(t, lost(t, l), lease.ErrExpired)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		require.ErrorIs(t, l.Release(context.Background()), lease.ErrLost)
-		next := c.granted(t)
+		next := c.Value(t)
 		require.Greater(t, next.Token(), l.Token())
 		require.Less(t, next.Waited(), 10*time.Second)
-		release(t, next)
+		kit.Release(t, next)
 		free(t, other)
 	})
 }
 
 func TestNobodyIsLostWhileAnyReplyMayBe(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const clients = 4
-		p := proxy(t, s)
+		p := kit.Proxy(t, s)
 		ms := make([]*fairlock.Mutex, clients)
 		for i := range ms {
-			ms[i] = fairlock.New(dial(t, s, through(p)), nameOf(t))
+			ms[i] = fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
 		}
 		// Every seventh, so that each kind of request has its turn.
 		n := 0
@@ -155,7 +156,7 @@ func TestNobodyIsLostWhileAnyReplyMayBe(t *testing.T) {
 			return strings.HasPrefix(command[0], "EVAL") && n%7 == 0
 		})
 		c := contend(t, ms...)
-		lostReplies(t, p.Faults, cuts)
+		kit.LostReplies(t, p.Faults, cuts)
 		c.end(t)
 		t.Logf("%d hand-offs, the longest wait was %v", c.handed, c.longest)
 		require.Positive(t, c.fewest(clients), "somebody starves")

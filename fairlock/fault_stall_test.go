@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -23,13 +24,13 @@ func stalled(t *testing.T, held *lease.Lease, other *fairlock.Mutex, over <-chan
 	ctx, cancel := context.WithTimeout(t.Context(), given)
 	defer cancel()
 	begun := time.Now()
-	err := begin(ctx, other).failed(t)
+	err := begin(ctx, other).Err(t)
 	took := time.Since(begun)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.GreaterOrEqual(t, took, given)
 	require.Less(t, took, given+time.Second)
 
-	require.ErrorIs(t, lost(t, held), lease.ErrExpired)
+	require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
 	select {
 	case <-over:
 		t.Fatal("the holder was told after the stall")
@@ -52,10 +53,10 @@ func TestAHolderGivesUpByItsOwnClockWhileTheServerSleeps(t *testing.T) {
 	stalled(t, l, other, over)
 	<-over
 	require.ErrorIs(t, l.Release(context.Background()), lease.ErrLost)
-	next := waiter.granted(t)
+	next := waiter.Value(t)
 	require.Greater(t, next.Token(), l.Token())
-	release(t, next)
-	free(t, other)
+	kit.Release(t, next)
+	freeInTheEnd(t, other)
 }
 
 func TestAHolderGivesUpByItsOwnClockWhileTheServerIsStopped(t *testing.T) {
@@ -75,10 +76,10 @@ func TestAHolderGivesUpByItsOwnClockWhileTheServerIsStopped(t *testing.T) {
 	stalled(t, l, other, over)
 	<-over
 	require.ErrorIs(t, l.Release(context.Background()), lease.ErrLost)
-	next := waiter.granted(t)
+	next := waiter.Value(t)
 	require.Greater(t, next.Token(), l.Token())
-	release(t, next)
-	free(t, other)
+	kit.Release(t, next)
+	freeInTheEnd(t, other)
 }
 
 // busyScript keeps the server busy for two seconds. Nothing of it is written, so it could be killed.
@@ -91,16 +92,16 @@ func TestASubscriptionIsGivenUpWhileTheServerIsBusy(t *testing.T) {
 	s := redistest.Start(t)
 	s.Do("CONFIG", "SET", "busy-reply-threshold", "50")
 	m := dialMutex(t, s)
-	waiter := fairlock.New(dial(t, s, linger(100*time.Millisecond)), nameOf(t))
+	waiter := fairlock.New(kit.Dial(t, s, linger(100*time.Millisecond)), kit.Name(t))
 	for range 2 {
 		l := hold(t, m)
 		next := begin(t.Context(), waiter)
 		queued(t, m, 1)
-		release(t, l)
-		release(t, next.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, next.Value(t))
 		// The subscription has had its time before the server answers again.
 		_, err := s.Try("EVAL", busyScript, "0")
 		require.NoError(t, err)
-		eventually(t, "the channel to be free", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
+		kit.Eventually(t, "the channel to be free", func() bool { return len(s.List("PUBSUB", "CHANNELS", "*{*")) == 0 })
 	}
 }

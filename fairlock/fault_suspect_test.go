@@ -9,16 +9,18 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // A client that lives answers the call that goes out when another lets a grant lapse. Else it would be a
 // suspect from a second later on, and be passed over until it looks by itself.
 func TestALapsedGrantMakesNoSuspectsOfThoseWhoLive(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		const alive = 20 // More than those at the head, who look at that moment anyway.
 		d := faults.NewDialer(t, s.Dial)
-		holder, stopped := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		holder, stopped := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
 		l := hold(t, holder)
 		silent := begin(t.Context(), stopped)
 		queued(t, holder, 1)
@@ -28,33 +30,33 @@ func TestALapsedGrantMakesNoSuspectsOfThoseWhoLive(t *testing.T) {
 			queued(t, holder, 2+i)
 		}
 		d.Freeze()
-		release(t, l)
-		l = calls[0].granted(t)
-		time.Sleep(1100 * time.Millisecond) // In the bubble: longer than an answer may take.
+		kit.Release(t, l)
+		l = calls[0].Value(t)
+		synctime.Pass(1100 * time.Millisecond) // Longer than an answer may take.
 		released := time.Now()
 		for i, c := range calls[1:] {
-			release(t, l)
+			kit.Release(t, l)
 			synctest.Wait()
-			require.True(t, c.returned(), "call %d was passed over", 1+i)
-			l = c.granted(t)
+			require.True(t, c.Returned(), "call %d was passed over", 1+i)
+			l = c.Value(t)
 		}
 		require.Less(t, time.Since(released), 100*time.Millisecond)
-		release(t, l)
+		kit.Release(t, l)
 		d.Heal()
-		release(t, silent.granted(t)) // It comes back by itself.
+		kit.Release(t, silent.Value(t)) // It comes back by itself.
 		free(t, holder)
 	})
 }
 
 // A client that is told that a lease of its ran out looks at once, over a new connection.
 func TestASuspectThatIsToldSoRejoinsAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		holder, client := dialMutex(t, s), dial(t, s)
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, client := dialMutex(t, s), kit.Dial(t, s)
 		l := hold(t, holder)
-		c := begin(t.Context(), fairlock.New(client, nameOf(t)))
+		c := begin(t.Context(), fairlock.New(client, kit.Name(t)))
 		queued(t, holder, 1)
-		time.Sleep(300 * time.Millisecond) // In the bubble: now its next look is more than a second away.
-		lock, queue, suspects := keysOf(nameOf(t))
+		synctime.Pass(300 * time.Millisecond) // Now its next look is more than a second away.
+		lock, queue, suspects := keysOf(kit.Name(t))
 		ticket := s.List("ZRANGE", queue, "0", "-1")[0]
 		place := s.Text("ZSCORE", queue, ticket)
 		// As the script does that finds the lease over.
@@ -62,15 +64,15 @@ func TestASuspectThatIsToldSoRejoinsAtOnce(t *testing.T) {
 		s.Do("HSET", lock, "marked", "1")
 		s.Do("ZADD", suspects, s.Text("HGET", lock, "since"), client.ID())
 		s.Do("PUBLISH", lock+":wake:"+client.ID(), "S "+ticket)
-		time.Sleep(time.Second)
+		synctime.Pass(time.Second)
 		rejoined := s.List("ZRANGE", queue, "0", "-1")
 		require.Len(t, rejoined, 1)
 		require.Equal(t, place, s.Text("ZSCORE", queue, rejoined[0]), "with another arrival")
 		require.Positive(t, client.Stats().Suspected)
 		require.Empty(t, s.List("ZRANGE", suspects, "0", "-1"), "its look takes the mark back")
-		release(t, l)
+		kit.Release(t, l)
 		synctest.Wait()
-		release(t, c.granted(t))
+		kit.Release(t, c.Value(t))
 		free(t, holder)
 	})
 }

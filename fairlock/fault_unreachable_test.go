@@ -10,7 +10,9 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -32,10 +34,10 @@ func inOutage(t *testing.T, run func(t *testing.T, o outage)) {
 	t.Parallel()
 	for _, x := range outages {
 		t.Run(x.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *redistest.Embedded) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
-				o := outage{Dialer: d, client: dial(t, s, over(d))}
-				other := dial(t, s)
+				o := outage{Dialer: d, client: kit.Dial(t, s, kit.Over(d))}
+				other := kit.Dial(t, s)
 				busy := hold(t, fairlock.New(other, "busy"))
 				o.held = hold(t, fairlock.New(o.client, "free"))
 				ctx, cancel := context.WithCancel(t.Context())
@@ -45,9 +47,9 @@ func inOutage(t *testing.T, run func(t *testing.T, o outage)) {
 				x.begin(d.Faults)
 				run(t, o)
 				d.Heal()
-				release(t, busy)
+				kit.Release(t, busy)
 				for _, name := range []string{"busy", "free"} {
-					release(t, hold(t, fairlock.New(other, name)))
+					kit.Release(t, hold(t, fairlock.New(other, name)))
 				}
 			})
 		})
@@ -71,16 +73,16 @@ func TestACancelledCallReturnsAtOnceWhileRedisIsUnreachable(t *testing.T) {
 		asking := begin(ctx, fairlock.New(o.client, "another"))
 		confused := begin(ctx, fairlock.New(o.client, "free"))
 		synctest.Wait()
-		time.Sleep(300 * time.Millisecond)
+		synctime.Pass(300 * time.Millisecond)
 		begun := time.Now()
 		cancel()
 		o.cancel()
 		for _, c := range []*call{asking, confused, o.waiting} {
-			require.ErrorIs(t, c.failed(t), context.Canceled)
+			require.ErrorIs(t, c.Err(t), context.Canceled)
 		}
 		require.Less(t, time.Since(begun), promptly)
 		o.Heal()
-		release(t, o.held)
+		kit.Release(t, o.held)
 	})
 }
 
@@ -96,7 +98,7 @@ func TestCloseReturnsWhenItsContextEndsWhileRedisIsUnreachable(t *testing.T) {
 		require.Less(t, time.Since(begun), given+promptly)
 		require.ErrorIs(t, context.Cause(o.held.Context()), lease.ErrClientClosed)
 		for _, c := range []*call{asking, o.waiting} {
-			require.ErrorIs(t, c.failed(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, c.Err(t), waitqueue.ErrClosed)
 		}
 		require.Less(t, time.Since(begun), given+promptly)
 	})
@@ -105,11 +107,11 @@ func TestCloseReturnsWhenItsContextEndsWhileRedisIsUnreachable(t *testing.T) {
 func TestCloseReturnsWhenItsContextEndsWhileTheServerIsStopped(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	other, client := dialMutex(t, s), dial(t, s)
+	other, client := dialMutex(t, s), kit.Dial(t, s)
 	busy := hold(t, other)
-	waiting := begin(t.Context(), fairlock.New(client, nameOf(t)))
+	waiting := begin(t.Context(), fairlock.New(client, kit.Name(t)))
 	queued(t, other, 1)
-	l := hold(t, fairlock.New(client, nameOf(t)+":held"))
+	l := hold(t, fairlock.New(client, kit.Name(t)+":held"))
 	s.Stop()
 	const given = 300 * time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), given)
@@ -117,9 +119,9 @@ func TestCloseReturnsWhenItsContextEndsWhileTheServerIsStopped(t *testing.T) {
 	begun := time.Now()
 	require.ErrorIs(t, client.Close(ctx), context.DeadlineExceeded)
 	require.Less(t, time.Since(begun), given+2*promptly)
-	require.ErrorIs(t, waiting.failed(t), waitqueue.ErrClosed)
+	require.ErrorIs(t, waiting.Err(t), waitqueue.ErrClosed)
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
 	s.Cont()
-	release(t, busy)
+	kit.Release(t, busy)
 	free(t, other)
 }

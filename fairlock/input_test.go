@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -26,7 +27,7 @@ func rejected(t *testing.T, s redistest.Backend, m *fairlock.Mutex, is error, co
 	for _, err := range []error{lockErr, tryErr, m.Do(t.Context(), nil)} {
 		readable(t, err, is, contains)
 	}
-	require.Empty(t, scripts(s))
+	require.Empty(t, kit.Scripts(s))
 	require.Zero(t, s.Int("DBSIZE"))
 }
 
@@ -40,8 +41,8 @@ func readable(t *testing.T, err, is error, contains string) {
 }
 
 func TestUnusableNamesAreRefusedBeforeRedis(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
 		for _, bad := range []struct {
 			name     string
 			is       error
@@ -71,8 +72,8 @@ func TestUnusableNamesAreRefusedBeforeRedis(t *testing.T) {
 }
 
 func TestUnusualNamesWork(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s), dial(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
 		names := []string{
 			"{x}", "a}b", "{}x", "{", "a{b}c", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "[a-z]?", "$1",
 			"Prüfung/日本語/🔒", "a:b:queue", ":", "-", "--", "'; return 1", strings.Repeat("x", waitqueue.MaxName),
@@ -84,11 +85,11 @@ func TestUnusualNamesWork(t *testing.T) {
 			queued(t, m, 1)
 			_, err := m.TryLock(t.Context())
 			require.ErrorIs(t, err, waitqueue.ErrBusy)
-			release(t, l)
-			next := c.granted(t)
+			kit.Release(t, l)
+			next := c.Value(t)
 			require.Greater(t, next.Token(), l.Token())
 			require.Equal(t, b.ID(), inspect(t, m).Holder.Client)
-			release(t, next)
+			kit.Release(t, next)
 		}
 		if server, ok := s.(*redistest.Server); ok {
 			for _, name := range names {
@@ -113,8 +114,8 @@ func slot(key string) string {
 }
 
 func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
 		for _, d := range []time.Duration{
 			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, waitqueue.MinLease - 1,
 			waitqueue.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
@@ -132,28 +133,28 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 }
 
 func TestExtremeTimesWork(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c, other := dial(t, s), dial(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c, other := kit.Dial(t, s), kit.Dial(t, s)
 		long := fairlock.New(c, "long", fairlock.WithLease(waitqueue.MaxLease))
 		l := hold(t, long)
 		require.InDelta(t, waitqueue.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
 		require.WithinRange(t, l.Deadline(), time.Now().Add(waitqueue.MaxLease*9/10), time.Now().Add(waitqueue.MaxLease))
 		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(waitqueue.MaxLease)))
 		queued(t, long, 1)
-		release(t, l)
-		next := w.granted(t)
+		kit.Release(t, l)
+		next := w.Value(t)
 		require.Greater(t, next.Token(), l.Token())
-		release(t, next)
+		kit.Release(t, next)
 
 		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
 		short := fairlock.New(c, "short", fairlock.WithLease(waitqueue.MinLease))
 		if l, err := short.TryLock(t.Context()); err == nil {
 			_ = l.Release(t.Context())
 		}
-		eventually(t, "the short lease to be over", func() bool {
+		kit.Eventually(t, "the short lease to be over", func() bool {
 			l, err := fairlock.New(other, "short").TryLock(t.Context())
 			if err == nil {
-				release(t, l)
+				kit.Release(t, l)
 			}
 			return err == nil
 		})

@@ -9,17 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestARelease(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
 		l := hold(t, m)
 		require.NoError(t, l.Context().Err())
-		release(t, l)
+		kit.Release(t, l)
 		require.ErrorIs(t, l.Context().Err(), context.Canceled)
 		require.Equal(t, lease.ErrReleased, context.Cause(l.Context()))
 		require.NotErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
@@ -29,7 +31,7 @@ func TestARelease(t *testing.T) {
 		require.Equal(t, lease.ErrReleased, l.Release(t.Context()))
 		require.Equal(t, other.Token(), inspect(t, m).Token)
 		require.True(t, inspect(t, m).Held, "a second release must free nobody else's hold")
-		release(t, other)
+		kit.Release(t, other)
 	})
 }
 
@@ -73,25 +75,25 @@ var endings = []ending{
 }
 
 func dialMutexNamed(t testing.TB, s redistest.Backend, name string) *fairlock.Mutex {
-	return fairlock.New(dial(t, s), name)
+	return fairlock.New(kit.Dial(t, s), name)
 }
 
 func TestALostHoldSaysWhyAndItsReleaseFreesNobody(t *testing.T) {
 	for _, e := range endings {
 		t.Run(e.name, func(t *testing.T) {
-			each(t, func(t *testing.T, s redistest.Backend) {
-				c := dial(t, s)
-				m := fairlock.New(c, nameOf(t), e.opts...)
+			kit.Each(t, func(t *testing.T, s redistest.Backend) {
+				c := kit.Dial(t, s)
+				m := fairlock.New(c, kit.Name(t), e.opts...)
 				l := hold(t, m)
 				child, cancel := context.WithCancel(l.Context())
 				defer cancel()
 				e.lose(t, s, c, m)
 
-				cause := lost(t, l)
+				cause := kit.Lost(t, l)
 				require.ErrorIs(t, cause, e.cause)
 				require.ErrorIs(t, cause, lease.ErrLost)
 				require.ErrorIs(t, l.Context().Err(), context.Canceled)
-				await(t, child.Done(), "a child of the hold's context to end")
+				kit.Await(t, child.Done(), "a child of the hold's context to end")
 				require.ErrorIs(t, context.Cause(child), e.cause)
 				if e.cause == lease.ErrExpired {
 					require.ErrorIs(t, l.Release(t.Context()), lease.ErrExpired)
@@ -104,7 +106,7 @@ func TestALostHoldSaysWhyAndItsReleaseFreesNobody(t *testing.T) {
 				info := inspect(t, other)
 				require.True(t, info.Held)
 				require.Equal(t, next.Token(), info.Token)
-				release(t, next)
+				kit.Release(t, next)
 			})
 		})
 	}
@@ -120,7 +122,7 @@ func TestAReleaseAfterAnUnnoticedLossSaysSo(t *testing.T) {
 		"FLUSHALL": {func(_ *testing.T, s redistest.Backend, _ *fairlock.Mutex) { s.Do("FLUSHALL") }, lease.ErrForgotten},
 	} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, s redistest.Backend) {
+			kit.Each(t, func(t *testing.T, s redistest.Backend) {
 				m, other := dialMutex(t, s), dialMutex(t, s)
 				l := hold(t, m)
 				lose.do(t, s, other)
@@ -131,7 +133,7 @@ func TestAReleaseAfterAnUnnoticedLossSaysSo(t *testing.T) {
 				require.ErrorIs(t, err, lease.ErrLost)
 				require.True(t, inspect(t, m).Held)
 				require.Equal(t, next.Token(), inspect(t, m).Token)
-				release(t, next)
+				kit.Release(t, next)
 			})
 		})
 	}
@@ -144,23 +146,23 @@ func force(t *testing.T, m *fairlock.Mutex) {
 }
 
 func TestTheNextHoldsAtOnceWhenTheMaximumIsReached(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		short := dialMutex(t, s, fairlock.WithMaxHold(13*time.Second))
 		l := hold(t, short)
 		begun := time.Now()
-		next := begin(t.Context(), dialMutex(t, s)).granted(t)
+		next := begin(t.Context(), dialMutex(t, s)).Value(t)
 		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrMaxHold)
 		require.Greater(t, next.Token(), l.Token())
 		require.Empty(t, inspect(t, short).Suspects, "reaching the maximum is no offence")
-		release(t, next)
+		kit.Release(t, next)
 	})
 }
 
 type key struct{}
 
 func TestTheContextOfAHoldHasTheValuesOfTheCallAndOutlivesIt(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "value"), time.Minute)
 		l, err := m.Lock(ctx)
@@ -172,31 +174,31 @@ func TestTheContextOfAHoldHasTheValuesOfTheCallAndOutlivesIt(t *testing.T) {
 		require.NoError(t, l.Context().Err())
 		_, err = other.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrBusy)
-		release(t, l)
+		kit.Release(t, l)
 
 		ctx, cancel = context.WithCancel(t.Context())
 		l, err = other.TryLock(ctx)
 		require.NoError(t, err)
 		cancel()
 		require.NoError(t, l.Context().Err())
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestTheDeadlineOfAHoldIsWithinItsLeaseAndMovesWithRenewals(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		begun := time.Now()
 		l := hold(t, dialMutex(t, s))
 		first := l.Deadline()
 		require.WithinRange(t, first, begun.Add(waitqueue.DefaultLease*9/10), begun.Add(waitqueue.DefaultLease))
-		time.Sleep(waitqueue.DefaultLease / 2)
+		synctime.Pass(waitqueue.DefaultLease / 2)
 		require.WithinRange(t, l.Deadline(), first.Add(waitqueue.DefaultLease/4), time.Now().Add(waitqueue.DefaultLease))
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestDoReleasesAndJoinsWhatWentWrong(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		mine := errors.New("mine")
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
@@ -210,7 +212,7 @@ func TestDoReleasesAndJoinsWhatWentWrong(t *testing.T) {
 		err := m.Do(t.Context(), func(context.Context) error { force(t, other); return mine })
 		require.ErrorIs(t, err, mine)
 		require.ErrorIs(t, err, lease.ErrForced)
-		require.ErrorContains(t, err, `fairlock: unlock "`+nameOf(t)+`": lease lost: released elsewhere by force`)
+		require.ErrorContains(t, err, `fairlock: unlock "`+kit.Name(t)+`": lease lost: released elsewhere by force`)
 
 		require.PanicsWithValue(t, "oops", func() {
 			_ = m.Do(t.Context(), func(context.Context) error { panic("oops") })
@@ -220,13 +222,13 @@ func TestDoReleasesAndJoinsWhatWentWrong(t *testing.T) {
 }
 
 func TestTheContextOfDoEndsWithThatOfTheCaller(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("enough")
 		err := m.Do(ctx, func(ctx context.Context) error {
 			cancel(cause)
-			await(t, ctx.Done(), "the context of Do to end")
+			kit.Await(t, ctx.Done(), "the context of Do to end")
 			return context.Cause(ctx)
 		})
 		require.Equal(t, cause, err)

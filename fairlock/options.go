@@ -23,6 +23,11 @@ func WithMaxHold(d time.Duration) Option { return waitqueue.WithMaxHold(d) }
 // default is 0; a negative p lets others pass.
 func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
 
+// WithCohort lets the goroutines of one client that wait for the same lock pass it on among themselves, at most n times
+// in a row before the queue in Redis is served, without a word to Redis. A call of another client may be overtaken by n
+// calls at the most. The default is 0. See [waitqueue.WithCohort].
+func WithCohort(n int) Option { return waitqueue.WithCohort(n) }
+
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it within timeout; otherwise it is
 // given back, and the error wraps [waitqueue.ErrReplicas]. See [waitqueue.WithReplicas].
 func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }

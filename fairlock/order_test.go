@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestCallsOf32ClientsAreServedInTheOrderOfTheirArrival(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		first := dialMutex(t, s)
 		held := hold(t, first)
 		const clients = 32
@@ -22,21 +24,21 @@ func TestCallsOf32ClientsAreServedInTheOrderOfTheirArrival(t *testing.T) {
 			queued(t, first, i+1)
 		}
 		token := held.Token()
-		release(t, held)
+		kit.Release(t, held)
 		for i, c := range calls {
-			l := c.granted(t)
+			l := c.Value(t)
 			require.Greater(t, l.Token(), token)
 			token = l.Token()
 			for j := i + 1; j < clients; j++ {
-				require.False(t, calls[j].returned(), "call %d returned while call %d holds", j, i)
+				require.False(t, calls[j].Returned(), "call %d returned while call %d holds", j, i)
 			}
-			release(t, l)
+			kit.Release(t, l)
 		}
 	})
 }
 
 func TestCallsOfOneClientAreServedInTheOrderOfTheirArrival(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
 		l := hold(t, m)
 		calls := make([]*call, 16)
@@ -45,39 +47,39 @@ func TestCallsOfOneClientAreServedInTheOrderOfTheirArrival(t *testing.T) {
 			queued(t, m, i+1)
 		}
 		for _, c := range calls {
-			release(t, l)
-			l = c.granted(t)
+			kit.Release(t, l)
+			l = c.Value(t)
 		}
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestATicketKeepsThePlaceOfItsFirstAskWhileItsClientSubscribes(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		// The second client has a subscription when it asks, the first has not. That is no advantage.
 		first, second := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, first)
 		warm := begin(t.Context(), second)
 		queued(t, first, 1)
-		release(t, l)
-		l = warm.granted(t)
+		kit.Release(t, l)
+		l = warm.Value(t)
 
-		lock, _, _ := keysOf(nameOf(t))
+		lock, _, _ := keysOf(kit.Name(t))
 		high := s.Text("HGET", lock, "high")
 		a := begin(t.Context(), first)
-		eventually(t, "the first to be seen", func() bool { return s.Text("HGET", lock, "high") != high })
+		kit.Eventually(t, "the first to be seen", func() bool { return s.Text("HGET", lock, "high") != high })
 		b := begin(t.Context(), second)
 		queued(t, first, 2)
-		release(t, l)
-		l = a.granted(t)
-		require.False(t, b.returned())
-		release(t, l)
-		release(t, b.granted(t))
+		kit.Release(t, l)
+		l = a.Value(t)
+		require.False(t, b.Returned())
+		kit.Release(t, l)
+		kit.Release(t, b.Value(t))
 	})
 }
 
 func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		begun := func(priority int, n int) *call {
@@ -86,16 +88,16 @@ func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
 			return c
 		}
 		old := begun(0, 1)
-		time.Sleep(waitqueue.PriorityStep + 100*time.Millisecond)
+		synctime.Pass(waitqueue.PriorityStep + 100*time.Millisecond)
 		young := begun(0, 2)
-		time.Sleep(waitqueue.PriorityStep / 2)
+		synctime.Pass(waitqueue.PriorityStep / 2)
 		urgent := begun(1, 3)
 		humble := begun(-1, 4)
 		late := begun(0, 5)
 		for _, c := range []*call{old, urgent, young, late, humble} {
-			release(t, l)
-			l = c.granted(t)
+			kit.Release(t, l)
+			l = c.Value(t)
 		}
-		release(t, l)
+		kit.Release(t, l)
 	})
 }

@@ -8,15 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
-		name := nameOf(t)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		name := kit.Name(t)
 		m, other := fairlock.New(c, name), fairlock.New(c, name+":other")
 		l := hold(t, m)
 		before := state(t, s, name)
@@ -41,33 +42,33 @@ func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
 		require.ErrorIs(t, err, waitqueue.ErrDeadlock, "the outer hold is the inner's too")
 		_, err = other.TryLock(inner.Context())
 		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
-		release(t, inner)
-		release(t, l)
+		kit.Release(t, inner)
+		kit.Release(t, l)
 	})
 }
 
 func TestAContextThatHasHeldTheLockIsNoDeadlock(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
 		l := hold(t, m)
-		release(t, l)
+		kit.Release(t, l)
 		_, err := m.Lock(l.Context())
 		require.NotErrorIs(t, err, waitqueue.ErrDeadlock)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, lease.ErrReleased)
-		release(t, begin(context.WithoutCancel(l.Context()), m).granted(t))
+		kit.Release(t, begin(context.WithoutCancel(l.Context()), m).Value(t))
 
 		l = hold(t, m)
 		s.Do("FLUSHALL")
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
-		release(t, begin(context.WithoutCancel(l.Context()), m).granted(t))
+		kit.Release(t, begin(context.WithoutCancel(l.Context()), m).Value(t))
 	})
 }
 
 func TestCloseEndsWaitsAndGivesBackWhatIsHeld(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		name := nameOf(t)
-		holder, c := dial(t, s), dial(t, s)
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		name := kit.Name(t)
+		holder, c := kit.Dial(t, s), kit.Dial(t, s)
 		l := hold(t, fairlock.New(holder, name))
 		own := hold(t, fairlock.New(c, name+":own"))
 		calls := make([]*call, 20)
@@ -77,7 +78,7 @@ func TestCloseEndsWaitsAndGivesBackWhatIsHeld(t *testing.T) {
 		}
 		require.NoError(t, c.Close(t.Context()))
 		for _, w := range calls {
-			err := w.failed(t)
+			err := w.Err(t)
 			require.ErrorIs(t, err, waitqueue.ErrClosed)
 			require.Regexp(t, `^fairlock: lock "`+name+`": waited .*: client closed$`, err.Error())
 		}
@@ -85,39 +86,39 @@ func TestCloseEndsWaitsAndGivesBackWhatIsHeld(t *testing.T) {
 		require.Empty(t, inspect(t, fairlock.New(holder, name)).Queue, "Close came back, and its calls are still queued")
 		require.False(t, inspect(t, fairlock.New(holder, name+":own")).Held)
 		require.NoError(t, l.Context().Err(), "another client's hold is none of its business")
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 // Each round closes at another moment of the call.
 func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		for i := range 40 {
-			c := dial(t, s)
-			w := begin(t.Context(), fairlock.New(c, nameOf(t)))
+			c := kit.Dial(t, s)
+			w := begin(t.Context(), fairlock.New(c, kit.Name(t)))
 			for range i {
 				inspect(t, holder) // The time of some scripts.
 			}
 			require.NoError(t, c.Close(t.Context()))
-			require.ErrorIs(t, w.failed(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, w.Err(t), waitqueue.ErrClosed)
 			require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
 		}
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestCallsAfterCloseAreRefused(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
-		c := dial(t, s)
-		m := fairlock.New(c, nameOf(t))
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
 		require.NoError(t, c.Close(t.Context()))
 		require.NoError(t, c.Close(t.Context()), "a second Close does nothing")
 		s.ResetStats()
 		_, err := m.Lock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrClosed)
-		require.EqualError(t, err, `fairlock: lock "`+nameOf(t)+`": client closed`)
+		require.EqualError(t, err, `fairlock: lock "`+kit.Name(t)+`": client closed`)
 		_, err = m.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrClosed)
 		_, err = m.Inspect(t.Context())

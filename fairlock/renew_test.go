@@ -12,8 +12,11 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -21,41 +24,73 @@ import (
 const keyLife = waitqueue.DefaultLease + time.Minute
 
 func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		c := dial(t, s)
-		l := hold(t, fairlock.New(c, nameOf(t), fairlock.WithLease(time.Second)))
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		l := hold(t, fairlock.New(c, kit.Name(t), fairlock.WithLease(time.Second)))
 		waiter := dialMutex(t, s)
 		next := begin(t.Context(), waiter)
 		for range 40 {
-			time.Sleep(100 * time.Millisecond)
+			synctime.Pass(100 * time.Millisecond)
 			require.NoError(t, l.Context().Err())
-			require.False(t, next.returned())
+			require.False(t, next.Returned())
 			require.True(t, inspect(t, waiter).Held)
 		}
 		// At a third of the lease each.
 		require.InDelta(t, 12, c.Stats().Renewals, 1)
-		release(t, l)
-		release(t, next.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, next.Value(t))
 		renewed := c.Stats().Renewals
-		time.Sleep(10 * time.Second)
+		synctime.Pass(10 * time.Second)
 		require.Equal(t, renewed, c.Stats().Renewals, "a hold that was released is not renewed")
 	})
 }
 
 func TestAHoldThatWasHandedOnIsLiftedToItsFullLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m, other := dialMutex(t, s, fairlock.WithLease(20*time.Second)), dialMutex(t, s)
 		l := hold(t, other)
 		c := begin(t.Context(), m)
 		queued(t, other, 1)
-		release(t, l)
-		l = c.granted(t)
+		kit.Release(t, l)
+		l = c.Value(t)
 		require.LessOrEqual(t, inspect(t, other).Holder.Left, 2*time.Second)
-		time.Sleep(time.Second)
+		synctime.Pass(time.Second)
 		require.Greater(t, inspect(t, other).Holder.Left, 19*time.Second)
-		time.Sleep(time.Minute)
+		synctime.Pass(time.Minute)
 		require.NoError(t, l.Context().Err())
-		release(t, l)
+		kit.Release(t, l)
+	})
+}
+
+// Holds of one client are renewed by few scripts. What is unusual about one of them is no matter of the others.
+func TestManyHoldsAreRenewedTogether(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const holds = 300
+		c := kit.Dial(t, s)
+		name := func(i int) string { return fmt.Sprintf("%s:%d", kit.Name(t), i) }
+		held := make([]*lease.Lease, holds)
+		for i := range held {
+			held[i] = hold(t, fairlock.New(c, name(i)))
+			synctime.Pass(10 * time.Millisecond)
+		}
+		renewed := c.Stats().Renewals
+		s.ResetStats()
+		synctime.Pass(20 * time.Second)
+		renewed = c.Stats().Renewals - renewed
+		require.GreaterOrEqual(t, renewed, uint64(6*holds-holds), "each is renewed every third of ten seconds")
+		require.Less(t, s.CommandStats()["evalsha"], int64(renewed/5), "for %d renewals", renewed)
+
+		s.Do("DEL", lua.Fairlock.Keys("headwaiter", name(0)).Lock)
+		s.Do("HSET", lua.Fairlock.Keys("headwaiter", name(1)).Lock, "token", "1")
+		s.Do("DEL", lua.Fairlock.Keys("headwaiter", name(2)).Lock)
+		s.Do("SET", lua.Fairlock.Keys("headwaiter", name(2)).Lock, "of another kind")
+		for _, l := range held[:3] {
+			require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
+		}
+		synctime.Pass(20 * time.Second)
+		for _, l := range held[3:] {
+			kit.Release(t, l)
+		}
 	})
 }
 
@@ -68,22 +103,22 @@ var uses = []struct {
 		l := hold(t, m)
 		c := begin(t.Context(), other)
 		queued(t, m, 1)
-		time.Sleep(30 * time.Second)
-		release(t, l)
-		l = c.granted(t)
-		time.Sleep(30 * time.Second)
-		release(t, l)
+		synctime.Pass(30 * time.Second)
+		kit.Release(t, l)
+		l = c.Value(t)
+		synctime.Pass(30 * time.Second)
+		kit.Release(t, l)
 	}},
 	{"waited for in vain", func(t *testing.T, _ func(), m, other *fairlock.Mutex) {
 		l := hold(t, m)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		require.ErrorIs(t, begin(ctx, other).failed(t), context.DeadlineExceeded)
-		release(t, l)
+		require.ErrorIs(t, begin(ctx, other).Err(t), context.DeadlineExceeded)
+		kit.Release(t, l)
 	}},
 	{"held by one that died", func(t *testing.T, cut func(), m, _ *fairlock.Mutex) {
 		hold(t, m)
-		time.Sleep(time.Minute)
+		synctime.Pass(time.Minute)
 		cut()
 	}},
 	{"waited for by one that died", func(t *testing.T, cut func(), m, other *fairlock.Mutex) {
@@ -93,7 +128,7 @@ var uses = []struct {
 		begin(ctx, m)
 		queued(t, other, 1)
 		cut()
-		release(t, l)
+		kit.Release(t, l)
 	}},
 	{"granted to one that died", func(t *testing.T, cut func(), m, other *fairlock.Mutex) {
 		l := hold(t, other)
@@ -101,31 +136,31 @@ var uses = []struct {
 		defer cancel()
 		c := begin(ctx, m)
 		queued(t, other, 1)
-		release(t, l)
-		c.granted(t)
+		kit.Release(t, l)
+		c.Value(t)
 		cut()
 	}},
 	{"forced", func(t *testing.T, _ func(), m, other *fairlock.Mutex) {
 		l := hold(t, m)
 		force(t, other)
-		require.ErrorIs(t, lost(t, l), lease.ErrForced)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 	}},
 }
 
 func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 	for _, u := range uses {
 		t.Run(u.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *redistest.Embedded) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
-				mortal := dial(t, s, func(o *waitqueue.Options) { o.Redis.DialCtxFn = d.DialCtx })
+				mortal := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.DialCtxFn = d.DialCtx })
 				cut := func() {
 					d.Refuse()
 					d.Cut()
 				}
-				u.use(t, cut, fairlock.New(mortal, nameOf(t)), dialMutex(t, s))
+				u.use(t, cut, fairlock.New(mortal, kit.Name(t)), dialMutex(t, s))
 				require.NotEmpty(t, s.List("KEYS", "*"))
 				expiring(t, s)
-				time.Sleep(keyLife + 5*time.Second)
+				synctime.Pass(keyLife + 5*time.Second)
 				require.Empty(t, s.List("KEYS", "*"))
 			})
 		})
@@ -133,21 +168,21 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 }
 
 func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		a, b := dialMutex(t, s, fairlock.WithLease(time.Hour)), dialMutex(t, s, fairlock.WithLease(time.Hour))
-		release(t, hold(t, a))
-		time.Sleep(65 * time.Second)
+		kit.Release(t, hold(t, a))
+		synctime.Pass(65 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 
 		l := hold(t, a)
 		c := begin(t.Context(), b)
 		queued(t, a, 1)
-		time.Sleep(time.Minute)
-		release(t, l)
-		l = c.granted(t)
-		time.Sleep(time.Minute)
-		release(t, l)
-		time.Sleep(65 * time.Second)
+		synctime.Pass(time.Minute)
+		kit.Release(t, l)
+		l = c.Value(t)
+		synctime.Pass(time.Minute)
+		kit.Release(t, l)
+		synctime.Pass(65 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 	})
 }
@@ -162,11 +197,11 @@ end
 return found`
 
 func TestEveryKeyExpiresAtAnyTime(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		var workers sync.WaitGroup
 		for i := range 4 {
 			m := dialMutex(t, s, fairlock.WithLease(10*time.Second))
-			lock, queue, _ := keysOf(nameOf(t))
+			lock, queue, _ := keysOf(kit.Name(t))
 			workers.Go(func() {
 				for range 60 {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(5*time.Millisecond))

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -32,7 +34,7 @@ func (w ward) may(rules ...string) {
 
 // member is the lock of the test as a client of the user sees it.
 func (w ward) member(t *testing.T, opts ...fairlock.Option) *fairlock.Mutex {
-	return fairlock.New(dial(t, w, as("lock")), nameOf(t), opts...)
+	return fairlock.New(kit.Dial(t, w, as("lock")), kit.Name(t), opts...)
 }
 
 func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
@@ -48,11 +50,31 @@ func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
 	require.ErrorContains(t, err, "+publish")
 	info := inspect(t, s.free)
 	require.True(t, !info.Held && info.Waiting == 1 || info.Held && info.Waiting == 0, "half done: %+v", info)
-	next := c.granted(t)
+	next := c.Value(t)
 	require.Greater(t, next.Token(), l.Token())
 	expiring(t, s)
-	release(t, next)
+	kit.Release(t, next)
 	require.Equal(t, lease.ErrReleased, l.Release(t.Context()))
+}
+
+// Where the message of a grant is refused, the ticket is put back: into a queue that was empty for a moment, and whose
+// key has to expire as it did before.
+func TestATicketThatIsPutBackDoesNotStayForEver(t *testing.T) {
+	t.Parallel()
+	s := newWard(t)
+	wire := faults.NewProxy(t, s.Addr())
+	a := s.member(t)
+	b := fairlock.New(kit.Dial(t, s, as("lock"), kit.Through(wire)), kit.Name(t))
+	l := hold(t, a)
+	c := begin(t.Context(), b)
+	queued(t, a, 1)
+	s.may("-publish")
+	wire.Freeze(faults.ToServer) // So that it does not get in by itself.
+	require.ErrorIs(t, l.Release(t.Context()), waitqueue.ErrUnwoken)
+	require.Equal(t, 1, inspect(t, s.free).Waiting)
+	expiring(t, s)
+	wire.Heal()
+	kit.Release(t, c.Value(t))
 }
 
 func TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks(t *testing.T) {
@@ -68,11 +90,11 @@ func TestAWaiterWhoseChannelsAreTakenGetsInByItsOwnChecks(t *testing.T) {
 			s.may(rules...)
 			s.Do("CLIENT", "KILL", "TYPE", "pubsub")
 			begun := time.Now()
-			release(t, l)
-			next := c.granted(t)
+			kit.Release(t, l)
+			next := c.Value(t)
 			require.Less(t, time.Since(begun), 5*time.Second)
 			require.Greater(t, next.Token(), l.Token())
-			release(t, next)
+			kit.Release(t, next)
 			queued(t, s.free, 0)
 		})
 	}
@@ -92,24 +114,24 @@ func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
 			before := contents(t, s)
 			_, err := waiter.TryLock(t.Context())
 			denied(t, err)
-			denied(t, begin(t.Context(), holder).failed(t))
+			denied(t, begin(t.Context(), holder).Err(t))
 			_, err = waiter.Inspect(t.Context())
 			denied(t, err)
 			_, err = waiter.ForceRelease(t.Context(), 0)
 			denied(t, err)
 			require.Equal(t, before, contents(t, s))
 
-			denied(t, c.failed(t))
-			require.ErrorIs(t, lost(t, l), lease.ErrExpired)
+			denied(t, c.Err(t))
+			require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 			require.ErrorIs(t, l.Release(t.Context()), lease.ErrExpired)
-			next := begin(t.Context(), s.free).granted(t) // The queue has a ticket of the one that may not leave.
+			next := begin(t.Context(), s.free).Value(t) // The queue has a ticket of the one that may not leave.
 			require.Greater(t, next.Token(), l.Token())
 
 			s.may("allkeys", "allchannels", "allcommands")
 			again := begin(t.Context(), waiter)
-			eventually(t, "the user to wait again", func() bool { return inspect(t, s.free).Waiting > 0 })
-			release(t, next)
-			release(t, again.granted(t))
+			kit.Eventually(t, "the user to wait again", func() bool { return inspect(t, s.free).Waiting > 0 })
+			kit.Release(t, next)
+			kit.Release(t, again.Value(t))
 			expiring(t, s)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -37,7 +38,7 @@ func dialError(t *testing.T, s redistest.Backend, changes ...func(*waitqueue.Opt
 }
 
 func TestAServerThatIsNotThereIsNamed(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		s.Kill()
 		begun := time.Now()
 		err := dialError(t, s)
@@ -126,9 +127,9 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	require.Contains(t, string(page), "ACL SETUSER headwaiter on >secret "+found[1]+"\n", "the page says another line")
 	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset", "on", ">secret"}, strings.Fields(found[1])...)...)
 	s.Do("ACL", "LOG", "RESET")
-	c, other := dial(t, s, as("lock"), linger(time.Millisecond)), dial(t, s, as("lock"))
-	m := fairlock.New(c, nameOf(t), fairlock.WithLease(300*time.Millisecond))
-	next := fairlock.New(other, nameOf(t))
+	c, other := kit.Dial(t, s, as("lock"), linger(time.Millisecond)), kit.Dial(t, s, as("lock"))
+	m := fairlock.New(c, kit.Name(t), fairlock.WithLease(300*time.Millisecond))
+	next := fairlock.New(other, kit.Name(t))
 
 	l := hold(t, m)
 	w := begin(t.Context(), next)
@@ -137,18 +138,18 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	g := begin(ctx, next)
 	queued(t, m, 2)
 	cancel()
-	require.ErrorIs(t, g.failed(t), context.Canceled)
-	eventually(t, "a renewal", func() bool { return c.Stats().Renewals > 0 })
-	lock, _, _ := keysOf(nameOf(t))
+	require.ErrorIs(t, g.Err(t), context.Canceled)
+	kit.Eventually(t, "a renewal", func() bool { return c.Stats().Renewals > 0 })
+	lock, _, _ := keysOf(kit.Name(t))
 	s.Do("HSET", lock, "until", "1") // An expiry, with all that follows it.
-	held := w.granted(t)
-	require.ErrorIs(t, lost(t, l), lease.ErrLost)
-	require.ErrorIs(t, begin(held.Context(), next).failed(t), waitqueue.ErrDeadlock)
+	held := w.Value(t)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
+	require.ErrorIs(t, begin(held.Context(), next).Err(t), waitqueue.ErrDeadlock)
 	again := begin(t.Context(), m)
 	queued(t, m, 1)
 	force(t, next)
-	release(t, again.granted(t))
-	require.ErrorIs(t, lost(t, held), lease.ErrForced)
+	kit.Release(t, again.Value(t))
+	require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
 
 	for _, entry := range s.Do("ACL", "LOG").([]any) {
 		// The connection introduces itself, and nobody minds if it may not.

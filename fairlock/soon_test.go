@@ -10,30 +10,32 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // In these tests no time passes on the way to the server: what does not come at once has waited for a timer.
 
 func TestAFirstWaitQueuesWhenItsChannelIsConfirmed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		holder, waiter := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		c := begin(t.Context(), waiter)
 		synctest.Wait()
 		require.Equal(t, 1, inspect(t, holder).Waiting, "its place comes with a later look")
-		release(t, l)
+		kit.Release(t, l)
 		synctest.Wait()
-		require.True(t, c.returned())
-		release(t, c.granted(t))
+		require.True(t, c.Returned())
+		kit.Release(t, c.Value(t))
 	})
 }
 
 func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
 		l := hold(t, holder)
 		confirmations := func(push []string) bool { return push[0] == "subscribe" }
 		d.LosePushes(1, confirmations)
@@ -43,33 +45,33 @@ func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
 		require.Equal(t, 1, lost)
 		require.Zero(t, inspect(t, holder).Waiting, "a message to it would be lost")
 		queued(t, holder, 1)
-		release(t, l)
-		release(t, c.granted(t))
+		kit.Release(t, l)
+		kit.Release(t, c.Value(t))
 		free(t, holder)
 	})
 }
 
 // What comes to pass while the connection is down is seen when it is back, not when a timer runs out.
 func TestAWaiterLooksWhenItsSubscriptionIsBack(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		holder, waiter := dialMutex(t, s), fairlock.New(dial(t, s, over(d)), nameOf(t))
+		holder, waiter := dialMutex(t, s), fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t))
 		l := hold(t, holder)
 		c := begin(t.Context(), waiter)
 		queued(t, holder, 1)
-		time.Sleep(300 * time.Millisecond) // In the bubble: its early looks are over.
+		synctime.Pass(300 * time.Millisecond) // Its early looks are over.
 		cut := time.Now()
 		d.Cut()
-		release(t, l)
-		l = c.granted(t)
+		kit.Release(t, l)
+		l = c.Value(t)
 		require.Less(t, time.Since(cut), 80*time.Millisecond)
-		release(t, l)
+		kit.Release(t, l)
 		free(t, holder)
 	})
 }
 
 func TestADeadlockIsNotWaitedFor(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		m := dialMutex(t, s)
 		l := hold(t, m)
 		ctx, cancel := context.WithTimeout(l.Context(), time.Minute)
@@ -78,6 +80,6 @@ func TestADeadlockIsNotWaitedFor(t *testing.T) {
 		_, err := m.Lock(ctx)
 		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
 		require.Equal(t, begun, time.Now())
-		release(t, l)
+		kit.Release(t, l)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -18,30 +19,30 @@ import (
 // other's rise.
 func rising(t *testing.T, between func(t *testing.T, s redistest.Backend, held *lease.Lease)) {
 	t.Helper()
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		first := dialMutex(t, s)
 		l := hold(t, first)
 		between(t, s, l)
 		second := dialMutex(t, s)
 		next := hold(t, second)
 		require.Greater(t, next.Token(), l.Token())
-		release(t, next)
+		kit.Release(t, next)
 		again := hold(t, second)
 		require.Greater(t, again.Token(), next.Token())
-		release(t, again)
+		kit.Release(t, again)
 		own := hold(t, first)
 		require.Greater(t, own.Token(), again.Token())
-		release(t, own)
+		kit.Release(t, own)
 	})
 }
 
 func TestTokensRiseOverARelease(t *testing.T) {
-	rising(t, func(t *testing.T, _ redistest.Backend, held *lease.Lease) { release(t, held) })
+	rising(t, func(t *testing.T, _ redistest.Backend, held *lease.Lease) { kit.Release(t, held) })
 }
 
 func TestTokensRiseOverTheDeletionOfTheKey(t *testing.T) {
 	rising(t, func(t *testing.T, s redistest.Backend, _ *lease.Lease) {
-		lock, _, _ := keysOf(nameOf(t))
+		lock, _, _ := keysOf(kit.Name(t))
 		require.Equal(t, int64(1), s.Int("DEL", lock))
 	})
 }
@@ -57,7 +58,7 @@ func TestTokensRiseOverAnEmptyRestart(t *testing.T) {
 // The end of the lease is moved in Redis: as if the holder had not been heard of for as long.
 func TestTokensRiseOverAnExpiry(t *testing.T) {
 	rising(t, func(t *testing.T, s redistest.Backend, held *lease.Lease) {
-		lock, _, _ := keysOf(nameOf(t))
+		lock, _, _ := keysOf(kit.Name(t))
 		s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1))
 		require.NoError(t, held.Context().Err())
 	})
@@ -67,16 +68,16 @@ func TestTokensRiseOverAnExpiryWithWaiters(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := faults.NewProxy(t, s.Addr())
-	cut := dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
-	l := hold(t, fairlock.New(cut, nameOf(t), fairlock.WithLease(500*time.Millisecond)))
+	cut := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
+	l := hold(t, fairlock.New(cut, kit.Name(t), fairlock.WithLease(500*time.Millisecond)))
 	m := dialMutex(t, s)
 	c := begin(t.Context(), m)
 	queued(t, m, 1)
 	p.Freeze()
-	next := c.granted(t)
+	next := c.Value(t)
 	require.Error(t, l.Context().Err(), "two hold the lock")
 	require.Greater(t, next.Token(), l.Token())
-	release(t, next)
+	kit.Release(t, next)
 }
 
 // What a replica that is promoted has: an earlier state, without the latest tokens.
@@ -85,20 +86,20 @@ func TestTokensRiseOverTheReturnOfAnEarlierState(t *testing.T) {
 	s := redistest.Start(t)
 	m := dialMutex(t, s)
 	early := hold(t, m)
-	lock, _, _ := keysOf(nameOf(t))
+	lock, _, _ := keysOf(kit.Name(t))
 	dump := s.Text("DUMP", lock)
-	release(t, early)
+	kit.Release(t, early)
 	var token uint64
 	for range 10 {
 		l := hold(t, m)
 		token = l.Token()
-		release(t, l)
+		kit.Release(t, l)
 	}
 	s.Do("RESTORE", lock, "60000", dump, "REPLACE")
 	s.Do("HDEL", lock, "owner")
 	l := hold(t, dialMutex(t, s))
 	require.Greater(t, l.Token(), token)
-	release(t, l)
+	kit.Release(t, l)
 }
 
 // A clock behind the one that gave the last token: tokens go on from what the asking client has seen.
@@ -108,11 +109,11 @@ func TestTokensRiseWhereTheClockOfTheServerSteppedBack(t *testing.T) {
 	m := dialMutex(t, s)
 	l := hold(t, m)
 	s.Miniredis().SetTime(time.Now().Add(-time.Hour))
-	release(t, l)
+	kit.Release(t, l)
 	for range 3 {
 		next := hold(t, m)
 		require.Greater(t, next.Token(), l.Token())
-		release(t, next)
+		kit.Release(t, next)
 		l = next
 		s.Do("FLUSHALL")
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -34,55 +35,55 @@ func expiring(t *testing.T, s redistest.Backend) {
 }
 
 func TestATryOnAHeldLockIsRefusedAndLeavesNoTrace(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
-		before := state(t, s, nameOf(t))
+		before := state(t, s, kit.Name(t))
 		for _, m := range []*fairlock.Mutex{other, holder} {
 			got, err := m.TryLock(t.Context())
 			require.Nil(t, got)
 			require.ErrorIs(t, err, waitqueue.ErrBusy)
-			require.EqualError(t, err, `fairlock: try lock "`+nameOf(t)+`": busy`)
+			require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`)
 		}
-		require.Equal(t, before, state(t, s, nameOf(t)))
-		release(t, l)
+		require.Equal(t, before, state(t, s, kit.Name(t)))
+		kit.Release(t, l)
 		l, err := other.TryLock(t.Context())
 		require.NoError(t, err)
-		release(t, l)
+		kit.Release(t, l)
 	})
 }
 
 func TestATryBehindAQueueIsRefusedAndLeavesNoTrace(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		c := begin(t.Context(), waiter)
 		queued(t, holder, 1)
-		before := state(t, s, nameOf(t))
+		before := state(t, s, kit.Name(t))
 		_, err := other.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrBusy)
-		require.Equal(t, before, state(t, s, nameOf(t)))
-		release(t, l)
-		release(t, c.granted(t))
+		require.Equal(t, before, state(t, s, kit.Name(t)))
+		kit.Release(t, l)
+		kit.Release(t, c.Value(t))
 	})
 }
 
 // A lock that is free while somebody waits is what a deleted key leaves behind.
 func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, waiter, other := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		c := begin(t.Context(), waiter)
 		queued(t, holder, 1)
-		lock, queue, _ := keysOf(nameOf(t))
+		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("DEL", lock)
 		_, err := other.TryLock(t.Context())
 		require.ErrorIs(t, err, waitqueue.ErrBusy)
-		next := c.granted(t)
+		next := c.Value(t)
 		require.Greater(t, next.Token(), l.Token())
 		require.Equal(t, int64(0), s.Int("EXISTS", queue))
 		expiring(t, s)
-		release(t, next)
+		kit.Release(t, next)
 		expiring(t, s)
 	})
 }
@@ -90,9 +91,9 @@ func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 // Where two clients wait and none can hear, it may be the server's subscriptions that are gone. The lock
 // stays free for the grant lease of the first, and nobody barges meanwhile.
 func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
-		lock, queue, _ := keysOf(nameOf(t))
+		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
 		s.Do("PEXPIRE", queue, "60000")
 		_, err := m.TryLock(t.Context())
@@ -100,13 +101,13 @@ func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing
 		require.Equal(t, int64(2), s.Int("ZCARD", queue))
 		require.Empty(t, s.Text("HGET", lock, "owner"))
 		expiring(t, s)
-		eventually(t, "the dead to be skipped", func() bool {
+		kit.Eventually(t, "the dead to be skipped", func() bool {
 			l, err := m.TryLock(t.Context())
 			if err != nil {
 				require.ErrorIs(t, err, waitqueue.ErrBusy)
 				return false
 			}
-			release(t, l)
+			kit.Release(t, l)
 			return true
 		})
 		require.Zero(t, s.Int("EXISTS", queue))

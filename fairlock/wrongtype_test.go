@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -45,12 +47,12 @@ func mistyped(t *testing.T, err error) {
 }
 
 func TestALockKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
-		lock, _, _ := keysOf(nameOf(t))
+		lock, _, _ := keysOf(kit.Name(t))
 		s.Do("SET", lock, "somebody else's")
 		before := contents(t, s)
-		mistyped(t, begin(t.Context(), m).failed(t))
+		mistyped(t, begin(t.Context(), m).Err(t))
 		_, err := m.TryLock(t.Context())
 		mistyped(t, err)
 		_, err = m.Inspect(t.Context())
@@ -59,18 +61,18 @@ func TestALockKeyOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 		mistyped(t, err)
 		require.Equal(t, before, contents(t, s))
 		s.Do("DEL", lock)
-		release(t, hold(t, m))
+		kit.Release(t, hold(t, m))
 	})
 }
 
 func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, m)
-		_, queue, _ := keysOf(nameOf(t))
+		_, queue, _ := keysOf(kit.Name(t))
 		s.Do("SET", queue, "somebody else's")
 		before := contents(t, s)
-		mistyped(t, begin(t.Context(), other).failed(t))
+		mistyped(t, begin(t.Context(), other).Err(t))
 		_, err := other.TryLock(t.Context())
 		mistyped(t, err)
 		_, err = other.Inspect(t.Context())
@@ -87,23 +89,23 @@ func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 		s.Do("DEL", queue)
 		require.True(t, inspect(t, other).Held)
 		force(t, other)
-		release(t, hold(t, other))
+		kit.Release(t, hold(t, other))
 	})
 }
 
 // Suspects are looked at where a lease has run out, or somebody is suspected.
 func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Backend) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, m)
-		lock, _, suspects := keysOf(nameOf(t))
+		lock, _, suspects := keysOf(kit.Name(t))
 		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1)) }
 		expire()
 		s.Do("SET", suspects, "somebody else's")
 		before := contents(t, s)
 		_, err := other.TryLock(t.Context())
 		mistyped(t, err)
-		mistyped(t, begin(t.Context(), other).failed(t))
+		mistyped(t, begin(t.Context(), other).Err(t))
 		require.Equal(t, before, contents(t, s))
 
 		s.Do("DEL", suspects)
@@ -118,30 +120,30 @@ func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
 		mistyped(t, err)
 		require.Equal(t, before, contents(t, s))
 		s.Do("DEL", suspects)
-		release(t, next)
+		kit.Release(t, next)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 	})
 }
 
 func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
-	bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m, other := dialMutex(t, s), dial(t, s)
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := dialMutex(t, s), kit.Dial(t, s)
 		l := hold(t, m)
-		c := begin(t.Context(), fairlock.New(other, nameOf(t)))
+		c := begin(t.Context(), fairlock.New(other, kit.Name(t)))
 		queued(t, m, 1)
-		lock, queue, _ := keysOf(nameOf(t))
+		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("SET", lock, "somebody else's")
 		begun := time.Now()
-		mistyped(t, c.failed(t))
+		mistyped(t, c.Err(t))
 		require.Less(t, time.Since(begun), 3*time.Second)
-		require.ErrorIs(t, lost(t, l), lease.ErrExpired)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		require.Equal(t, "somebody else's", s.Text("GET", lock))
 
 		s.Do("DEL", lock, queue)
-		time.Sleep(time.Minute) // What goes on in the background has ended by then.
+		synctime.Pass(time.Minute) // What goes on in the background has ended by then.
 		s.ResetStats()
-		time.Sleep(time.Minute)
-		require.Empty(t, scripts(s), "somebody still looks after a lock that nobody wants")
-		release(t, hold(t, m))
+		synctime.Pass(time.Minute)
+		require.Empty(t, kit.Scripts(s), "somebody still looks after a lock that nobody wants")
+		kit.Release(t, hold(t, m))
 	})
 }

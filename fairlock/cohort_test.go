@@ -1,0 +1,305 @@
+package fairlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// mates begins so many calls of m, one after the other.
+func mates(t *testing.T, m *fairlock.Mutex, n int) []*call {
+	t.Helper()
+	calls := make([]*call, n)
+	for i := range calls {
+		calls[i] = begin(t.Context(), m)
+		synctest.Wait()
+	}
+	return calls
+}
+
+func TestACohortPassesItsHoldOnInOrderAndSendsNothing(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(8))
+		l := hold(t, m)
+		calls := mates(t, m, 8)
+		before := c.Stats()
+		for i, mate := range calls {
+			old := l
+			kit.Release(t, l)
+			l = mate.Value(t)
+			require.Greater(t, l.Token(), old.Token())
+			require.ErrorIs(t, context.Cause(old.Context()), lease.ErrReleased)
+			require.NoError(t, l.Context().Err())
+			for _, later := range calls[i+1:] {
+				require.False(t, later.Returned())
+			}
+		}
+		after := c.Stats()
+		require.Equal(t, before.Asks, after.Asks)
+		require.Equal(t, before.Ends, after.Ends)
+		require.Equal(t, uint64(9), after.Granted)
+		kit.Release(t, l)
+		require.Equal(t, before.Ends+1, c.Stats().Ends)
+	})
+}
+
+func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		first := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
+		stranger := dialMutex(t, s) // It has seen no token of the cohort.
+		l := hold(t, first)
+		for range 20 { // The clock of a bubble stands still meanwhile: tokens are ahead of it.
+			calls := mates(t, first, 9)
+			for _, mate := range calls[:8] {
+				token := l.Token()
+				kit.Release(t, l)
+				l = mate.Value(t)
+				require.Equal(t, token+1, l.Token())
+			}
+			token := l.Token()
+			kit.Release(t, l) // That was the last pass.
+			l = calls[8].Value(t)
+			require.Greater(t, l.Token(), token)
+		}
+		for _, mate := range mates(t, first, 8) {
+			kit.Release(t, l)
+			l = mate.Value(t)
+		}
+		token := l.Token()
+		kit.Release(t, l)
+		other := hold(t, stranger)
+		require.Greater(t, other.Token(), token)
+		kit.Release(t, other)
+		again := hold(t, first)
+		require.Greater(t, again.Token(), other.Token())
+		kit.Release(t, again)
+	})
+}
+
+// A call of another client that came between two mates is overtaken by as many as may pass, and not by one more.
+func TestAStrangerIsOvertakenByACohortOnlyUpToItsNumber(t *testing.T) {
+	for passes := range 4 {
+		t.Run(fmt.Sprint(passes), func(t *testing.T) {
+			overtaken(t, passes)
+		})
+	}
+}
+
+func overtaken(t *testing.T, passes int) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(passes))
+		l := hold(t, m)
+		early := mates(t, m, 1)[0]
+		synctime.Pass(time.Millisecond)
+		stranger := begin(t.Context(), dialMutex(t, s))
+		queued(t, m, 1+min(1, max(0, 1-passes))) // Without a cohort the mate is queued too.
+		synctime.Pass(time.Millisecond)
+		late := mates(t, m, 5)
+		var order []*call
+		for range 7 {
+			kit.Release(t, l)
+			synctest.Wait()
+			for _, c := range append([]*call{early, stranger}, late...) {
+				if c.Returned() && !contains(order, c) {
+					l = c.Value(t)
+					order = append(order, c)
+				}
+			}
+		}
+		kit.Release(t, l)
+		require.Len(t, order, 7)
+		require.Same(t, early, order[0])
+		at := 0
+		for order[at] != stranger {
+			at++
+		}
+		overtaken := at - 1 // By those that came later.
+		require.LessOrEqual(t, overtaken, passes)
+		if passes > 0 {
+			require.Equal(t, passes-1, overtaken, "the first pass is for the early one")
+		}
+		for i, c := range late {
+			k := i + 1
+			if k >= at {
+				k++
+			}
+			require.Same(t, c, order[k], "late call %d", i)
+		}
+	})
+}
+
+// Behind the last pass a mate stands where it would have stood by the time of its call.
+func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(1))
+		l := hold(t, m)
+		var calls []*call
+		strangers := 0
+		for _, stranger := range []bool{false, true, false, true, false, false, true} {
+			synctime.Pass(time.Millisecond)
+			if !stranger {
+				calls = append(calls, mates(t, m, 1)...)
+				continue
+			}
+			strangers++
+			calls = append(calls, begin(t.Context(), dialMutex(t, s)))
+			queued(t, m, strangers)
+		}
+		// Mate 0 by a pass; from then on the order of the calls, but that 2 passes to 4, and 5 is a leader.
+		for i, k := range []int{0, 1, 2, 4, 3, 5, 6} {
+			kit.Release(t, l)
+			synctest.Wait()
+			require.True(t, calls[k].Returned(), "turn %d is not that of call %d", i, k)
+			l = calls[k].Value(t)
+		}
+		kit.Release(t, l)
+	})
+}
+
+func contains(calls []*call, c *call) bool {
+	for _, other := range calls {
+		if other == c {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(4))
+		l := hold(t, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := begin(ctx, m)
+		synctest.Wait()
+		stays := mates(t, m, 1)[0]
+		cancel()
+		err := gone.Err(t)
+		require.ErrorIs(t, err, context.Canceled)
+		var wait *waitqueue.WaitError
+		require.ErrorAs(t, err, &wait)
+		kit.Release(t, l)
+		kit.Release(t, stays.Value(t))
+		kit.Release(t, hold(t, m))
+	})
+}
+
+func TestMatesGoOnWhenTheHoldIsLost(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(4))
+		l := hold(t, m)
+		calls := mates(t, m, 3)
+		kit.Release(t, l)
+		l = calls[0].Value(t)
+		_, err := dialMutex(t, s).ForceRelease(t.Context(), 0)
+		require.NoError(t, err)
+		<-l.Context().Done()
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrForced)
+		token := l.Token()
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+		for _, c := range calls[1:] {
+			l = c.Value(t)
+			require.Greater(t, l.Token(), token)
+			token = l.Token()
+			kit.Release(t, l)
+		}
+	})
+}
+
+func TestCloseEndsTheCallsOfMates(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(4))
+		l := hold(t, m)
+		calls := mates(t, m, 3)
+		require.NoError(t, c.Close(t.Context()))
+		<-l.Context().Done()
+		for _, call := range calls {
+			require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+		}
+		_, err := m.Lock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+	})
+}
+
+func TestALeadersFailureIsItsOwn(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(4))
+		held := hold(t, dialMutex(t, s))
+		ctx, cancel := context.WithCancel(t.Context())
+		leader := begin(ctx, m)
+		queued(t, m, 1)
+		calls := mates(t, m, 2)
+		cancel()
+		require.ErrorIs(t, leader.Err(t), context.Canceled)
+		kit.Release(t, held)
+		for _, c := range calls {
+			kit.Release(t, c.Value(t))
+		}
+	})
+}
+
+// What a cohort must not change: one holder at a time, tokens that rise, nothing lost, with clients that cancel.
+func TestCohortsOfSeveralClientsExcludeEachOther(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const clients, workers, holds = 3, 6, 60
+		var (
+			mu     sync.Mutex
+			inside int
+			last   uint64
+			count  int
+			all    sync.WaitGroup
+		)
+		for c := range clients {
+			m := dialMutex(t, s, fairlock.WithCohort(c*5))
+			for w := range workers {
+				all.Go(func() {
+					for i := range holds {
+						ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+						if (i+w)%7 == 0 {
+							cancel()
+							ctx, cancel = context.WithTimeout(t.Context(), time.Duration(i%4)*time.Millisecond)
+						}
+						l, err := m.Lock(ctx)
+						cancel()
+						if err != nil {
+							continue
+						}
+						mu.Lock()
+						inside++
+						if inside > 1 || l.Token() <= last {
+							t.Errorf("%d inside, token %d after %d", inside, l.Token(), last)
+						}
+						last, count = l.Token(), count+1
+						mu.Unlock()
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						if err := l.Release(t.Context()); err != nil {
+							t.Errorf("release: %v", err)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.Greater(t, count, clients*workers*holds*5/7)
+		lock, queue, _ := keysOf(kit.Name(t))
+		require.Eventually(t, func() bool {
+			return s.Int("HEXISTS", lock, "owner") == 0 && s.Int("ZCARD", queue) == 0
+		}, kit.Patience, time.Millisecond)
+	})
+}

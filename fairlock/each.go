@@ -1,0 +1,48 @@
+package fairlock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// An Outcome is what became of one of several calls: a lease, or the reason why there is none.
+type Outcome = waitqueue.Outcome
+
+// LockEach asks for all of the locks in one round trip, and waits until each is held or has failed. The outcomes are in
+// the order of the locks. It keeps what it holds while it waits for the rest, so callers who want the same names can wait
+// for each other until ctx ends: all or none is a matter of package multilock. See [waitqueue.AcquireEach].
+func LockEach(ctx context.Context, locks ...*Mutex) []Outcome {
+	return named("lock", locks, waitqueue.AcquireEach(ctx, queues(locks)...))
+}
+
+// TryLockEach takes those of the locks that are free and that nobody waits for, in one round trip. The outcomes are in
+// the order of the locks; the errors of the others wrap [waitqueue.ErrBusy].
+func TryLockEach(ctx context.Context, locks ...*Mutex) []Outcome {
+	return named("try lock", locks, waitqueue.TryEach(ctx, queues(locks)...))
+}
+
+// ReleaseEach releases leases, of locks and of what else this library has on Redis, in one round trip. The errors are in
+// their order, and those of [lease.Lease.Release].
+func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
+	return waitqueue.ReleaseEach(ctx, leases...)
+}
+
+func queues(locks []*Mutex) []waitqueue.Queue {
+	all := make([]waitqueue.Queue, len(locks))
+	for i, m := range locks {
+		all[i] = m.queue
+	}
+	return all
+}
+
+func named(what string, locks []*Mutex, all []Outcome) []Outcome {
+	for i := range all {
+		if err := all[i].Err; err != nil {
+			all[i].Err = fmt.Errorf("fairlock: %s %q: %w", what, locks[i].queue.Label(), err)
+		}
+	}
+	return all
+}

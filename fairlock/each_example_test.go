@@ -1,0 +1,90 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A worker that takes many tasks at a time asks for their locks in one round trip.
+func ExampleTryLockEach() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	locks := func(c *waitqueue.Client, names ...string) (all []*fairlock.Mutex) {
+		for _, name := range names {
+			all = append(all, fairlock.New(c, name))
+		}
+		return all
+	}
+
+	first := fairlock.LockEach(ctx, locks(clients[0], "task:1", "task:2")...)
+	second := locks(clients[1], "task:2", "task:3")
+	for i, o := range fairlock.TryLockEach(ctx, second...) {
+		fmt.Println(second[i].Name(), o.Lease != nil, o.Err)
+	}
+
+	var held []*lease.Lease
+	for _, o := range first {
+		held = append(held, o.Lease)
+	}
+	fmt.Println(fairlock.ReleaseEach(ctx, held...))
+	// Output:
+	// task:2 false fairlock: try lock "task:2": busy
+	// task:3 true <nil>
+	// [<nil> <nil>]
+}
+
+// Goroutines of one process pass the lock on among themselves, eight times at the most while others wait.
+func ExampleWithCohort() {
+	clients, stop := embedded(1)
+	defer stop()
+	ctx := context.Background()
+
+	cache := fairlock.New(clients[0], "cache", fairlock.WithCohort(8))
+	sum, done := 0, make(chan error)
+	for range 8 {
+		go func() {
+			done <- cache.Do(ctx, func(context.Context) error {
+				sum++
+				return nil
+			})
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println(sum)
+	// Output: 8
+}
+
+// What replicas may take is bounded by the lease, which runs meanwhile.
+func ExampleWithReplicas() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := fairlock.New(clients[0], "ledger", fairlock.WithReplicas(1, time.Minute))
+	_, err := careful.Lock(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrTime), strings.Contains(err.Error(), "half the lease"))
+	// Output:
+	// true true
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := fairlock.New(clients[0], "ledger", fairlock.WithSafeRestart())
+	_, err := careful.Lock(context.Background())
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
+}

@@ -1,0 +1,156 @@
+package fairlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// several names so many locks as a client sees them.
+func several(t testing.TB, c *waitqueue.Client, n int) []*fairlock.Mutex {
+	t.Helper()
+	locks := make([]*fairlock.Mutex, n)
+	for i := range locks {
+		locks[i] = fairlock.New(c, fmt.Sprintf("%s:%d", kit.Name(t), i))
+	}
+	return locks
+}
+
+// leasesOf are the leases of outcomes that all went well.
+func leasesOf(t testing.TB, all []fairlock.Outcome) []*lease.Lease {
+	t.Helper()
+	leases := make([]*lease.Lease, len(all))
+	for i, o := range all {
+		require.NoError(t, o.Err)
+		require.NoError(t, o.Lease.Context().Err())
+		leases[i] = o.Lease
+	}
+	return leases
+}
+
+func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
+	t.Parallel()
+	c := kit.Dial(t, redistest.Start(t))
+	const n = 1200 // More than a batch.
+	locks := several(t, c, n)
+	for range 3 {
+		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
+		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+			require.NoError(t, err)
+		}
+		for _, l := range leases {
+			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+			require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+		}
+	}
+	require.Equal(t, uint64(3*n), c.Stats().Asks)
+	require.Equal(t, uint64(3*n), c.Stats().Ends)
+	require.Equal(t, uint64(3*n), c.Stats().Granted)
+}
+
+func TestATryOfManyTakesThoseThatAreFree(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		locks := several(t, kit.Dial(t, s), 10)
+		others := several(t, kit.Dial(t, s), 10)
+		held := []*lease.Lease{hold(t, others[3]), hold(t, others[7])}
+		all := fairlock.TryLockEach(t.Context(), locks...)
+		var taken []*lease.Lease
+		for i, o := range all {
+			if i == 3 || i == 7 {
+				require.ErrorIs(t, o.Err, waitqueue.ErrBusy)
+				require.ErrorContains(t, o.Err, locks[i].Name())
+				require.Nil(t, o.Lease)
+				continue
+			}
+			require.NoError(t, o.Err)
+			taken = append(taken, o.Lease)
+		}
+		for _, err := range fairlock.ReleaseEach(t.Context(), append(taken, held...)...) {
+			require.NoError(t, err)
+		}
+		leases := leasesOf(t, fairlock.TryLockEach(t.Context(), locks...))
+		require.Len(t, fairlock.ReleaseEach(t.Context(), leases...), 10)
+	})
+}
+
+func TestManyWaitForThoseThatAreHeld(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		locks := several(t, kit.Dial(t, s), 5)
+		others := several(t, kit.Dial(t, s), 5)
+		held := []*lease.Lease{hold(t, others[1]), hold(t, others[4])}
+		done := make(chan []fairlock.Outcome)
+		go func() { done <- fairlock.LockEach(t.Context(), locks...) }()
+		for _, i := range []int{1, 4} {
+			queued(t, others[i], 1)
+		}
+		for _, l := range held {
+			kit.Release(t, l)
+		}
+		leases := leasesOf(t, <-done)
+		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestWhatOneOfManyCannotHaveIsItsOwnFailure(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		locks := several(t, c, 4)
+		locks[2] = fairlock.New(c, "")
+		locks[3] = locks[0] // Twice: it would wait for itself.
+		held := hold(t, fairlock.New(kit.Dial(t, s), locks[1].Name()))
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		all := fairlock.LockEach(ctx, locks...)
+		require.NoError(t, all[0].Err)
+		require.ErrorIs(t, all[1].Err, context.DeadlineExceeded)
+		require.ErrorIs(t, all[2].Err, waitqueue.ErrName)
+		require.ErrorIs(t, all[3].Err, waitqueue.ErrDeadlock)
+		kit.Release(t, all[0].Lease)
+		kit.Release(t, held)
+		require.ErrorIs(t, fairlock.ReleaseEach(t.Context(), all[0].Lease)[0], lease.ErrReleased)
+	})
+}
+
+func TestReleasesOfManyTellOfLosses(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		locks := several(t, c, 3)
+		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
+		_, err := fairlock.New(kit.Dial(t, s), locks[1].Name()).ForceRelease(t.Context(), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, leases[1]), lease.ErrForced)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		errs := fairlock.ReleaseEach(t.Context(), leases[:2]...)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], lease.ErrLost)
+		require.ErrorIs(t, fairlock.ReleaseEach(ctx, leases[2])[0], lease.ErrUnconfirmed)
+		kit.Release(t, hold(t, locks[2]))
+	})
+}
+
+func TestManyLocksOfAClosedClient(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		locks := several(t, c, 3)
+		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
+		require.NoError(t, c.Close(t.Context()))
+		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+			require.ErrorIs(t, err, lease.ErrClientClosed)
+		}
+		for _, o := range fairlock.LockEach(t.Context(), locks...) {
+			require.ErrorIs(t, o.Err, waitqueue.ErrClosed)
+		}
+	})
+}

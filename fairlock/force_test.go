@@ -1,0 +1,96 @@
+package fairlock_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func listeners(s redistest.Backend, c *waitqueue.Client) int64 {
+	counts := s.Do("PUBSUB", "NUMSUB", lua.ClientChannel("headwaiter", c.ID())).([]any)
+	return counts[1].(int64)
+}
+
+// Nobody waits, and the next renewal is further away than the test's kit.Patience.
+func TestAHolderIsToldAtOnceThatItWasForcedOut(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		held, err := fairlock.New(c, kit.Name(t), fairlock.WithLease(10*kit.Patience)).Lock(t.Context())
+		require.NoError(t, err)
+		kit.Listening(t, s, 1)
+		_, err = dialMutex(t, s).ForceRelease(t.Context(), held.Token())
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+		require.ErrorIs(t, held.Release(t.Context()), lease.ErrForced)
+	})
+}
+
+func TestOneChannelIsEnoughForAllHolds(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		held := make([]*lease.Lease, 200)
+		for i := range held {
+			var err error
+			held[i], err = fairlock.New(c, fmt.Sprintf("%s:%d", kit.Name(t), i), fairlock.WithLease(time.Hour)).Lock(t.Context())
+			require.NoError(t, err)
+		}
+		synctime.Pass(time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 1, c.Stats().Subscribes)
+		require.EqualValues(t, 1, listeners(s, c))
+		for _, l := range held {
+			kit.Release(t, l)
+		}
+		synctime.Pass(time.Minute)
+		synctest.Wait()
+		require.Zero(t, listeners(s, c), "nothing is held any more")
+	})
+}
+
+func TestShortHoldsDoNotListen(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		for range 20 {
+			held, err := m.Lock(t.Context())
+			require.NoError(t, err)
+			synctime.Pass(200 * time.Millisecond)
+			kit.Release(t, held)
+		}
+		require.Zero(t, c.Stats().Subscribes)
+	})
+}
+
+// A message that anybody with the right may send makes the client ask, and no more.
+func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithLease(10*kit.Patience))
+		held, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		kit.Listening(t, s, 1)
+		info, err := m.Inspect(t.Context())
+		require.NoError(t, err)
+		own, lock := lua.ClientChannel("headwaiter", c.ID()), lua.Fairlock.Keys("headwaiter", kit.Name(t)).Lock
+		for _, text := range []string{"", "F", "F x", "F  ", "F " + info.Holder.Ticket, "G x 1 2 3", "F x " + lock, "F " + info.Holder.Ticket + " x"} {
+			s.Do("PUBLISH", own, text)
+		}
+		before := c.Stats().Renewals
+		s.Do("PUBLISH", own, "F "+info.Holder.Ticket+" "+lock)
+		kit.Eventually(t, "a renewal", func() bool { return c.Stats().Renewals > before })
+		require.Equal(t, before+1, c.Stats().Renewals)
+		require.NoError(t, held.Context().Err())
+		kit.Release(t, held)
+	})
+}

@@ -1,0 +1,356 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestTheObserverIsToldOfACallThatNeedNotWait(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		type key struct{}
+		o := &kit.Observer{}
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "the caller's"))
+		l, err := m.Lock(ctx)
+		require.NoError(t, err)
+		cancel()
+		require.Equal(t, 1, o.Holder(l.Context()), "the context of the lease has what the tracer put there")
+		synctime.Pass(time.Second)
+		kit.Release(t, l)
+
+		all := o.All()
+		require.Equal(t, []string{"asked, granted, released"}, o.Story())
+		for _, x := range all {
+			require.Equal(t, "lock", x.Kind)
+			require.Equal(t, kit.Name(t), x.Name)
+			require.Equal(t, all[0].Ticket, x.Ticket)
+			require.Equal(t, "the caller's", x.Ctx.Value(key{}))
+			require.NoError(t, x.Ctx.Err(), "its end is not the call's")
+		}
+		require.NotEmpty(t, all[0].Ticket)
+		require.Equal(t, l.Token(), all[1].Token)
+		require.Empty(t, all[1].Note)
+		require.Less(t, all[1].Waited, time.Second)
+		require.Equal(t, l.Token(), all[2].Token)
+		require.InDelta(t, time.Second, all[2].Held, float64(10*time.Millisecond))
+		require.NoError(t, all[2].Err)
+	})
+}
+
+func TestTheObserverIsToldOfPlacesAndHandOffs(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		first, second := &kit.Observer{}, &kit.Observer{}
+		holder := fairlock.New(kit.Dial(t, s, kit.Observed(first)), kit.Name(t))
+		waiter := fairlock.New(kit.Dial(t, s, kit.Observed(second)), kit.Name(t))
+		l := hold(t, holder)
+		calls := []*call{begin(t.Context(), waiter)}
+		synctest.Wait()
+		calls = append(calls, begin(t.Context(), waiter))
+		synctime.Pass(time.Second)
+		kit.Release(t, l)
+		l = calls[0].Value(t)
+		kit.Release(t, l)
+		kit.Release(t, calls[1].Value(t))
+
+		require.Equal(t, []string{"asked, granted, released", "handed off"}, first.Story())
+		require.Equal(t, []string{
+			"asked, queued, granted, released", "asked, queued, granted, released", "woken",
+		}, second.Story(), "the second grant comes in the reply to the own release: no message, no hand-off")
+		for i, x := range second.Of(waitqueue.Queued) {
+			require.Equal(t, 1+i, x.Place)
+			require.Equal(t, 1+i, x.Waiting)
+		}
+		grants := second.Of(waitqueue.Granted)
+		require.Equal(t, "1", grants[0].Note, "the number of the call of the first client")
+		require.Equal(t, "1", grants[1].Note, "and of the own one")
+		require.InDelta(t, time.Second, grants[0].Waited, float64(10*time.Millisecond))
+		require.Greater(t, grants[1].Token, grants[0].Token)
+		woken := second.Of(waitqueue.Woken)
+		require.Len(t, woken, 1)
+		require.Equal(t, 1, woken[0].Count)
+		require.Equal(t, kit.Name(t), woken[0].Name)
+		require.Len(t, first.Of(waitqueue.HandedOff), 1)
+	})
+}
+
+func TestANoteThatCannotStandInAMessageIsLeftOut(t *testing.T) {
+	long := strings.Repeat("x", waitqueue.MaxNote)
+	for note, carried := range map[string]string{
+		"": "", "~!": "~!", long: long, long + "x": "", "two words": "", "line\n": "", "\x7f": "", "ümlaut": "", " ~x": "",
+	} {
+		t.Run(fmt.Sprintf("%.9q", note), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				from := &kit.Observer{Carry: func() string { return note }}
+				to := &kit.Observer{}
+				c := kit.Dial(t, s, kit.Observed(from))
+				holder, waiter := fairlock.New(c, "name"), fairlock.New(kit.Dial(t, s, kit.Observed(to)), "name")
+				l := hold(t, holder)
+				own := begin(t.Context(), holder)
+				queued(t, holder, 1)
+				others := begin(t.Context(), waiter)
+				queued(t, holder, 2)
+				kit.Release(t, l)
+				kit.Release(t, own.Value(t))
+				kit.Release(t, others.Value(t))
+				require.Equal(t, carried, from.Of(waitqueue.Granted)[1].Note, "in a reply")
+				require.Equal(t, carried, to.Of(waitqueue.Granted)[0].Note, "in a message")
+			})
+		})
+	}
+}
+
+// A note goes through real servers' scripts, and through the end that is sent in the background too.
+func TestANoteReachesTheNextHolder(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		from := &kit.Observer{Carry: func() string { return "00-a~b-01" }}
+		to := &kit.Observer{}
+		holder := fairlock.New(kit.Dial(t, s, kit.Observed(from)), kit.Name(t))
+		waiter := fairlock.New(kit.Dial(t, s, kit.Observed(to)), kit.Name(t))
+		for _, ctx := range []context.Context{context.Background(), ended} {
+			noted := func() int { return len(notes(to)) }
+			before := noted()
+			// A look of the waiter may be faster than the message, and has no note.
+			kit.Eventually(t, "a grant with a note", func() bool {
+				l := hold(t, holder)
+				c := begin(t.Context(), waiter)
+				queued(t, holder, 1)
+				_ = l.Release(ctx)
+				kit.Release(t, c.Value(t))
+				return noted() > before
+			})
+		}
+		for _, note := range notes(to) {
+			require.Equal(t, "00-a~b-01", note)
+		}
+	})
+}
+
+func TestTheReplyToAnEndInTheBackgroundHasTheNoteToo(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		l := hold(t, m)
+		next := begin(t.Context(), m)
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, l.Release(ended), lease.ErrUnconfirmed)
+		kit.Release(t, next.Value(t))
+		require.Equal(t, "1", o.Of(waitqueue.Granted)[1].Note)
+	})
+}
+
+// notes are those of the grants that had one.
+func notes(o *kit.Observer) (all []string) {
+	for _, x := range o.Of(waitqueue.Granted) {
+		if x.Note != "" {
+			all = append(all, x.Note)
+		}
+	}
+	return all
+}
+
+func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
+	why := errors.New("no more")
+	for name, x := range map[string]struct {
+		call  func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error
+		wraps error
+		story string
+	}{
+		"busy": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+			_, err := m.TryLock(ctx)
+			return err
+		}, waitqueue.ErrBusy, "asked, failed"},
+		"time-out": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := m.Lock(ctx)
+			return err
+		}, context.DeadlineExceeded, "asked, queued, failed"},
+		"cancelled": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(time.Second, func() { cancel(why) })
+			_, err := m.Lock(ctx)
+			return err
+		}, why, "asked, queued, failed"},
+		"closed": {func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error {
+			time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
+			_, err := m.Lock(ctx)
+			return err
+		}, waitqueue.ErrClosed, "asked, queued, failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				l := hold(t, dialMutex(t, s))
+				o := &kit.Observer{}
+				c := kit.Dial(t, s, kit.Observed(o))
+				begun := time.Now()
+				err := x.call(t.Context(), c, fairlock.New(c, kit.Name(t)))
+				took := time.Since(begun)
+				require.ErrorIs(t, err, x.wraps)
+				synctest.Wait()
+				require.Equal(t, []string{x.story}, o.Story())
+				failed := o.Of(waitqueue.Failed)
+				require.Len(t, failed, 1)
+				require.ErrorIs(t, failed[0].Err, x.wraps)
+				require.InDelta(t, took, failed[0].Waited, float64(10*time.Millisecond))
+				kit.Release(t, l)
+			})
+		})
+	}
+}
+
+func TestNothingIsToldOfACallThatNeverAsks(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c := kit.Dial(t, s, kit.Observed(o))
+		_, err := fairlock.New(c, "").Lock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrName)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = fairlock.New(c, kit.Name(t)).Lock(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, c.Close(t.Context()))
+		_, err = fairlock.New(c, kit.Name(t)).Lock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.Empty(t, o.All())
+	})
+}
+
+func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o, d := &kit.Observer{}, faults.NewDialer(t, s.Dial)
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t), fairlock.WithLease(3*time.Second))
+		l := hold(t, m)
+		synctime.Pass(3500 * time.Millisecond)
+		renewed := o.Of(waitqueue.Renewed)
+		require.Len(t, renewed, 3)
+		for _, x := range renewed {
+			require.InDelta(t, 2*time.Second, x.Margin, float64(100*time.Millisecond), "due at a third")
+			require.Equal(t, 3*time.Second, x.Lease)
+			require.Equal(t, l.Token(), x.Token)
+		}
+		d.Refuse()
+		d.Cut()
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
+		require.ErrorIs(t, l.Release(context.Background()), lease.ErrExpired)
+		failed := o.Of(waitqueue.RenewalFailed)
+		require.Greater(t, len(failed), 2)
+		for i, x := range failed {
+			require.Error(t, x.Err)
+			require.Equal(t, 3*time.Second, x.Lease)
+			if i > 0 {
+				require.Less(t, x.Margin, failed[i-1].Margin)
+			}
+		}
+		require.Equal(t, []string{"asked, granted, renewed, renewal failed, lost"}, o.Story(), "and nothing after that")
+		gone := o.Of(waitqueue.Lost)[0]
+		require.ErrorIs(t, gone.Err, lease.ErrExpired)
+		require.Equal(t, l.Token(), gone.Token)
+		require.InDelta(t, 6*time.Second, gone.Held, float64(200*time.Millisecond))
+	})
+}
+
+func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
+	for name, x := range map[string]struct {
+		lose  func(t *testing.T, s *redistest.Embedded, c *waitqueue.Client)
+		cause error
+	}{
+		"forced": {func(t *testing.T, s *redistest.Embedded, _ *waitqueue.Client) {
+			_, err := dialMutex(t, s).ForceRelease(t.Context(), 0)
+			require.NoError(t, err)
+		}, lease.ErrForced},
+		"forgotten": {func(_ *testing.T, s *redistest.Embedded, _ *waitqueue.Client) { s.Do("FLUSHALL") }, lease.ErrForgotten},
+		"max hold":  {func(*testing.T, *redistest.Embedded, *waitqueue.Client) {}, lease.ErrMaxHold},
+		"closed": {func(t *testing.T, _ *redistest.Embedded, c *waitqueue.Client) {
+			require.NoError(t, c.Close(context.Background()))
+		}, lease.ErrClientClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				o := &kit.Observer{}
+				c := kit.Dial(t, s, kit.Observed(o))
+				l := hold(t, fairlock.New(c, kit.Name(t), fairlock.WithMaxHold(20*time.Second)))
+				x.lose(t, s, c)
+				require.ErrorIs(t, kit.Lost(t, l), x.cause)
+				require.ErrorIs(t, l.Release(context.Background()), x.cause)
+				found := o.Of(waitqueue.Lost, waitqueue.Released)
+				require.Len(t, found, 1)
+				require.Equal(t, waitqueue.Lost, found[0].Moment)
+				require.ErrorIs(t, found[0].Err, x.cause)
+				require.Equal(t, l.Token(), found[0].Token)
+			})
+		})
+	}
+}
+
+// The release is the first to hear that the server has forgotten the hold, or released it by force.
+func TestALossThatTheReleaseFindsIsToldAsOne(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t)))
+		lock, _, _ := keysOf(kit.Name(t))
+		s.Do("DEL", lock)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForgotten)
+		require.Equal(t, []string{"asked, granted, lost"}, o.Story())
+		require.ErrorIs(t, o.Of(waitqueue.Lost)[0].Err, lease.ErrForgotten)
+	})
+}
+
+func TestAReleaseThatDidNotGoWellSaysSo(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o, d := &kit.Observer{}, faults.NewDialer(t, s.Dial)
+		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t)))
+		d.Refuse()
+		d.Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
+		released := o.Of(waitqueue.Released)
+		require.Len(t, released, 1)
+		require.ErrorIs(t, released[0].Err, lease.ErrUnconfirmed)
+		require.Less(t, released[0].Held, 100*time.Millisecond, "the hold ended when its release began")
+		d.Heal()
+	})
+}
+
+func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), func(o *waitqueue.Options) { o.HeldTooLong = 45 * time.Second }), kit.Name(t))
+		l := hold(t, m)
+		synctime.Pass(44 * time.Second)
+		kit.Release(t, l)
+		l = hold(t, m)
+		begun := time.Now()
+		synctime.Pass(44 * time.Second)
+		require.Empty(t, o.Of(waitqueue.HeldLong))
+		synctime.Pass(time.Minute)
+		kit.Release(t, l)
+		long := o.Of(waitqueue.HeldLong)
+		require.Len(t, long, 1)
+		require.Equal(t, l.Token(), long[0].Token)
+		require.InDelta(t, 45*time.Second, long[0].Held, float64(50*time.Millisecond), "since %v", begun)
+		host, err := os.Hostname()
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("test@%s#%d", host, os.Getpid()), long[0].Who)
+	})
+}
