@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -150,7 +151,7 @@ func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
 		views := func(i int) view { return []view{a, b}[i%2] }
 		slow := newTask()
 		others, last := acts(t, t.Context(), views, slow, slow.run)
-		time.Sleep(10 * time.Second) // In the bubble.
+		synctime.Pass(10 * time.Second)
 		require.NoError(t, slow.ctx.Err())
 		require.Equal(t, 3, a.inspect(t).Waiting)
 		slow.end <- nil

@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -86,7 +87,7 @@ func TestAPartyThatWaitsKeepsItsPlaceForAsLongAsItLives(t *testing.T) {
 			calls = append(calls, b.party(t.Context()))
 		}
 		kit.Waiting(t, 121, a.Inspect)
-		time.Sleep(2 * time.Second) // In the bubble.
+		synctime.Pass(2 * time.Second)
 		require.Equal(t, 121, a.inspect(t).Waiting)
 		require.False(t, a.broken(t))
 		calls = append(calls, a.party(t.Context()))
@@ -131,7 +132,7 @@ func lateness(t *testing.T, run func(t *testing.T, late, prompt view, d *faults.
 				// Nothing comes after that.
 				rest(t, prompt)
 				alone := prompt.comes(t, t.Context(), 1)
-				time.Sleep(time.Minute) // In the bubble.
+				synctime.Pass(time.Minute)
 				require.False(t, alone.Returned())
 				require.Equal(t, 1, prompt.inspect(t).Waiting)
 				pass(t, alone, late.party(t.Context()))
@@ -148,7 +149,7 @@ func TestAnArrivalThatComesTooLateStaysAway(t *testing.T) {
 		defer cancel()
 		_, err := late.Await(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(by) // In the bubble.
+		synctime.Pass(by)
 		d.Heal()
 		synctest.Wait()
 		if by < 3*time.Second {
@@ -166,7 +167,7 @@ func TestAResetThatComesTooLateResetsNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		require.ErrorIs(t, late.Reset(ctx), waitqueue.ErrUnknown)
-		time.Sleep(by) // In the bubble.
+		synctime.Pass(by)
 		d.Heal()
 		synctest.Wait()
 		require.Equal(t, by < 3*time.Second, waits.Returned())

@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -36,7 +37,7 @@ func TestAPartyThatAsksAgainGenerationsLaterDoesNotComeAgain(t *testing.T) {
 				}
 				alone := near.comes(t, t.Context(), 1)
 				d.Heal()
-				time.Sleep(10 * time.Second) // In the bubble.
+				synctime.Pass(10 * time.Second)
 				require.True(t, lost.Returned(), "it waits in a generation that is not its own")
 				if err := lost.Err(t); err != nil {
 					require.ErrorIs(t, err, barrier.ErrBroken)

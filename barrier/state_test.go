@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 func TestABarrierThatNobodyHasUsedIsNotBroken(t *testing.T) {
@@ -106,17 +107,17 @@ func TestABrokenBarrierIsForgottenAfterItsLifetime(t *testing.T) {
 		v := dial(t, s, 2, barrier.WithLifetime(time.Minute))
 		breaks(t, v)
 		for range 5 { // A call is a use, also one that fails.
-			time.Sleep(59 * time.Second) // In the bubble.
+			synctime.Pass(59 * time.Second)
 			_, err := v.Await(t.Context())
 			require.ErrorIs(t, err, barrier.ErrBroken)
 		}
-		time.Sleep(61 * time.Second)
+		synctime.Pass(61 * time.Second)
 		require.False(t, v.broken(t))
 		// One that waits keeps it, however long.
 		first := v.comes(t, t.Context(), 1)
-		time.Sleep(5 * time.Minute)
+		synctime.Pass(5 * time.Minute)
 		pass(t, first, v.party(t.Context()))
-		time.Sleep(15 * time.Minute)
+		synctime.Pass(15 * time.Minute)
 		require.Zero(t, s.Int("DBSIZE"))
 	})
 }

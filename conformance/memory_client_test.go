@@ -10,7 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// client is one that has been dialed. Its fields are guarded by the memory's lock.
+// client is one that has been dialled. Its fields are guarded by the memory's lock.
 type client struct {
 	*memory
 	closed bool
@@ -113,7 +113,7 @@ func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, er
 }
 
 // late opens a window for races that would otherwise be short.
-func late() { time.Sleep(time.Millisecond) }
+func late() { time.Sleep(time.Millisecond) } // A planted bug, which the kit has to find.
 
 // finish closes the client.
 func (c *client) finish(context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -57,15 +58,17 @@ func Example() {
 	if _, err := countdown.New(clients[0], "migrated").TrySetCount(ctx, 2); err != nil {
 		panic(err)
 	}
+	var shards sync.WaitGroup
 	for shard, client := range clients[1:] {
-		go func() {
+		shards.Go(func() {
 			_, err := countdown.New(client, "migrated").CountDown(ctx)
 			if err != nil {
 				fmt.Println("shard", shard, err)
 			}
-		}()
+		})
 	}
 	fmt.Println(countdown.New(clients[0], "migrated").Wait(ctx))
+	shards.Wait() // The latch may open before the last of them has its answer.
 	// Output:
 	// <nil>
 }

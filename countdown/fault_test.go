@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -132,7 +133,7 @@ func TestACountThatComesTooLateDoesNotCount(t *testing.T) {
 				v.down(t, 9)
 				d.Freeze(faults.ToServer)
 				unanswered(t, v, 100*time.Millisecond)
-				time.Sleep(late.by) // In the bubble.
+				synctime.Pass(late.by)
 				d.Heal()
 				synctest.Wait()
 				require.Equal(t, late.left, other.left(t))
@@ -313,7 +314,7 @@ func TestASubscriptionIsDroppedSomeTimeAfterTheLastWait(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, c.Err(t), context.Canceled)
 		before := v.client.Stats().Checks
-		time.Sleep(time.Minute) // In the bubble.
+		synctime.Pass(time.Minute)
 		kit.Waiting(t, 0, v.Inspect)
 		require.LessOrEqual(t, v.client.Stats().Checks, before+1, "nobody waits, nobody looks")
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // hears is within which time a waiter that hears nothing finds out by its checks.
@@ -139,23 +140,23 @@ func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
 		}
 		set()
 		wait := kit.Run(func() error { return l.Wait(t.Context()) })
-		time.Sleep(5 * time.Minute) // In the bubble. The waiter's looks keep it.
+		synctime.Pass(5 * time.Minute) // The waiter's looks keep it.
 		require.False(t, wait.Returned())
 		_, err := l.CountDown(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, wait.Err(t))
 		// Also an open one is there for those who come late.
 		for range 10 {
-			time.Sleep(59 * time.Second)
+			synctime.Pass(59 * time.Second)
 			require.NoError(t, l.Wait(t.Context()))
 		}
-		time.Sleep(61 * time.Second)
+		synctime.Pass(61 * time.Second)
 		require.ErrorIs(t, l.Wait(t.Context()), countdown.ErrUnset)
 		set()
-		time.Sleep(61 * time.Second)
+		synctime.Pass(61 * time.Second)
 		_, err = l.CountDown(t.Context())
 		require.ErrorIs(t, err, countdown.ErrUnset)
-		time.Sleep(11 * time.Minute)
+		synctime.Pass(11 * time.Minute)
 		require.Zero(t, s.Int("DBSIZE"), "ids of requests are forgotten too")
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -21,13 +22,15 @@ func TestLeadingAloneIsThreeScriptsAndTwoMessages(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const n = 50
 		e, _ := of(t, s)
-		kit.Release(t, lead(t, e, "a")) // Now the server knows the scripts.
+		l := lead(t, e, "a") // Now the server knows the scripts.
+		kit.Listening(t, s, 1)
+		kit.Release(t, l)
 		s.ResetStats()
 		for range n {
 			kit.Release(t, lead(t, e, "a"))
 		}
 		require.Equal(t, map[string]int64{"evalsha": 3 * n, "publish": 2 * n}, kit.Scripts(s))
-		l := lead(t, e, "a")
+		l = lead(t, e, "a")
 		leads(t, e, "a", l)
 		s.ResetStats()
 		for range n {
@@ -98,7 +101,7 @@ func TestAChangeCostsWhoObservesTwoRoundTrips(t *testing.T) {
 		until(t, news, "a", l.Token())
 		require.NoError(t, e.Proclaim(t.Context(), l, "b")) // Now the server knows the scripts.
 		until(t, news, "b", l.Token())
-		time.Sleep(time.Second) // In the bubble: the first look is over.
+		synctime.Pass(time.Second) // The first look is over.
 		checks := c.Stats().Checks
 		s.ResetStats()
 		for i := range n {

@@ -287,3 +287,14 @@ func ExampleWithReplicas() {
 	// Output:
 	// true true
 }
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := election.New(clients[0], "ledger", election.WithSafeRestart())
+	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -117,7 +118,7 @@ func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {
 				next := c.Value(t)
 				require.Positive(t, time.Since(ended))
 				require.ErrorIs(t, old.Err(t), lease.ErrLost)
-				time.Sleep(late) // In the bubble.
+				synctime.Pass(late)
 				d.Heal()
 				synctest.Wait()
 				leads(t, other, "new", next)

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -55,7 +56,7 @@ func TestTheEndOfALeaderThatDiesIsNewsWhenItsLeaseEnds(t *testing.T) {
 		for range 3 {
 			l := lead(t, e, "a")
 			until(t, news, "a", l.Token())
-			time.Sleep(time.Minute) // In the bubble: renewals and looks.
+			synctime.Pass(time.Minute) // Renewals and looks.
 			require.Empty(t, news)
 			checks := c.Stats().Checks
 			d.Freeze(faults.ToServer)
@@ -82,12 +83,12 @@ func TestAnObservationOutlastsAnElectionThatIsForgotten(t *testing.T) {
 			until(t, news, "a", l.Token())
 			kit.Release(t, l)
 			require.Zero(t, next(t, news))
-			time.Sleep(2 * time.Minute) // In the bubble.
+			synctime.Pass(2 * time.Minute)
 			require.Zero(t, s.Int("DBSIZE"), "what nobody needs is gone")
 			require.Empty(t, news)
 		}
 		before := c.Stats().Checks
-		time.Sleep(time.Minute)
+		synctime.Pass(time.Minute)
 		require.InDelta(t, 30, float64(c.Stats().Checks-before), 10, "looks in a minute")
 	})
 }
@@ -102,7 +103,7 @@ func TestASubscriptionOfAnObservationIsDroppedSomeTimeAfterItsEnd(t *testing.T) 
 		cancel()
 		ended(t, news)
 		before := c.Stats().Checks
-		time.Sleep(time.Minute) // In the bubble.
+		synctime.Pass(time.Minute)
 		hearing(t, s, e.Name(), 0)
 		require.LessOrEqual(t, c.Stats().Checks, before+1, "nobody observes, nobody looks")
 	})

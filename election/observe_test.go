@@ -150,7 +150,7 @@ func TestForgedMessagesTellNothing(t *testing.T) {
 // Many observe, many lead in turn, and the last value is everybody's last.
 func TestAllWhoObserveEndWithTheLastValue(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const clients, each, terms = 5, 4, 10
+		const clients, each, terms = 5, 4, 6
 		var elections []*election.Election
 		var all []<-chan election.Leader
 		for range clients {

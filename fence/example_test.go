@@ -50,7 +50,7 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	ledger := fairlock.New(client, "ledger", fairlock.WithMaxHold(20*time.Millisecond))
+	ledger := fairlock.New(client, "ledger", fairlock.WithMaxHold(100*time.Millisecond))
 	guard := fence.NewMemory(1000).Key("ledger")
 
 	paused := must(ledger.Lock(ctx))

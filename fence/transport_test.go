@@ -51,7 +51,7 @@ func TestARequestCarriesTheTokenOfItsLease(t *testing.T) {
 		want string
 	}{
 		"of the context":                  {outer.Context(), nil, "7"},
-		"of a context that comes from it": {context.WithValue(outer.Context(), "a", 1), nil, "7"}, //nolint:staticcheck // Any key will do.
+		"of a context that comes from it": {context.WithValue(outer.Context(), t, 1), nil, "7"},
 		"the one that is given":           {outer.Context(), given, "9"},
 		"given alone":                     {t.Context(), given, "9"},
 		"of none":                         {t.Context(), nil, ""},

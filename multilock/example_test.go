@@ -3,6 +3,7 @@ package multilock_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
@@ -62,5 +63,24 @@ func ExampleLock_TryLock() {
 	fmt.Println(first.Release(ctx))
 	// Output:
 	// multilock: try lock ["b" "c"]: busy
+	// <nil>
+}
+
+func ExampleWithBound() {
+	client, end := dial()
+	defer end()
+	ctx := context.Background()
+
+	// Others wait no longer than that for a name of ours that we cannot use yet.
+	transfer := multilock.New(client, []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
+		multilock.WithLease(30*time.Second), multilock.With(waitqueue.WithPriority(1)))
+	held, err := transfer.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(time.Until(held.Deadline()) > 20*time.Second)
+	fmt.Println(held.Release(ctx))
+	// Output:
+	// true
 	// <nil>
 }

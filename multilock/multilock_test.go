@@ -215,7 +215,7 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 								t.Error("two hold ", all[n])
 							}
 						}
-						time.Sleep(rand.N(2 * time.Millisecond))
+						time.Sleep(rand.N(2 * time.Millisecond)) // So long two would be seen.
 						for _, n := range some {
 							inside[n].Add(-1)
 						}
@@ -354,7 +354,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 					if inside.Add(1) > 1 {
 						t.Error("two hold ", all[0])
 					}
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // So long two would be seen.
 					inside.Add(-1)
 					return nil
 				})

@@ -212,7 +212,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	short := reentrant.New(clients[0], "slot", reentrant.WithMaxHold(30*time.Millisecond))
+	short := reentrant.New(clients[0], "slot", reentrant.WithMaxHold(100*time.Millisecond))
 	held := must(short.Lock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
@@ -229,4 +229,25 @@ func ExampleWithPriority() {
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
+}
+
+func ExampleWithReplicas() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := reentrant.New(clients[0], "ledger", reentrant.WithReplicas(1, time.Minute))
+	_, err := careful.Lock(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	// Output: true
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := reentrant.New(clients[0], "ledger", reentrant.WithSafeRestart())
+	_, err := careful.Lock(context.Background())
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
 }

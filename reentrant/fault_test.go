@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -200,12 +201,12 @@ func TestACycleIsTwoScriptsHoweverOftenItEnters(t *testing.T) {
 		// In a long hold the server is told of the number, of many changes at once.
 		outer := hold(t, t.Context(), m)
 		kit.Release(t, hold(t, outer.Context(), m))
-		time.Sleep(time.Second) // The server learns the script.
+		synctime.Pass(time.Second) // The server learns the script.
 		s.ResetStats()
 		for range 1000 {
 			kit.Release(t, hold(t, outer.Context(), m))
 		}
-		time.Sleep(time.Second)
+		synctime.Pass(time.Second)
 		require.Equal(t, map[string]int64{"evalsha": 1}, kit.Scripts(s))
 		kit.Release(t, outer)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -119,11 +120,11 @@ func TestARenewalExtendsAllEntries(t *testing.T) {
 		m := reentrant.New(kit.Dial(t, s), kit.Name(t))
 		outer := hold(t, t.Context(), m)
 		first := outer.Deadline()
-		time.Sleep(waitqueue.DefaultLease / 5)
+		synctime.Pass(waitqueue.DefaultLease / 5)
 		inner := hold(t, outer.Context(), m)
 		require.False(t, inner.Deadline().Before(first))
 		kit.Release(t, outer)
-		time.Sleep(5 * waitqueue.DefaultLease)
+		synctime.Pass(5 * waitqueue.DefaultLease)
 		require.NoError(t, inner.Context().Err(), "the hold is renewed though the lease that began it is released")
 		require.True(t, inner.Deadline().After(time.Now().Add(waitqueue.DefaultLease/2)))
 		busy(t, reentrant.New(kit.Dial(t, s), kit.Name(t)))
@@ -136,7 +137,7 @@ func TestTheMaximumHoldCountsFromTheFirstEntry(t *testing.T) {
 		m := reentrant.New(kit.Dial(t, s), kit.Name(t), reentrant.WithMaxHold(13*time.Second))
 		begun := time.Now()
 		outer := hold(t, t.Context(), m)
-		time.Sleep(9 * time.Second)
+		synctime.Pass(9 * time.Second)
 		inner := hold(t, outer.Context(), m)
 		kit.Release(t, outer)
 		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrMaxHold)
@@ -189,11 +190,11 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		waiting := kit.Lock(t.Context(), other.Lock)
 		kit.Waiting(t, 1, m.Inspect)
 		again := hold(t, l.Context(), m)
-		time.Sleep(3 * waitqueue.DefaultLease)
+		synctime.Pass(3 * waitqueue.DefaultLease)
 		kit.Release(t, l)
 		kit.Release(t, again)
 		kit.Release(t, waiting.Value(t))
-		time.Sleep(75 * time.Second)
+		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 	})
 }

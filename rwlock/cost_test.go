@@ -17,8 +17,11 @@ func TestAReadersCycleIsTwoScriptsAndNothingElse(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), rwlock.WithLease(time.Minute)) // Nothing is renewed.
 		kit.Release(t, read(t, t.Context(), m))
-		kit.Release(t, write(t, t.Context(), m))
+		w := write(t, t.Context(), m)
+		kit.Listening(t, s, 1)
+		kit.Release(t, w)
 		beside := read(t, t.Context(), other)
+		kit.Listening(t, s, 2)
 		s.ResetStats()
 		const cycles = 50
 		for range cycles {
@@ -38,6 +41,7 @@ func TestToEnterAgainAsksNobody(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := rwlock.New(kit.Dial(t, s), kit.Name(t))
 		w := write(t, t.Context(), m)
+		kit.Listening(t, s, 1)
 		s.ResetStats()
 		for range 100 {
 			kit.Release(t, read(t, w.Context(), m))

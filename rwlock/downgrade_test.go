@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/rwlock"
@@ -197,7 +198,7 @@ func TestADowngradedHoldIsRenewedAsAReader(t *testing.T) {
 		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s))
 		w := write(t, t.Context(), m)
 		require.NoError(t, m.Downgrade(t.Context(), w))
-		time.Sleep(5 * waitqueue.DefaultLease)
+		synctime.Pass(5 * waitqueue.DefaultLease)
 		require.NoError(t, w.Context().Err())
 		readable(t, other, true)
 		writable(t, other, false)

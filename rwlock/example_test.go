@@ -254,7 +254,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	held := must(rwlock.New(clients[0], "config", rwlock.WithMaxHold(30*time.Millisecond)).RLock(context.Background()))
+	held := must(rwlock.New(clients[0], "config", rwlock.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
@@ -269,4 +269,25 @@ func ExampleWithPriority() {
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
+}
+
+func ExampleWithReplicas() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := rwlock.New(clients[0], "ledger", rwlock.WithReplicas(1, time.Minute))
+	_, err := careful.Lock(context.Background())
+	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	// Output: true
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := rwlock.New(clients[0], "ledger", rwlock.WithSafeRestart())
+	_, err := careful.Lock(context.Background())
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/rwlock"
@@ -130,7 +131,7 @@ func TestAReaderThatIsCutOffLosesItsHoldAlone(t *testing.T) {
 		d.Refuse()
 		d.Cut()
 		require.ErrorIs(t, kit.Lost(t, cut), lease.ErrExpired)
-		time.Sleep(waitqueue.DefaultLease)
+		synctime.Pass(waitqueue.DefaultLease)
 		require.NoError(t, living.Context().Err())
 		require.False(t, writer.Returned())
 		released := time.Now()
@@ -205,12 +206,12 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		r := read(t, t.Context(), m)
 		w := kit.Lock(t.Context(), other.Lock)
 		kit.Waiting(t, 1, m.Inspect)
-		time.Sleep(3 * waitqueue.DefaultLease)
+		synctime.Pass(3 * waitqueue.DefaultLease)
 		kit.Release(t, r)
 		require.NoError(t, other.Downgrade(t.Context(), w.Value(t)))
-		time.Sleep(3 * waitqueue.DefaultLease)
+		synctime.Pass(3 * waitqueue.DefaultLease)
 		kit.Release(t, w.Value(t))
-		time.Sleep(75 * time.Second)
+		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 	})
 }

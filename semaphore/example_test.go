@@ -243,7 +243,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithMaxHold(30*time.Millisecond)).Acquire(context.Background(), 1))
+	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
 	<-seat.Context().Done()
 	fmt.Println(context.Cause(seat.Context()))
 	// Output:
@@ -258,4 +258,25 @@ func ExampleWithPriority() {
 	fmt.Println(seat.Release(context.Background()))
 	// Output:
 	// <nil>
+}
+
+func ExampleWithReplicas() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := semaphore.New(clients[0], "ledger", 3, semaphore.WithReplicas(1, time.Minute))
+	_, err := careful.Acquire(context.Background(), 1)
+	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	// Output: true
+}
+
+// A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
+func ExampleWithSafeRestart() {
+	clients, stop := embedded(1)
+	defer stop()
+
+	careful := semaphore.New(clients[0], "ledger", 3, semaphore.WithSafeRestart())
+	_, err := careful.Acquire(context.Background(), 1)
+	fmt.Println("refused:", err != nil)
+	// Output: refused: true
 }

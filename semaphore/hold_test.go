@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -20,7 +21,7 @@ func TestPermitsThatAreNotRenewedComeBackWhenTheirLeaseIsOver(t *testing.T) {
 		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 3, semaphore.WithLease(7*time.Second), semaphore.WithoutRenewal())
 		begun := time.Now()
 		first := take(t, x, 2)
-		time.Sleep(3 * time.Second)
+		synctime.Pass(3 * time.Second)
 		second := take(t, y, 1)
 		calls := queue(t, x, y, 2, 1)
 		held := calls[0].Value(t)
@@ -57,7 +58,7 @@ func TestTheMaximumHoldIsEachHoldsOwn(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 2, semaphore.WithMaxHold(13*time.Second))
 		first := take(t, x, 1)
-		time.Sleep(5 * time.Second)
+		synctime.Pass(5 * time.Second)
 		second := take(t, y, 1)
 		require.ErrorIs(t, kit.Lost(t, first), lease.ErrMaxHold)
 		require.NoError(t, second.Context().Err())
@@ -173,7 +174,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 			require.LessOrEqual(t, time.Duration(left)*time.Millisecond, waitqueue.DefaultLease+61*time.Second, key)
 		}
 		kit.Release(t, l)
-		time.Sleep(75 * time.Second)
+		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -30,9 +31,9 @@ func TestRequestsThatComeLateTakeNothing(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
 				cancel()
-				time.Sleep(away)
+				synctime.Pass(away)
 				d.Heal()
-				time.Sleep(10 * time.Second) // More than any of them may still run.
+				synctime.Pass(10 * time.Second) // More than any of them may still run.
 				available(t, near, 5)
 				unused(t, near)
 			}
@@ -54,9 +55,9 @@ func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, waitqueue.ErrUnknown)
 		require.Regexp(t, `^semaphore: resize ".*": `, err.Error())
-		time.Sleep(20 * time.Second)
+		synctime.Pass(20 * time.Second)
 		d.Heal()
-		time.Sleep(10 * time.Second)
+		synctime.Pass(10 * time.Second)
 		available(t, near, 5) // R7: it came too late to do anything.
 		require.NoError(t, far.Resize(t.Context(), 7))
 		available(t, near, 7)

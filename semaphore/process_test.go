@@ -144,7 +144,7 @@ func TestKilledWaitersAreSkippedAtOnce(t *testing.T) {
 	kit.Waiting(t, 202, x.Inspect)
 	victim.Kill()
 	kit.Eventually(t, "the server to see that the connections are gone", func() bool {
-		return len(s.List("PUBSUB", "CHANNELS", "*")) == 1
+		return len(s.List("PUBSUB", "CHANNELS", "*{*")) == 1
 	})
 	released := time.Now()
 	kit.Release(t, l)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -148,16 +149,16 @@ func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
 			require.NoError(t, c.Close(t.Context()))
 		}
 		with(3, func(x *semaphore.Semaphore) { kit.Release(t, take(t, x, 3)) })
-		time.Sleep(75 * time.Second)
+		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
 		with(2, func(x *semaphore.Semaphore) { kit.Release(t, take(t, x, 2)) }) // Another number: it was forgotten.
-		time.Sleep(75 * time.Second)
+		synctime.Pass(75 * time.Second)
 
 		with(3, func(x *semaphore.Semaphore) {
 			require.NoError(t, x.Resize(t.Context(), 5))
 			kit.Release(t, take(t, x, 5))
 		})
-		time.Sleep(29 * 24 * time.Hour)
+		synctime.Pass(29 * 24 * time.Hour)
 		with(3, func(x *semaphore.Semaphore) {
 			available(t, x, 5)
 			kit.Release(t, take(t, x, 5))
@@ -165,7 +166,7 @@ func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
 		with(2, func(x *semaphore.Semaphore) {
 			require.ErrorIs(t, x.Resize(t.Context(), 2), waitqueue.ErrMismatch)
 		})
-		time.Sleep(31 * 24 * time.Hour)
+		synctime.Pass(31 * 24 * time.Hour)
 		require.Empty(t, s.List("KEYS", "*"))
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/striped"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -90,14 +91,14 @@ func TestTheNumberStandsWhileAClientHasIt(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
 		held := lock(t, striped.New(c1, "n", 16, fairlock.WithLease(time.Minute)), "k")
-		time.Sleep(10 * time.Minute)
+		synctime.Pass(10 * time.Minute)
 		refused(t, striped.New(c2, "n", 32), "32", "16")
 		kit.Release(t, held)
-		time.Sleep(10 * time.Minute)
+		synctime.Pass(10 * time.Minute)
 		refused(t, striped.New(c2, "n", 32), "32", "16")
 		require.NoError(t, c1.Close(t.Context()))
 		refused(t, striped.New(c2, "n", 32), "32", "16")
-		time.Sleep(2 * time.Minute)
+		synctime.Pass(2 * time.Minute)
 		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
 	})
 }
@@ -110,12 +111,12 @@ func TestTheNumberOfADeadClientIsForgotten(t *testing.T) {
 				network := faults.NewDialer(t, s.Dial)
 				dying, c := kit.Dial(t, s, kit.Over(network)), kit.Dial(t, s)
 				lock(t, striped.New(dying, "n", 16, fairlock.WithLease(of)), "k")
-				time.Sleep(4 * of)
+				synctime.Pass(4 * of)
 				network.Drop()
-				time.Sleep(of) // So long it may still hold the key.
+				synctime.Pass(of) // So long it may still hold the key.
 				_, err := striped.New(c, "n", 32).Lock(t.Context(), "k")
 				require.ErrorIs(t, err, waitqueue.ErrMismatch)
-				time.Sleep(of + 2*time.Minute)
+				synctime.Pass(of + 2*time.Minute)
 				kit.Release(t, lock(t, striped.New(c, "n", 32), "k"))
 			})
 		})
@@ -128,13 +129,13 @@ func TestAMemberThatWasForgottenJoinsAgain(t *testing.T) {
 		m := striped.New(c1, "n", 16)
 		kit.Release(t, lock(t, m, "k"))
 		s.Do("FLUSHALL")
-		time.Sleep(time.Minute) // A renewal has found out.
+		synctime.Pass(time.Minute) // A renewal has found out.
 		synctest.Wait()
 		require.Zero(t, permits(t, c1, "n", 16))
 		kit.Release(t, lock(t, m, "k"))
 		require.Equal(t, int64(1), permits(t, c1, "n", 16))
 		s.Do("FLUSHALL")
-		time.Sleep(time.Minute)
+		synctime.Pass(time.Minute)
 		synctest.Wait()
 		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
 		refused(t, m, "16", "32")
@@ -155,7 +156,7 @@ func TestACallThatWaitedIsStillAMember(t *testing.T) {
 		synctest.Wait()
 		s.Do("DEL", "headwaiter:semaphore:{n:stripes}", "headwaiter:semaphore:{n:stripes}:holders")
 		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
-		time.Sleep(time.Minute)
+		synctime.Pass(time.Minute)
 		kit.Release(t, held)
 		require.ErrorIs(t, waits.Err(t), waitqueue.ErrMismatch)
 		free, err := fairlock.New(c2, m.Stripe("k")).TryLock(t.Context())
