@@ -111,12 +111,24 @@ func (c *call) voted(i int, l *lease.Lease, err error) bool {
 	v := &c.votes[i]
 	if err != nil {
 		v.failed = err
+		c.retry(i)
 	} else {
 		v.lease, v.token, v.silent = l, l.Token(), 0
 		v.unwatch = context.AfterFunc(l.Context(), func() { c.gone(i, l) })
 	}
 	c.poke()
 	return true
+}
+
+// retry asks again where a try has found a node busy, once it has its quorum: with a bare one it would outlast nothing,
+// and what the node is busy with is no hold. The lock is held.
+func (c *call) retry(i int) {
+	v := &c.votes[i]
+	if c.keeper == nil || v.lease != nil || !errors.Is(v.failed, waitqueue.ErrBusy) {
+		return
+	}
+	v.failed = nil
+	c.run(func() { c.ask(i) })
 }
 
 // gone takes in that a vote was lost. A call asks for it again, a hold does so where that is safe: where a node that

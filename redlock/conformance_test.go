@@ -92,9 +92,20 @@ func (m conformed) Waiting(ctx context.Context) (int, error) {
 	return counts[len(counts)/2], nil
 }
 
+// Break takes what is held at each node now: not the votes of the next, who may hold before the last node is asked.
 func (m conformed) Break(ctx context.Context) error {
-	for _, c := range m.clients {
-		if _, err := m.queue(c).ForceRelease(ctx, 0); err != nil && !errors.Is(err, waitqueue.ErrNotHeld) {
+	held := make([]waitqueue.Info, len(m.clients))
+	for i, c := range m.clients {
+		var err error
+		if held[i], err = m.queue(c).Inspect(ctx); err != nil {
+			return err
+		}
+	}
+	for i, c := range m.clients {
+		if !held[i].Held {
+			continue
+		}
+		if _, err := m.queue(c).ForceRelease(ctx, held[i].Token); err != nil && !errors.Is(err, waitqueue.ErrNotHeld) {
 			return err
 		}
 	}

@@ -116,3 +116,17 @@ func ExampleMutex_Wait() {
 	fmt.Println(m.Wait(context.Background()))
 	// Output: <nil>
 }
+
+func ExampleWithPriority() {
+	clients, stop := three()
+	defer stop()
+	urgent := redlock.New(clients, "orders:42", redlock.WithPriority(1), redlock.WithoutSafeRestart())
+	err := urgent.Do(context.Background(), func(context.Context) error {
+		fmt.Println("ahead of those who came a little earlier")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// ahead of those who came a little earlier
+	// <nil>
+}

@@ -77,7 +77,7 @@ func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
 
 			held, err := a.Lock(soon(t))
 			require.NoError(t, err)
-			everywhere(t, all)
+			everywhere(t, a, all)
 			for i := range 2 {
 				trouble.begin(all[i], proxies[i])
 			}
@@ -147,12 +147,13 @@ func TestR2AMajorityInTroubleIsAClearErrorAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// everywhere waits until all nodes have given their votes.
-func everywhere(t *testing.T, all []*redistest.Server) {
+// everywhere waits until all nodes have given their votes to who holds m, and that one knows of them.
+func everywhere(t *testing.T, m *redlock.Mutex, all []*redistest.Server) {
 	t.Helper()
 	for _, s := range all {
 		kit.Eventually(t, "a node to give its vote", func() bool { return s.Text("HGET", keys(t).Lock, "owner") != "" })
 	}
+	require.NoError(t, m.Wait(soon(t)))
 }
 
 // empty waits until nobody holds or waits for the lock of the test at any node.
@@ -206,7 +207,8 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// The clock of one node jumps by more than a lease, so that node gives its vote to the next, and to nobody it helps.
+// The clock of one node jumps by more than a lease, so that node gives its vote to the next, and to nobody it helps:
+// the others are a majority of a hold that all nodes have voted for.
 func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	for _, jump := range []time.Duration{2 * lasts, -2 * lasts} {
@@ -218,7 +220,7 @@ func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 			a, b, c := mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...)
 			held, err := a.Lock(soon(t))
 			require.NoError(t, err)
-			everywhere(t, all)
+			everywhere(t, a, all)
 			next := kit.Lock(soon(t), b.Lock)
 			queued(t, all, 1)
 			clock.Shift(jump)
@@ -240,11 +242,23 @@ func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 
 			g := newGuard()
 			g.token = second.Token()
-			stop := g.contend(t, a, b, c)
-			g.reached(t, 50)
+			contend := func() {
+				stop := g.contend(t, a, b, c)
+				g.reached(t, 50)
+				stop()
+			}
+			contend()
+			for _, m := range []*redlock.Mutex{a, b, c} {
+				require.NoError(t, m.Wait(soon(t)))
+			}
+			third, err := a.Lock(soon(t))
+			require.NoError(t, err)
+			g.enter(third)
+			everywhere(t, a, all)
 			clock.Shift(0)
-			g.reached(t, 50)
-			stop()
+			g.leave(third)
+			kit.Release(t, third)
+			contend()
 			g.sound(t)
 		})
 	}

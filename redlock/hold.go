@@ -29,6 +29,9 @@ func (c *call) elect(ctx context.Context) *lease.Keeper {
 		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Key: c.m.held,
 	})
 	c.timer = time.AfterFunc(c.pace(left), c.watch)
+	for i := range c.votes {
+		c.retry(i)
+	}
 	return c.keeper
 }
 

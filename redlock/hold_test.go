@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 	m := mutex(t, dial(t, all), redlock.WithLease(lasts))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
-	everywhere(t, all)
+	everywhere(t, m, all)
 	all[0].Kill()
 	all[1].Stop()
 	for end := l.Deadline().Add(2 * lasts); l.Deadline().Before(end); {
@@ -78,7 +79,7 @@ func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
 	m := mutex(t, clients, redlock.WithLease(3*time.Second))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
-	everywhere(t, all)
+	everywhere(t, m, all)
 	admin := dial(t, all)
 	force(t, admin[0], m.Name())
 	force(t, admin[1], m.Name())
@@ -106,7 +107,7 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 		l, err = m.TryLock(soon(t))
 		return err == nil
 	})
-	everywhere(t, all)
+	everywhere(t, m, all)
 	for _, s := range all {
 		s.Restart()
 		kit.Eventually(t, "the node to be old enough, and to vote again", func() bool {
@@ -116,6 +117,24 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 	}
 	require.NoError(t, l.Context().Err())
 	kit.Release(t, l)
+	empty(t, all)
+}
+
+// What a try finds busy at one node is no hold, so the node is asked again: a bare majority outlasts nothing.
+func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	clients := dial(t, all)
+	m := mutex(t, clients, redlock.WithLease(lasts))
+	split, err := dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.With(nil)).Acquire(soon(t))
+	require.NoError(t, err)
+	held, err := m.TryLock(soon(t))
+	require.NoError(t, err)
+	kit.Release(t, split)
+	kit.Eventually(t, "the vote of the node that was busy", func() bool {
+		return strings.HasPrefix(all[1].Text("HGET", keys(t).Lock, "owner"), clients[1].ID())
+	})
+	kit.Release(t, held)
 	empty(t, all)
 }
 

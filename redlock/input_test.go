@@ -61,7 +61,7 @@ func TestAnErrorSaysHowFarTheCallCame(t *testing.T) {
 
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
-	everywhere(t, all)
+	everywhere(t, m, all)
 	ctx, cancel = context.WithCancelCause(soon(t))
 	wait := kit.Lock(ctx, mutex(t, dial(t, all)).Lock)
 	queued(t, all, 1)

@@ -96,7 +96,8 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // TryLock returns the lease on m if a majority of the nodes gives it at once, and an error that wraps
 // [waitqueue.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
 // moment all may fail. It waits for about a time-out at the most, and gives back what it has got. Where that is because
-// nodes have no vote yet after a restart, the error wraps [waitqueue.ErrRestarted] too.
+// nodes have no vote yet after a restart, the error wraps [waitqueue.ErrRestarted] too. Once it holds by a majority, it
+// asks on the nodes that were busy.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
 	if err != nil {

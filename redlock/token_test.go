@@ -72,7 +72,7 @@ func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
 	turn := func() {
 		l, err := m.Lock(soon(t))
 		require.NoError(t, err)
-		everywhere(t, all)
+		everywhere(t, m, all)
 		kit.Release(t, l)
 		require.NoError(t, m.Wait(soon(t)))
 	}
