@@ -129,7 +129,7 @@ func (c *child) end() {
 		errs = append(errs, client.Close(ctx))
 	}
 	left := 0
-	for end := time.Now().Add(closeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(closeLimit); time.Now().Before(end); time.Sleep(time.Millisecond) { // Nobody tells.
 		if left = runtime.NumGoroutine() - c.goroutines; left <= 0 {
 			break
 		}
@@ -221,10 +221,10 @@ func (w *worker) run(ctx context.Context) {
 			w.hold(l, weight, called)
 		case mine.Err() == nil || !errors.Is(err, mine.Err()):
 			w.child.tell("E\t%s\t%d\t%v", w.id, now(), err)
-			time.Sleep(afterError)
+			time.Sleep(afterError) // Errors are told, not poured out.
 		}
 		cancel()
-		time.Sleep(rand.N(p.Hold))
+		time.Sleep(rand.N(p.Hold)) // Work of its own, between two holds.
 	}
 }
 

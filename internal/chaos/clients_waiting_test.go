@@ -96,7 +96,7 @@ func TestC6AWaiterThatWasPausedGetsInLater(t *testing.T) {
 	holder := fairlock.New(r.dial(), "paused")
 	for range either(1, 5) {
 		l := granted(t, holder)
-		paused := r.crowd(crowd.Plan{Names: []string{"paused"}, Clients: 2, Waiters: waiters / 2, Lease: time.Second})
+		paused := r.crowd(crowd.Plan{Names: []string{"paused"}, Clients: 2, Waiters: waiters / 2, Lease: 3 * time.Second})
 		kit.Waiting(t, waiters, holder.Inspect)
 		paused.Stop()
 		r.load[0].signal(t, syscall.SIGSTOP)

@@ -109,13 +109,17 @@ func TestI3TimesAreUnusable(t *testing.T) {
 	}
 	require.Equal(t, asks, client.Stats().Asks)
 	for _, lasts := range []time.Duration{1500*time.Microsecond + 50*time.Millisecond, waitqueue.MaxLease} {
-		m := fairlock.New(client, fmt.Sprintf("times:%d", lasts), fairlock.WithLease(lasts))
+		m, since := fairlock.New(client, fmt.Sprintf("times:%d", lasts), fairlock.WithLease(lasts)), time.Now()
 		l := granted(t, m)
-		left := time.Until(l.Deadline())
-		require.Positive(t, left)
-		require.LessOrEqual(t, left, lasts)
-		require.Positive(t, r.server.Int("PTTL", keyOf(m.Name())))
-		kit.Release(t, l)
+		require.False(t, l.Deadline().Before(since))
+		require.LessOrEqual(t, time.Until(l.Deadline()), lasts)
+		if lasts == waitqueue.MaxLease {
+			require.Positive(t, r.server.Int("PTTL", keyOf(m.Name())))
+		}
+		if err := l.Release(t.Context()); err != nil { // The short one may have ended before.
+			require.ErrorIs(t, err, lease.ErrExpired)
+			require.False(t, time.Now().Before(l.Deadline()))
+		}
 		r.injected(1)
 	}
 	r.everybody()
@@ -280,7 +284,7 @@ func TestI8AClientUsesManyNames(t *testing.T) {
 	require.NotContains(t, leases, (*lease.Lease)(nil))
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+ofConnections, "goroutines for %d holds", many)
 	require.LessOrEqual(t, connections(), connected+2, "connections for %d holds", many)
-	require.Zero(t, client.Stats().Subscribes)
+	require.LessOrEqual(t, client.Stats().Subscribes, uint64(1), "one channel for all that is held")
 
 	calls := make([]*kit.Call[*lease.Lease], waits)
 	waiting := fairlock.New(other, nameOf(waits-1))
@@ -291,7 +295,7 @@ func TestI8AClientUsesManyNames(t *testing.T) {
 		return len(r.server.List("PUBSUB", "CHANNELS", "headwaiter:lock:{name:*")) == waits
 	})
 	kit.Waiting(t, 1, waiting.Inspect)
-	require.LessOrEqual(t, connections(), connected+3, "connections for %d waits", waits)
+	require.LessOrEqual(t, connections(), connected+4, "each client renews, and listens")
 	for _, l := range leases {
 		kit.Release(t, l)
 	}

@@ -60,7 +60,7 @@ func (r *relay) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buffer)
 		if r.rate > 0 {
-			time.Sleep(time.Duration(n) * time.Second / time.Duration(r.rate))
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(r.rate)) // A thin line.
 		}
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {

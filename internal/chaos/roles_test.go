@@ -78,7 +78,7 @@ func (c *child) play() error {
 				c.tell("H\tstarved\t%s\t1\t%d\t0\t%d\t%d\t%s", names[h], h.lease.Token(), h.from, h.to, "lost")
 			}
 			all = left
-			time.Sleep(lookEvery)
+			time.Sleep(lookEvery) // The work: to see whether it still holds.
 		}
 	}()
 	c.tell("K")
@@ -102,7 +102,7 @@ func (c *child) clocked(client *waitqueue.Client) error {
 	}()
 	go func() {
 		h := look(l)
-		for jumped := false; h.certain(); time.Sleep(lookEvery) {
+		for jumped := false; h.certain(); time.Sleep(lookEvery) { // The work.
 			if ahead := time.Duration(time.Now().UnixNano() - now() - offset); ahead.Abs() > time.Minute && !jumped {
 				jumped = true
 				c.tell("C\t%v", ahead)

@@ -40,9 +40,9 @@ func TestS17AReplicaIsPromotedThatDoesNotKnowTheLock(t *testing.T) {
 	w := watched(granted(t, m))
 	next := queued(t, other, 1)
 	require.Zero(t, replica.Int("EXISTS", keyOf("promoted")), "the lock is on the replica: the case shows nothing")
-	s.lead(replica.Addr())
 	master.Kill()
 	replica.Do("REPLICAOF", "NO", "ONE")
+	s.lead(replica.Addr())
 	r.server = replica
 	since := time.Now()
 	l := next.Value(t)

@@ -112,7 +112,7 @@ func TestS14TheServerLoads(t *testing.T) {
 		o.twice, o.outcomes = true, []string{"expired", "forgotten", "unconfirmed"}
 	})
 	m := fairlock.New(r.dial(), "loading")
-	r.server.Do("DEBUG", "POPULATE", "3000")
+	r.server.Do("DEBUG", "POPULATE", "9000") // Of 0.5 ms each.
 	r.server.Do("SAVE")
 	back := make(chan struct{})
 	r.server.Kill()
@@ -124,7 +124,7 @@ func TestS14TheServerLoads(t *testing.T) {
 		_, err := r.server.Try("GET", "x")
 		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 	})
-	require.ErrorContains(t, lockFor(t, m, 300*time.Millisecond), "LOADING")
+	require.ErrorContains(t, lockFor(t, m, 2*time.Second), "LOADING")
 	c := kit.Lock(t.Context(), m.Lock)
 	<-back
 	kit.Release(t, c.Value(t))
@@ -219,7 +219,7 @@ func TestS14AReplicaHasLostItsMaster(t *testing.T) {
 	r.server.Do("REPLICAOF", "127.0.0.1", "1")
 	_, err := r.server.Try("GET", "x")
 	require.ErrorContains(t, err, "MASTERDOWN")
-	err = lockFor(t, m, 500*time.Millisecond)
+	err = lockFor(t, m, 2*time.Second)
 	require.ErrorContains(t, err, "MASTERDOWN")
 	c := kit.Lock(t.Context(), m.Lock)
 	kit.Eventually(t, "further tries", func() bool { return infoField(t, r.server.Text("INFO", "stats"), "total_error_replies") > 20 })

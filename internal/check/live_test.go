@@ -3,7 +3,10 @@ package check
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -38,6 +41,26 @@ func TestALockInTrouble(t *testing.T) {
 			}
 		})
 		a.judge(Mutex, 1)
+	})
+}
+
+// Calls of one client pass the lock on among themselves, of which the server knows nothing but the tokens that it
+// reserved.
+func TestALockWithCohortsInTrouble(t *testing.T) {
+	const passes, mates = 3, 4
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 4, lua.Fairlock, 0)
+		a.passes = passes
+		a.clients = slices.Repeat(a.clients, mates)
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			m := fairlock.New(c, kit.Name(t), fairlock.WithLease(shortLease), fairlock.WithCohort(passes))
+			if l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock); ok {
+				a.hold(l)
+			}
+		})
+		a.judge(Mutex, 1)
+		require.Less(t, a.truth.Granted, len(a.Holds(kit.Name(t))), "nothing was passed on")
 	})
 }
 

@@ -113,11 +113,11 @@ func careless(ctx context.Context, m *fairlock.Mutex, d *faults.Dialer, rng *ran
 		}
 		err = raise(r, l.Token(), func() {
 			if rng.IntN(4) > 0 {
-				time.Sleep(time.Duration(1+rng.IntN(20)) * time.Millisecond)
+				time.Sleep(time.Duration(1+rng.IntN(20)) * time.Millisecond) // The work.
 				return
 			}
 			d.Freeze()
-			time.Sleep(time.Duration(1500+rng.IntN(2000)) * time.Millisecond)
+			time.Sleep(time.Duration(1500+rng.IntN(2000)) * time.Millisecond) // Past its lease, more often than not.
 			d.Heal()
 		})
 		if err != nil && !errors.Is(err, ErrFenced) {

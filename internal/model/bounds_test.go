@@ -15,11 +15,13 @@ func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 	t.Parallel()
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		run(t, newPlayer(startEmbedded(t), keysOf(0)))
+		s, _ := startEmbedded(t)
+		run(t, newPlayer(s, keysOf(0)))
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		run(t, newPlayer(startStandalone(t), keysOf(0)))
+		s, _ := startStandalone(t)
+		run(t, newPlayer(s, keysOf(0)))
 	})
 }
 
@@ -34,8 +36,8 @@ func (p *player) must(t *testing.T, r Request) lua.Reply {
 // queued puts silent tickets into the queue, whose grants would last 20 ms.
 func (p *player) queued(t *testing.T, size int, single bool) {
 	t.Helper()
-	p.server.pass(p.keys, int64(size)) // So that all arrive after those who are there.
-	p.now = p.server.now()
+	p.server.Pass(int64(size)) // So that all arrive after those who are there.
+	p.now = p.server.Now()
 	require.NoError(t, p.crowd(step{size: size, single: single, grant: 20}))
 }
 
@@ -132,7 +134,7 @@ func TestNobodyIsDroppedForAGrantLeaseWhereAllAreSilent(t *testing.T) {
 			if reply.Now < mark || mark == 0 {
 				require.Len(t, p.before.queue, 3000)
 			}
-			p.server.pass(p.keys, millisecond)
+			p.server.Pass(millisecond)
 		}
 		require.NotZero(t, mark, "the lock was granted without a mark")
 		require.Empty(t, p.before.queue)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -141,7 +142,7 @@ func (h *happened) queue() []lua.Arrival {
 // expiry: every key expires, and the lock's not before the hold (I6).
 func expiry(h happened) error {
 	for i, left := range h.after.left {
-		if left == forever {
+		if left == stage.Forever {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}

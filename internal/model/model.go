@@ -233,6 +233,16 @@ func (m *Mutex) Clone() *Mutex {
 	return &c
 }
 
+// tokens is how many tokens a hold of the ticket has.
+func tokens(ticket string) int64 {
+	f := strings.Split(ticket, ":")
+	if len(f) != 6 {
+		return 1
+	}
+	n, _ := strconv.ParseInt(f[3], 10, 64)
+	return n
+}
+
 // terms are what the text of a ticket says of its leases.
 func terms(ticket string) (lease, grant int64) {
 	f := strings.Split(ticket, ":")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -30,12 +31,12 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	for run := range 2 {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
-			s := startEmbedded(t)
+			s, set := startEmbedded(t)
 			seen := map[string]int{}
 			for i := range each {
 				seed := uint64(run*each + i)
 				check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
-					s.set(epoch)
+					set(stage.Epoch)
 					p := newPlayer(s, keysOf(seed))
 					p.seen = seen
 					return p.play(h)
@@ -53,7 +54,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 
 // everySight is all that can come of requests.
 func everySight() []string {
-	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "mark", "scan"}
+	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},
@@ -76,7 +77,7 @@ func everySight() []string {
 // deletion alone.
 func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
-	r := startStandalone(t)
+	r, _ := startStandalone(t)
 	histories := uint64(300)
 	if raceDetector {
 		histories = 100
@@ -92,14 +93,14 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 }
 
 func FuzzMutex(f *testing.F) {
-	m := startEmbedded(f)
+	m, set := startEmbedded(f)
 	for seed := range uint64(20) {
 		f.Add(random(seed))
 	}
 	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check(t, "this input", decode(data), 500, func(h history) error {
-			m.set(epoch)
+			set(stage.Epoch)
 			return newPlayer(m, keysOf(0)).play(h)
 		})
 	})

@@ -38,18 +38,18 @@ type player struct {
 }
 
 func newPlayer(s backend, k lua.Keys) *player {
-	return &player{server: s, keys: k, model: New(), now: s.now(), seen: map[string]int{}}
+	return &player{server: s, keys: k, model: New(), now: s.Now(), seen: map[string]int{}}
 }
 
 // play plays a history to its end or to the first difference.
 func (p *player) play(h history) (err error) {
 	defer func() {
 		for i := range clients {
-			_ = p.server.hear(p.keys.Channel(clientName(i)), false)
+			_ = p.server.Wake(p.keys, clientName(i), false)
 		}
-		_ = p.server.remove(p.keys.All()...)
+		_ = p.server.Remove(p.keys.All()...)
 	}()
-	p.server.deny(false, false)
+	p.server.Deny(false, false)
 	if _, err := p.server.sent(p.keys); err != nil {
 		return err
 	}
@@ -71,21 +71,21 @@ func (p *player) play(h history) (err error) {
 func (p *player) hear(client int, on bool) error {
 	name := clientName(client)
 	p.model.Hears[name] = on
-	return p.server.hear(p.keys.Channel(name), on)
+	return p.server.Wake(p.keys, name, on)
 }
 
 func (p *player) step(s step) error {
-	if p.server.frozen() {
-		p.now = p.server.now()
+	if p.server.Frozen() {
+		p.now = p.server.Now()
 	}
 	switch s.op {
 	case opHear, opHush:
 		return p.hear(s.client, s.op == opHear)
 	case opPass:
-		p.server.pass(p.keys, s.micros)
+		p.server.Pass(s.micros)
 		return p.expire()
 	case opClock:
-		p.server.clock(p.keys, s.micros)
+		p.server.Clock(p.keys, s.micros)
 		return p.expire()
 	case opDeny:
 		p.muted, p.blinded = s.choice < 6, s.choice > 3
@@ -110,8 +110,8 @@ func (p *player) step(s step) error {
 
 // expire lets the keys of the model go with the time, and looks whether those of the server do.
 func (p *player) expire() error {
-	if p.server.frozen() {
-		p.now = p.server.now()
+	if p.server.Frozen() {
+		p.now = p.server.Now()
 	}
 	held, until := p.before.owner() != "", p.before.number("until")
 	p.elapse()
@@ -139,7 +139,7 @@ func (p *player) remove(choice int) error {
 	p.log = append(p.log, fmt.Sprint("delete ", which))
 	for i, key := range p.keys.All() {
 		if which[i] {
-			if err := p.server.remove(key); err != nil {
+			if err := p.server.Remove(key); err != nil {
 				return err
 			}
 		}
@@ -180,7 +180,7 @@ func (p *player) crowd(s step) error {
 // build makes the request of a step from what its client knows, or nil.
 func (p *player) build(s step) Request {
 	notAfter := p.now
-	if !p.server.frozen() {
+	if !p.server.Frozen() {
 		notAfter += 60 * minute
 	}
 	if s.late {
@@ -201,7 +201,11 @@ func (p *player) build(s step) Request {
 		}
 		t.ended = true
 		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.choice]
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank}
+		note := ""
+		if s.choice%2 == 1 {
+			note = "00-a-b~c-01"
+		}
+		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note}
 	case opRenew:
 		if t.text == "" {
 			return nil
@@ -241,7 +245,7 @@ func (p *player) renumber(t *slot, s step) {
 	}
 	p.number++
 	*t = slot{ticket: lua.Ticket{
-		Client: clientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1,
+		Client: clientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.client%3)*int64(s.client%3),
 		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
 	}}
 	t.text = t.ticket.String()
@@ -256,7 +260,7 @@ func (p *player) request(r Request, s step) error {
 	if !s.lost {
 		p.learn(r, reply)
 	}
-	if !s.twice || !p.server.frozen() {
+	if !s.twice || !p.server.Frozen() {
 		return nil
 	}
 	first := p.before
@@ -273,7 +277,7 @@ func (p *player) request(r Request, s step) error {
 // send runs a request on both and holds the results against each other and the invariants.
 func (p *player) send(r Request) (lua.Reply, error) {
 	p.model.Mute, p.model.Blind = p.muted, p.blinded
-	p.server.deny(p.muted, p.blinded)
+	p.server.Deny(p.muted, p.blinded)
 	reply, err := p.server.run(p.keys, r)
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)
@@ -307,7 +311,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 		hears: p.model.Hears, muted: p.muted, blinded: p.blinded, scan: pre.Lock.Scan,
 	})
 	p.muted, p.blinded = false, false
-	p.server.deny(false, false)
+	p.server.Deny(false, false)
 	p.note(r, reply, messages)
 	return reply, err
 }
@@ -328,6 +332,9 @@ func (p *player) note(r Request, reply lua.Reply, messages []Sent) {
 	}
 	for _, m := range messages {
 		p.seen["message "+m.Text[:1]]++
+		if strings.Contains(m.Text, " ~") {
+			p.seen["grant with a note"]++
+		}
 	}
 	if len(reply.Grants) > 0 {
 		p.seen["grant in a reply"]++
@@ -353,7 +360,7 @@ func (p *player) compare() error {
 	}
 	for i, key := range p.keys.All() {
 		g, w := got.left[i], want.left[i]
-		if off := max(g-w, w-g); off > p.server.slack() || (g <= 0 || w <= 0) && g != w {
+		if off := max(g-w, w-g); off > p.server.Slack() || (g <= 0 || w <= 0) && g != w {
 			return fmt.Errorf("%s expires in %d µs, should be %d", key, g, w)
 		}
 	}

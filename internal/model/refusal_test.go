@@ -1,11 +1,9 @@
 package model
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/lua"
@@ -69,10 +67,10 @@ func (p *player) enqueue(ticket string, nth int64) error {
 // after goes on when the server's time has gone on.
 func (p *player) after(t *testing.T, micros int64) {
 	t.Helper()
-	for end := p.server.now() + micros; p.server.now() < end; {
-		p.server.pass(p.keys, millisecond)
+	for end := p.server.Now() + micros; p.server.Now() < end; {
+		p.server.Pass(millisecond)
 	}
-	p.now = p.server.now()
+	p.now = p.server.Now()
 	p.model.Expire(p.now)
 }
 
@@ -102,12 +100,12 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 				for name := range p.everything(0) {
 					s.make(p, t, s.lease)
 					r := p.everything(s.lease)[name]
-					require.NoError(t, p.server.remove(wrong))
-					require.NoError(t, spoil(p.server, wrong))
+					require.NoError(t, p.server.Remove(wrong))
+					require.NoError(t, p.server.Do("SET", wrong, "text").Error())
 					what := fmt.Sprintf("%s, %s, key %d", s.name, name, which)
-					before := p.whole(t, wrong, what)
+					before := p.whole(t, what)
 					_, err := p.server.run(p.keys, r)
-					if after := p.whole(t, wrong, what); err != nil {
+					if after := p.whole(t, what); err != nil {
 						require.Equal(t, before, after, "%s: left half done by %v", what, err)
 					}
 					sent, sentErr := p.server.sent(p.keys)
@@ -123,28 +121,10 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	})
 }
 
-// spoil makes a key one of text.
-func spoil(s backend, key string) error {
-	var client rueidis.Client
-	switch s := s.(type) {
-	case *embedded:
-		client = s.client
-	case *standalone:
-		client = s.clients[0]
-	}
-	return client.Do(context.Background(), client.B().Set().Key(key).Value("text").Build()).Error()
-}
-
-// whole is the text of the keys beside the one that is spoiled.
-func (p *player) whole(t *testing.T, spoiled, what string) string {
+// whole is the text of the keys, of which one that is of another type has none.
+func (p *player) whole(t *testing.T, what string) string {
 	t.Helper()
-	k := p.keys
-	for _, key := range []*string{&k.Lock, &k.Queue, &k.Suspects} {
-		if *key == spoiled {
-			*key += ":nothing"
-		}
-	}
-	s, err := p.server.state(k)
+	s, err := p.server.state(p.keys)
 	require.NoError(t, err, what)
 	return s.text()
 }
@@ -152,7 +132,7 @@ func (p *player) whole(t *testing.T, spoiled, what string) string {
 // startOver forgets everything.
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.server.remove(p.keys.All()...))
+	require.NoError(t, p.server.Remove(p.keys.All()...))
 	_, err := p.server.sent(p.keys)
 	require.NoError(t, err)
 	fresh := newPlayer(p.server, p.keys)
@@ -164,7 +144,7 @@ func (p *player) startOver(t *testing.T) {
 // leaves nothing.
 func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 	t.Parallel()
-	server := startStandalone(t)
+	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
 	refused := 0
 	for _, s := range situations {
@@ -173,11 +153,11 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 			r := p.everything(s.lease)[name]
 			what := s.name + ", " + name
 			before := p.before.text()
-			server.server.Do("CONFIG", "SET", "maxmemory", "1")
+			fill(true)
 			trial := p.model.Clone()
 			trial.Mute = false
 			reply, err := p.server.run(p.keys, r)
-			server.server.Do("CONFIG", "SET", "maxmemory", "0")
+			fill(false)
 			if err != nil {
 				refused++
 				require.ErrorContains(t, err, "OOM", what)

@@ -36,6 +36,7 @@ type End struct {
 	Token     int64 // 0: any
 	Floor     int64
 	Uncounted bool
+	Note      string
 }
 
 // A Renew is a request of fairlock/renew.
@@ -101,7 +102,11 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	return []string{r.Ticket, decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Ticket, decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+	if r.Note != "" {
+		args = append(args, r.Note)
+	}
+	return args
 }
 
 // Script returns fairlock/renew.
@@ -199,7 +204,7 @@ func (r Ask) queue(c *call) lua.Reply {
 		arrival = c.Queue[i].Arrival // What was queued already keeps its arrival.
 	}
 	c.keep(len(c.Queue))
-	return c.reply(lua.Waiting, place, c.clients(), arrival)
+	return c.reply(lua.Waiting, place, len(c.Queue), arrival)
 }
 
 // enter queues a ticket, and reports false if it is queued already: then an earlier arrival counts, if it was
@@ -229,7 +234,7 @@ func (c *call) place(ticket string) int {
 	return rank
 }
 
-// clients is the number of clients that wait, as far as a reply tells it.
+// clients is the number of clients that wait, as far as a check tells it.
 func (c *call) clients() int {
 	if len(c.Queue) > exactSize {
 		return estimated
@@ -240,6 +245,7 @@ func (c *call) clients() int {
 // Run takes a ticket out of the queue, frees what it holds, and serves the queue (R9).
 func (r End) Run(m *Mutex, now int64) lua.Reply {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
+	c.note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || r.Token == m.Lock.Token)
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
 		m.Lock.Owner = ""
@@ -383,7 +389,7 @@ func (r Force) Run(m *Mutex, now int64) lua.Reply {
 	}
 	ticket := h.Owner
 	h.Owner, h.Forced = "", ticket
-	c.publish(lua.TicketClient(ticket), "F "+ticket)
+	c.publish(lua.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)
 	return c.reply(lua.Done, -1, size, 0, ticket)

@@ -14,6 +14,7 @@ type call struct {
 	caller  string
 	floor   int64
 	counted bool
+	note    string
 
 	created bool // a key is new, and has no expiry yet
 	flags   int64
@@ -77,7 +78,7 @@ func (c *call) keep(waiting int) {
 func (c *call) own(ticket string, lease int64, phase, who string) {
 	h := &c.Lock
 	h.Owner, h.Phase, h.Who = ticket, phase, who
-	h.Token = max(h.Token, c.floor, c.now-1) + 1
+	h.Token = max(h.Token, c.floor, c.now-1) + tokens(ticket)
 	h.Lease, h.Until, h.Since = lease, c.now+lease, c.now
 }
 
@@ -275,7 +276,7 @@ func (c *call) grant(head lua.Arrival) {
 		return
 	}
 	h := &c.Lock
-	if c.publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, h.Token, c.now, h.Until)) {
+	if c.publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, h.Token, c.now, h.Until)+c.carried()) {
 		c.flags |= lua.Handed
 		return
 	}
@@ -283,6 +284,14 @@ func (c *call) grant(head lua.Arrival) {
 	c.Enqueue(head.Ticket, head.Arrival)
 	c.created = true
 	c.flags |= lua.Unwoken
+}
+
+// carried is what the message of a grant ends with.
+func (c *call) carried() string {
+	if c.note == "" {
+		return ""
+	}
+	return " ~" + c.note
 }
 
 // report puts the present hold into the reply, as one of the caller's.

@@ -1,19 +1,20 @@
 package model
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // several answers asks and ends by the scripts for several locks, with one lock: for each of its locks such a script
 // does what the script for one does.
 type several struct {
-	*embedded
+	host
 	turn int
 }
 
@@ -28,18 +29,18 @@ func (s *several) run(k lua.Keys, r Request) (lua.Reply, error) {
 		args = append([]string{args[1], args[2], rest[0], rest[1], rest[2], rest[3], rest[4]}, ticket, args[3])
 		return s.script(lua.MultiAsk, k, args)
 	case End:
-		if r.Token == 0 {
+		if r.Token == 0 && r.Note == "" { // It has no note to carry.
 			args := r.Args()
 			return s.script(lua.MultiEnd, k, []string{args[2], args[3], args[0]})
 		}
 	}
-	return s.embedded.run(k, r)
+	return s.host.run(k, r)
 }
 
 func (s *several) script(script *lua.Script, k lua.Keys, args []string) (lua.Reply, error) {
 	keys := k.All()
-	cmd := s.client.B().Eval().Script(script.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
-	replies, err := script.DecodeAll(s.client.Do(context.Background(), cmd), 1)
+	command := slices.Concat([]string{"EVAL", script.Source, decimal(int64(len(keys)))}, keys, args)
+	replies, err := script.DecodeAll(s.Do(command...), 1)
 	if err != nil {
 		return lua.Reply{}, err
 	}
@@ -52,10 +53,11 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
 	if raceDetector {
 		histories = 100
 	}
-	s := &several{embedded: startEmbedded(t)}
+	server, set := startEmbedded(t)
+	s := &several{host: server}
 	for seed := range histories {
 		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
-			s.set(epoch)
+			set(stage.Epoch)
 			return newPlayer(s, keysOf(seed)).play(h)
 		})
 		if t.Failed() {

@@ -7,41 +7,28 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A backend is a server on which a history is played beside the model.
 type backend interface {
+	stage.Host
 	// run runs the script of a request.
 	run(k lua.Keys, r Request) (lua.Reply, error)
-	// now is the server's time. Where it stands still between the steps, frozen is true; elsewhere replies
-	// tell when a script ran.
-	now() int64
-	frozen() bool
-	// pass lets time pass, clock moves the server's clock; both as far as the server can.
-	pass(k lua.Keys, micros int64)
-	clock(k lua.Keys, micros int64)
 	// state reads the keys.
 	state(k lua.Keys) (state, error)
 	// sent returns what was published since the last call.
 	sent(k lua.Keys) ([]Sent, error)
-	hear(channel string, on bool) error
-	// deny refuses PUBLISH or PUBSUB NUMSUB.
-	deny(publish, numsub bool)
-	remove(keys ...string) error
 	put(k lua.Keys, tickets []lua.Arrival, lives int64) error
-	// slack is how far the expiry of keys may be from what the model says, in µs.
-	slack() int64
 }
 
 // state is what the keys of a lock hold, as text.
 type state struct {
 	lock            map[string]string
 	queue, suspects []scored
-	left            [3]int64 // µs until each key expires; 0: no key, forever: none
+	left            [3]int64 // µs until each key expires; 0: no key, stage.Forever: none
 }
-
-const forever = -1
 
 // scored is a member of a sorted set.
 type scored struct{ name, score string }
@@ -79,7 +66,7 @@ func expected(m *Mutex, now int64) state {
 		case !there:
 			return 0
 		case ends == 0:
-			return forever
+			return stage.Forever
 		}
 		return ends - now
 	}
@@ -104,6 +91,3 @@ func sameReply(want, got lua.Reply) error {
 	}
 	return nil
 }
-
-// named are the keys of a lock by their fields, of which a test may change one.
-func named(k lua.Keys) []string { return []string{k.Lock, k.Queue, k.Suspects} }

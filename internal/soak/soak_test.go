@@ -163,7 +163,7 @@ func (s *soak) probe(over <-chan struct{}) {
 		default:
 		}
 		begun := time.Now()
-		time.Sleep(probes)
+		time.Sleep(probes) // How late it returns is what is measured.
 		late := time.Since(begun) - probes
 		s.note(func() {
 			s.late = max(s.late, late)

@@ -198,6 +198,9 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		g := c.hold(a.Ticket)
 		fmt.Fprintf(&b, " %s %d %d %d", g.Ticket, g.Token, c.now, g.Until)
 	}
+	if c.note != "" {
+		b.WriteString(" ~" + c.note)
+	}
 	if c.publish(client, b.String()) {
 		c.flags |= lua.Handed
 		return

@@ -98,7 +98,11 @@ func (p *player) build(s step) Request {
 	case opEnd:
 		t.ended = true
 		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.choice]
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank}
+		note := ""
+		if s.choice%2 == 1 {
+			note = "00-a-b~c-01"
+		}
+		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note}
 	case opRenew:
 		token := t.token
 		if s.choice == 7 {

@@ -93,7 +93,7 @@ func (r Force) Run(l *Lock, now int64) lua.Reply {
 	if c.holds(r.Ticket) {
 		c.free(r.Ticket)
 		l.Hash.Forced = r.Ticket
-		l.publish(lua.TicketClient(r.Ticket), "F "+r.Ticket)
+		l.publish(lua.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
 		status, states = lua.Done, []string{r.Ticket}
 	}
 	c.advance()

@@ -87,7 +87,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 
 // rareSights are those that only many histories reach.
 var rareSights = []string{
-	"message X", "several grants in a message", lua.Semaphore.Renew.Name + " " + lua.StateForced,
+	"message X", "several grants in a message", "grant with a note", lua.Semaphore.Renew.Name + " " + lua.StateForced,
 }
 
 // everySight is all that can come of requests.

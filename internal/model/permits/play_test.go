@@ -252,8 +252,12 @@ func (p *player) note(r Request, reply lua.Reply, messages []stage.Message) {
 	}
 	for _, m := range messages {
 		p.seen["message "+m.Text[:1]]++
-		if m.Text[0] == 'G' && strings.Count(m.Text, " ") > 4 {
+		grants, _, noted := strings.Cut(m.Text, " ~")
+		if m.Text[0] == 'G' && strings.Count(grants, " ") > 4 {
 			p.seen["several grants in a message"]++
+		}
+		if noted {
+			p.seen["grant with a note"]++
 		}
 	}
 	if len(reply.Grants) > 1 {

@@ -35,6 +35,7 @@ type End struct {
 	Token     int64 // 0: any
 	Floor     int64
 	Uncounted bool
+	Note      string
 }
 
 // A Renew is a request of semaphore/renew.
@@ -115,7 +116,11 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	return []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	if r.Note != "" {
+		args = append(args, r.Note)
+	}
+	return args
 }
 
 // Script returns semaphore/renew.

@@ -110,7 +110,7 @@ func (r Ask) queue(c *call) lua.Reply {
 	if _, taken := c.taken[r.Ticket]; taken {
 		return c.granted(r.Ticket, 0)
 	}
-	return c.reply(lua.Waiting, place, c.clients(), arrival)
+	return c.reply(lua.Waiting, place, len(c.Queue), arrival)
 }
 
 // enter queues a ticket, and reports false if it is queued already: then an earlier arrival counts, if it was
@@ -140,7 +140,7 @@ func (c *call) place(ticket string) int {
 	return rank
 }
 
-// clients is the number of clients that wait, as far as a reply tells it.
+// clients is the number of clients that wait, as far as a check tells it.
 func (c *call) clients() int {
 	if len(c.Queue) > exactSize {
 		return Estimated
@@ -152,6 +152,7 @@ func (c *call) clients() int {
 func (r End) Run(l *Lock, now int64) lua.Reply {
 	client := lua.TicketClient(r.Ticket)
 	c := l.call(now, client, r.Floor, !r.Uncounted, 0)
+	c.note = r.Note
 	hold, known := l.Hash.Holds[r.Ticket]
 	freed := known && (r.Token == 0 || r.Token == hold.Token)
 	size := len(l.Queue)

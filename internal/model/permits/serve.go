@@ -16,6 +16,7 @@ type call struct {
 	caller  string
 	floor   int64
 	counted bool
+	note    string
 	stated  int64 // the limit that the caller goes by; 0: it does not say
 	known   bool  // there was a limit when it began
 

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -62,7 +63,11 @@ func (m *Embedded) Woken(k lua.Keys) ([]Message, error) {
 		all = append(all, message{m.published[i], m.published[i+1]})
 	}
 	m.published = nil
-	return toClients(k, all), nil
+	sent := toClients(k, all)
+	if len(sent) < len(all) { // Nobody else is here.
+		return nil, fmt.Errorf("published to nobody that there is: %v", all)
+	}
+	return sent, nil
 }
 
 func (r *Standalone) Woken(k lua.Keys) ([]Message, error) {
@@ -74,9 +79,23 @@ func (r *Standalone) Woken(k lua.Keys) ([]Message, error) {
 func toClients(k lua.Keys, all []message) []Message {
 	var sent []Message
 	for _, m := range all {
-		if client, ok := strings.CutPrefix(m.channel, k.Channel("")); ok {
-			sent = append(sent, Message{client, m.text})
+		if client, text, ok := Addressee(k, m.channel, m.text); ok {
+			sent = append(sent, Message{client, text})
 		}
 	}
 	return sent
+}
+
+// Addressee returns the client that a message is for: of one on the channel for the lock, or of one on the client's own
+// that names the lock, whose key is then "lock" in the text.
+func Addressee(k lua.Keys, channel, text string) (client, rest string, ok bool) {
+	if client, ok := strings.CutPrefix(channel, k.Channel("")); ok {
+		return client, text, true
+	}
+	prefix, client, ok := strings.Cut(channel, ":wake:")
+	if !ok || !strings.HasPrefix(k.Lock, prefix+":") {
+		return "", "", false
+	}
+	rest, ok = strings.CutSuffix(text, k.Lock)
+	return client, rest + "lock", ok
 }
