@@ -3,42 +3,29 @@
 package pgtest
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter/internal/daemon"
 	"github.com/headwaiter/headwaiter/internal/postgres"
 )
 
 // shared is the server of this process.
-var shared struct {
-	once   sync.Once
-	server *postgres.Server
-	err    error
-	made   atomic.Int64 // databases
-}
+var shared = daemon.Shared[*postgres.Server]{Start: postgres.Start}
+
+// made counts the databases.
+var made atomic.Int64
 
 // Main runs the tests of a package, ends the server, and fails the package if goroutines stay behind.
 func Main(m *testing.M) {
-	goleak.VerifyTestMain(stopping{m}, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
-}
-
-// stopping is a run of tests with the end of the server behind it.
-type stopping struct{ *testing.M }
-
-func (s stopping) Run() int {
-	defer func() {
-		if shared.server != nil {
-			shared.server.Stop()
-		}
-	}()
-	return s.M.Run()
+	goleak.VerifyTestMain(shared.Around(m), goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 // Open returns an empty database, which is closed with the test. The first call starts the server, which takes
@@ -51,16 +38,29 @@ func Open(t testing.TB) *sql.DB {
 // URL leads to an empty database, as with [Open].
 func URL(t testing.TB) string {
 	t.Helper()
-	shared.once.Do(func() { shared.server, shared.err = postgres.Start() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	name := fmt.Sprintf("test_%d_%d", os.Getpid(), shared.made.Add(1))
-	admin := open(t, shared.server.URL("postgres"))
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+	url, err := Make(t.Context())
+	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	return shared.server.URL(name)
+	return url
+}
+
+// Make is URL for examples, which have no test to fail.
+func Make(ctx context.Context) (string, error) {
+	server, err := shared.Get()
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("test_%d_%d", os.Getpid(), made.Add(1))
+	admin, err := sql.Open("pgx", server.URL("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", err
+	}
+	return server.URL(name), nil
 }
 
 func open(t testing.TB, url string) *sql.DB {

@@ -1,0 +1,129 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// connected is a client of a server for the examples.
+func connected() (c *etcdlock.Client, stop func()) {
+	address, end := endpoint()
+	c, err := etcdlock.Dial(etcdlock.Options{
+		Etcd: clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c, func() {
+		_ = c.Close(context.Background())
+		end()
+	}
+}
+
+// A program that has a client of etcd may share it.
+func ExampleNewClient() {
+	address, stop := endpoint()
+	defer stop()
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+
+	c, err := etcdlock.NewClient(etcd, etcdlock.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(etcdlock.New(c, "orders:42").Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
+	fmt.Println(c.Close(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+func ExampleMutex_ForceRelease() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+
+	m := etcdlock.New(c, "orders:42", etcdlock.WithMaxHold(time.Hour))
+	l, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	info, err := m.Inspect(ctx)
+	fmt.Println(m.Name(), info.Held, info.Token == l.Token(), err)
+	_, err = m.ForceRelease(ctx, info.Token)
+	fmt.Println(err)
+	<-l.Context().Done()
+	fmt.Println(context.Cause(l.Context()))
+	// Output:
+	// orders:42 true true <nil>
+	// <nil>
+	// lease lost: released elsewhere by force
+}
+
+func ExampleNewSemaphore() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+
+	pool := etcdlock.NewSemaphore(c, "pool", 3)
+	if _, err := pool.Acquire(ctx, 2); err != nil {
+		log.Fatal(err)
+	}
+	_, err := pool.TryAcquire(ctx, 2)
+	fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+	free, err := pool.Available(ctx)
+	fmt.Println(pool.Name(), free, err)
+
+	info, err := pool.Inspect(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = pool.ForceRelease(ctx, info.Holders[0].Ticket)
+	fmt.Println(info.Used, err)
+	// Output:
+	// true
+	// pool 1 <nil>
+	// 2 <nil>
+}
+
+func ExampleNewElection() {
+	c, stop := connected()
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	e := etcdlock.NewElection(c, "scheduler")
+	leadership, err := e.Campaign(ctx, "10.0.0.1:7000")
+	if err != nil {
+		log.Fatal(err)
+	}
+	leaders := e.Observe(ctx)
+	fmt.Println((<-leaders).Value)
+	fmt.Println(e.Proclaim(ctx, leadership, "10.0.0.1:7001"))
+	fmt.Println((<-leaders).Value)
+
+	leader, err := e.Leader(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = e.ForceRelease(ctx, leader.Token)
+	fmt.Println(e.Name(), leader.Value, err)
+	// Output:
+	// 10.0.0.1:7000
+	// <nil>
+	// 10.0.0.1:7001
+	// scheduler 10.0.0.1:7001 <nil>
+}

@@ -1,0 +1,72 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/etcdtest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestConformance(t *testing.T) {
+	s := etcdtest.Shared(t)
+	missed := conformance.Run(t, conformance.Engine{
+		Dial: func(t testing.TB) conformance.Client { return conforming(t, s) },
+		Fair: true, Fenced: true, Told: true, Lease: enginetest.Short,
+		Errors: conformance.Errors{
+			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+		},
+	})
+	require.Equal(t, notOffered, missed)
+}
+
+// notOffered is what etcdlock does not have.
+var notOffered = []string{
+	"reentrant: it is not offered",
+	"rwlock: it is not offered",
+	"semaphore: more permits serve those who wait, fewer keep others out: it has no Resize",
+	"latch: it is not offered",
+	"barrier: it is not offered",
+}
+
+func conforming(t testing.TB, s *etcdtest.Server) conformance.Client {
+	t.Helper()
+	w := &enginetest.Wires{}
+	c, err := etcdlock.Dial(etcdlock.Options{Etcd: wired(w, s), Lease: enginetest.Short, Name: "conformance"})
+	require.NoError(t, err)
+	return conformance.Client{
+		Mutex: func(name string, _ time.Duration) conformance.Mutex {
+			return enginetest.Conforming{Forcible: etcdlock.New(c, name)}
+		},
+		Semaphore: func(name string, permits int64, _ time.Duration) conformance.Semaphore {
+			return semaphore{etcdlock.NewSemaphore(c, name, permits)}
+		},
+		Close: c.Close,
+		Cut:   w.Cut,
+	}
+}
+
+// semaphore tells who waits, and loses what is held.
+type semaphore struct{ *etcdlock.Semaphore }
+
+func (s semaphore) Waiting(ctx context.Context) (int, error) {
+	info, err := s.Inspect(ctx)
+	return info.Waiting, err
+}
+
+func (s semaphore) Break(ctx context.Context) error {
+	info, err := s.Inspect(ctx)
+	for _, h := range info.Holders {
+		if err == nil {
+			_, err = s.ForceRelease(ctx, h.Ticket)
+		}
+	}
+	return err
+}

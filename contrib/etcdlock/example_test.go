@@ -1,0 +1,50 @@
+package etcdlock_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/internal/etcdtest"
+)
+
+// endpoint is that of a server for the examples.
+func endpoint() (address string, stop func()) {
+	s, err := etcdtest.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	return s.Endpoint(), s.Stop
+}
+
+func Example() {
+	address, stop := endpoint()
+	defer stop()
+	ctx := context.Background()
+
+	c, err := etcdlock.Dial(etcdlock.Options{
+		Etcd: clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+
+	m := etcdlock.New(c, "orders:42")
+	l, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = m.TryLock(ctx)
+	fmt.Println(err)
+	fmt.Println(l.Release(ctx), context.Cause(l.Context()))
+	fmt.Println(m.Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
+	// Output:
+	// etcdlock: try lock "orders:42": busy
+	// <nil> lease released
+	// <nil>
+}

@@ -1,0 +1,61 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// inspectQueue is how many an inspection names.
+const inspectQueue = 100
+
+// Inspect tells who holds m and who waits for it. It takes no place in any order. How long ago somebody came and how
+// long a lease lasts is not told: etcd keeps no times.
+func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	info, err := m.inspect(ctx)
+	if err != nil {
+		return info, fmt.Errorf("etcdlock: inspect %q: %w", m.line.label(), err)
+	}
+	return info, nil
+}
+
+func (m *Mutex) inspect(ctx context.Context) (waitqueue.Info, error) {
+	info := waitqueue.Info{Limit: 1}
+	keys, count, err := m.line.keys(ctx, inspectQueue+1)
+	if err != nil || len(keys) == 0 {
+		return info, err
+	}
+	holder := holderOf(&m.line, keys[0])
+	info.Held, info.Used, info.Holder, info.Holders = true, 1, holder, []waitqueue.Holder{holder}
+	info.Token, info.Waiting = holder.Token, int(count)-1
+	for _, kv := range keys[1:] {
+		info.Queue = append(info.Queue, waitqueue.Waiter{Client: string(kv.Value), Ticket: string(kv.Key[len(m.line.prefix):])})
+	}
+	return info, nil
+}
+
+// keys are the first of those in line, in their order, and how many there are.
+func (l *line) keys(ctx context.Context, limit int64) ([]*mvccpb.KeyValue, int64, error) {
+	if l.err != nil {
+		return nil, 0, l.err
+	}
+	answer, _, err := repeat(clientv3.WithRequireLeader(ctx), l.client.limit(), func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return l.client.etcd.Get(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithLimit(limit),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return answer.Kvs, answer.Count, nil
+}
+
+func holderOf(l *line, kv *mvccpb.KeyValue) waitqueue.Holder {
+	return waitqueue.Holder{
+		Client: string(kv.Value), Ticket: string(kv.Key[len(l.prefix):]), Who: string(kv.Value),
+		Permits: 1, Entries: 1, Token: uint64(kv.CreateRevision),
+	}
+}

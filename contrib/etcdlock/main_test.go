@@ -1,0 +1,15 @@
+package etcdlock_test
+
+import (
+	"testing"
+
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/etcdtest"
+)
+
+func TestMain(m *testing.M) {
+	if enginetest.Child(childMutex) {
+		return
+	}
+	etcdtest.Main(m)
+}

@@ -1,0 +1,95 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	// DefaultLease is for how long the etcd lease of a client lasts unless it is renewed.
+	DefaultLease = 10 * time.Second
+	// MinLease is the shortest: etcd raises shorter ones to one and a half of its election time-outs, 2 s as it is
+	// delivered, and what is renewed at a third of it should outlast an election.
+	MinLease = 2 * time.Second
+	// MaxLease is the longest: who waits behind a dead holder waits for so long.
+	MaxLease = 24 * time.Hour
+	// DefaultPrefix is what all keys begin with.
+	DefaultPrefix = "headwaiter/"
+)
+
+// Options are what a client is made with.
+type Options struct {
+	// Etcd is how [Dial] reaches the servers. Where it sets no DialKeepAliveTime, a connection that does not answer
+	// is given up after some seconds.
+	Etcd clientv3.Config
+	// Prefix of all keys; it should end with a slash. The default is [DefaultPrefix]. Where users have rights, the
+	// client's needs to read and write below it.
+	Prefix string
+	// Lease is how long holds last unless they are renewed, which is done at a third of it: all holds of a client
+	// share one etcd lease. etcd counts whole seconds; a part of one counts as one.
+	Lease time.Duration
+	// Name of the client, for operators; the default is the program's.
+	Name string
+}
+
+func (o *Options) fill() error {
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Lease < MinLease || o.Lease > MaxLease {
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, o.Lease, MinLease, MaxLease)
+	}
+	o.Lease = (o.Lease + time.Second - 1).Truncate(time.Second)
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if o.Etcd.DialKeepAliveTime == 0 {
+		// What gRPC takes at least; etcd refuses more than one ping in 5 s.
+		o.Etcd.DialKeepAliveTime = 10 * time.Second
+		o.Etcd.DialKeepAliveTimeout = 2 * time.Second
+		o.Etcd.PermitWithoutStream = true
+	}
+	if o.Etcd.Username != "" {
+		o.Etcd.DialOptions = append(slices.Clone(o.Etcd.DialOptions), grpc.WithChainUnaryInterceptor(authenticate))
+	}
+	return nil
+}
+
+// authenticate makes up for a disagreement of etcd's client and servers of version 3.4. These ask for a valid token when
+// one is asked for, and then the client asks again, without end. A server that has started anew knows none.
+//
+// To say that there are no users lets the client forget its token, and ask without one when it is told to.
+func authenticate(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, request, answer, conn, opts...)
+	if method == pb.Auth_Authenticate_FullMethodName && errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) {
+		return rpctypes.ErrGRPCAuthNotEnabled
+	}
+	return err
+}
+
+// An Option sets how a name is held.
+type Option func(*terms)
+
+type terms struct{ maxHold time.Duration }
+
+// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
+// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.maxHold = d } }
+
+func with(opts []Option) terms {
+	var t terms
+	for _, o := range opts {
+		o(&t)
+	}
+	return t
+}

@@ -1,0 +1,302 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A Semaphore is the name of so many permits, as one client sees it. It holds no state, and may be used by several
+// goroutines at once.
+type Semaphore struct {
+	line  line
+	limit int64
+}
+
+// NewSemaphore names a semaphore of so many permits. Nothing is sent; what cannot be used is reported by the first call.
+// All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
+// with [waitqueue.ErrMismatch].
+func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
+	s := &Semaphore{c.line("semaphore", name, opts), permits}
+	s.line.shared = permits > 1
+	if s.line.err == nil && permits < 1 {
+		s.line.err = fmt.Errorf("%w: a semaphore of %d permits", waitqueue.ErrCount, permits)
+	}
+	return s
+}
+
+// Name returns the name of the semaphore.
+func (s *Semaphore) Name() string { return s.line.name }
+
+// Acquire waits its turn for n permits and returns the lease on them.
+//
+// Calls are served in the order of the create revisions of their keys: a small request does not overtake a large one
+// that waits. Errors are as with [Mutex.Lock]; more permits than there are is [waitqueue.ErrTooLarge]. A look reads as
+// many keys as there are permits, and one more, however many wait.
+func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
+	l, err := s.acquire(ctx, n, false)
+	if err != nil {
+		return nil, fmt.Errorf("etcdlock: acquire %d of %q: %w", n, s.line.label(), err)
+	}
+	return l, nil
+}
+
+// TryAcquire returns the lease on n permits if so many are free and nobody waits, and an error that wraps
+// [waitqueue.ErrBusy] otherwise. It leaves no trace when it fails.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
+	l, err := s.acquire(ctx, n, true)
+	if err != nil {
+		return nil, fmt.Errorf("etcdlock: try acquire %d of %q: %w", n, s.line.label(), err)
+	}
+	return l, nil
+}
+
+func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Lease, error) {
+	switch {
+	case s.line.err != nil:
+		return nil, s.line.err
+	case n < 1:
+		return nil, fmt.Errorf("%w: %d permits", waitqueue.ErrCount, n)
+	case n > s.limit:
+		return nil, fmt.Errorf("%w: %d permits of %d", waitqueue.ErrTooLarge, n, s.limit)
+	}
+	p := permits{&s.line, n, s.limit}
+	if try {
+		return s.line.acquire(ctx, ifFit{p})
+	}
+	return s.line.acquire(ctx, p)
+}
+
+// Available returns how many permits nobody holds, at the moment of the answer.
+func (s *Semaphore) Available(ctx context.Context) (int64, error) {
+	info, _, err := s.read(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("etcdlock: available of %q: %w", s.line.label(), err)
+	}
+	return max(0, info.Limit-info.Used), nil
+}
+
+// Inspect tells who holds permits and who waits for some. It takes no place in any order.
+func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
+	info, _, err := s.read(ctx)
+	if err != nil {
+		return info, fmt.Errorf("etcdlock: inspect %q: %w", s.line.label(), err)
+	}
+	return info, nil
+}
+
+// read returns also the first keys of the line; those of the holders come first.
+func (s *Semaphore) read(ctx context.Context) (waitqueue.Info, []*mvccpb.KeyValue, error) {
+	info := waitqueue.Info{Limit: s.limit}
+	keys, count, err := s.line.keys(ctx, min(s.limit, mostKeys)+inspectQueue)
+	if err != nil {
+		return info, nil, err
+	}
+	waits := false
+	for _, kv := range keys {
+		n, limit, client := parse(kv)
+		if !waits && info.Used+n <= limit {
+			h := holderOf(&s.line, kv)
+			h.Permits, h.Client, h.Who = n, client, client
+			info.Holders = append(info.Holders, h)
+			info.Used += n
+			info.Token, info.Limit = h.Token, limit
+			continue
+		}
+		waits = true
+		if len(info.Queue) < inspectQueue {
+			info.Queue = append(info.Queue, waitqueue.Waiter{Client: client, Ticket: string(kv.Key[len(s.line.prefix):])})
+		}
+	}
+	info.Waiting = int(count) - len(info.Holders)
+	if info.Held = len(info.Holders) > 0; info.Held {
+		info.Holder = info.Holders[0]
+	}
+	return info, keys, nil
+}
+
+// ForceRelease frees the permits that a ticket holds, as [Mutex.ForceRelease] does. Inspect names the tickets.
+func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+	info, keys, err := s.read(ctx)
+	for i, h := range info.Holders {
+		if err == nil && h.Ticket == ticket {
+			if err = s.line.remove(ctx, keys[i]); err == nil {
+				return waitqueue.Waiter{Client: h.Client, Ticket: ticket}, nil
+			}
+		}
+	}
+	if err == nil {
+		err = waitqueue.ErrNotHeld
+	}
+	return waitqueue.Waiter{}, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
+}
+
+// permits waits until it fits. A ticket holds when its permits and those of all keys created before it are not more than
+// there are. What is before it only gets less, so who holds goes on to hold, and nothing but the order decides.
+//
+// Who is first of those that wait watches all keys for one that goes. Everybody else watches the key before the own,
+// which goes, or is written once more when its ticket holds. So a release wakes one client, however many wait.
+type permits struct {
+	*line
+	n, limit int64
+}
+
+// value is what a key of a semaphore holds.
+func (q permits) value() string { return fmt.Sprintf("%d/%d %s", q.n, q.limit, q.client.who) }
+
+// parse reads it. What is no such text counts as nothing.
+func parse(kv *mvccpb.KeyValue) (n, limit int64, client string) {
+	counts, client, _ := strings.Cut(string(kv.Value), " ")
+	if _, err := fmt.Sscanf(counts, "%d/%d", &n, &limit); err != nil {
+		return 0, 1, string(kv.Value)
+	}
+	return n, limit, client
+}
+
+// mostKeys is more than any line has.
+const mostKeys = math.MaxInt32
+
+// decisive is how many keys decide, in their order: a ticket that comes later has more before it than there are permits.
+func (q permits) decisive() int64 { return min(q.limit, mostKeys) + 1 }
+
+// first reads these.
+func (q permits) first() clientv3.Op {
+	return clientv3.OpGet(q.prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.decisive()),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+}
+
+func (q permits) ask(ctx context.Context, t *ticket) (turn, error) {
+	put := clientv3.OpPut(t.key, q.value(), clientv3.WithLease(t.session.id))
+	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", 0)).
+			Then(put, q.first()).Commit()
+	})
+	if err != nil {
+		return turn{}, err
+	}
+	if !answer.Succeeded {
+		return q.line.looked(ctx, q, t) // The answer of an attempt before this one was lost on its way back.
+	}
+	t.setRevision(answer.Header.Revision)
+	first := answer.Responses[1].GetResponseRange()
+	now, found, err := q.judge(t, first.Kvs, answer.Header.Revision)
+	if found || err != nil {
+		return now, err
+	}
+	// Who comes so late asks once more, for the key to watch. To read that each time would keep all of the cluster
+	// waiting, for it would be a part of the write.
+	now, err = q.line.looked(ctx, q, t)
+	now.ahead = int(first.Count) - 1
+	return now, err
+}
+
+func (q permits) look(ctx context.Context, t *ticket) (turn, error) {
+	if err := t.find(ctx); err != nil {
+		return turn{}, err
+	}
+	answer, err := q.client.etcd.Txn(ctx).Then(q.first(), t.own(), t.before(q.prefix)).Commit()
+	if err != nil {
+		return turn{}, err
+	}
+	now, found, err := q.judge(t, answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
+	if found || err != nil {
+		return now, err
+	}
+	own, before := answer.Responses[1].GetResponseRange().Kvs, answer.Responses[2].GetResponseRange().Kvs
+	if len(own) == 0 || own[0].CreateRevision != t.revision || len(before) == 0 {
+		return turn{}, errGone
+	}
+	return turn{watch: string(before[0].Key), puts: true, ahead: -1, after: answer.Header.Revision}, nil
+}
+
+// judge tells how things stand for a ticket, if its key is among the first.
+func (q permits) judge(t *ticket, first []*mvccpb.KeyValue, revision int64) (now turn, found bool, err error) {
+	used, fits, before := int64(0), true, ""
+	for i, kv := range first {
+		n, limit, _ := parse(kv)
+		if n > 0 && limit != q.limit {
+			return turn{}, false, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
+		}
+		used += n
+		switch {
+		case string(kv.Key) != t.key || kv.CreateRevision != t.revision:
+			before, fits = string(kv.Key), used <= q.limit
+		case used <= q.limit:
+			return turn{held: true}, true, nil
+		case fits:
+			return turn{watch: q.prefix, below: true, ahead: i, after: revision}, true, nil
+		default:
+			return turn{watch: before, puts: true, ahead: i, after: revision}, true, nil
+		}
+	}
+	return turn{}, false, nil
+}
+
+// got writes the key of a ticket that waited once more, for who watches it. If that comes to nothing, he looks by himself
+// some time later.
+func (q permits) got(t *ticket) {
+	_ = q.client.spawn(func() {
+		_, _, _ = repeat(t.ctx, q.client.limit(), func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.revision)).
+				Then(clientv3.OpPut(t.key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())).Commit()
+		})
+	})
+}
+
+// ifFit takes permits that nobody has and nobody waits for.
+type ifFit struct{ permits }
+
+func (q ifFit) ask(ctx context.Context, t *ticket) (turn, error) {
+	for {
+		keys, _, err := q.keys(ctx, q.decisive())
+		if err != nil {
+			return turn{}, err
+		}
+		used, newest := q.n, int64(0)
+		for _, kv := range keys {
+			n, limit, _ := parse(kv)
+			if n > 0 && limit != q.limit {
+				t.forget()
+				return turn{}, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
+			}
+			used, newest = used+n, kv.CreateRevision
+		}
+		if used > q.limit {
+			t.forget()
+			return turn{}, waitqueue.ErrBusy
+		}
+		done, err := q.put(ctx, t, newest)
+		if done || err != nil {
+			return turn{held: true}, err
+		}
+	}
+}
+
+// put creates the key if none has been created since the newest that was seen. It returns false if one has.
+func (q ifFit) put(ctx context.Context, t *ticket, newest int64) (bool, error) {
+	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return q.client.etcd.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(q.prefix), "<", newest+1).WithPrefix()).
+			Then(clientv3.OpPut(t.key, q.value(), clientv3.WithLease(t.session.id))).
+			Else(clientv3.OpGet(t.key)).Commit()
+	})
+	if err != nil {
+		return false, err
+	}
+	if answer.Succeeded {
+		t.setRevision(answer.Header.Revision)
+		return true, nil
+	}
+	own := answer.Responses[0].GetResponseRange().Kvs
+	if len(own) > 0 {
+		t.setRevision(own[0].CreateRevision) // The answer of an attempt before was lost.
+	}
+	return len(own) > 0, nil
+}

@@ -1,0 +1,174 @@
+package etcdlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/internal/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func two(s *etcdlock.Semaphore) func(context.Context) (*lease.Lease, error) {
+	return func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 2) }
+}
+
+func some(t testing.TB, s *etcdlock.Semaphore, n int64) *kit.Call[*lease.Lease] {
+	t.Helper()
+	return kit.Lock(t.Context(), func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) })
+}
+
+// Each waits for the key before the own, and hears when its ticket holds. No look for want of an event is so early.
+func TestPermitsGoDownTheQueueByEvents(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	const permits, waiters = 2, 9
+	var all []*etcdlock.Semaphore
+	for range 3 {
+		all = append(all, etcdlock.NewSemaphore(dial(t, server, lasting(kit.Patience)), "one", permits))
+	}
+	var calls []*kit.Call[*lease.Lease]
+	for i := range permits + waiters {
+		calls = append(calls, some(t, all[i%3], 1))
+		kit.Eventually(t, "the call to hold or to wait", func() bool {
+			info, err := all[0].Inspect(t.Context())
+			require.NoError(t, err)
+			return int(info.Used)+info.Waiting == i+1
+		})
+	}
+	var last uint64
+	for i, call := range calls {
+		l := call.Value(t)
+		require.Greater(t, l.Token(), last)
+		require.True(t, l.Shared())
+		last = l.Token()
+		for _, later := range calls[min(i+permits, len(calls)):] {
+			require.False(t, later.Returned())
+		}
+		kit.Release(t, l)
+		if i+permits < len(calls) {
+			calls[i+permits].Value(t) // Though the one before it goes on to hold.
+		}
+	}
+	free, err := all[0].Available(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, permits, free)
+	empty(t, admin(t, server))
+}
+
+func TestAnotherNumberOfPermitsIsAMismatch(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	c := dial(t, server)
+	two, three := etcdlock.NewSemaphore(c, "one", 2), etcdlock.NewSemaphore(c, "one", 3)
+	l := some(t, two, 1).Value(t)
+	require.ErrorIs(t, some(t, three, 1).Err(t), waitqueue.ErrMismatch)
+	_, err := three.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+	kit.Release(t, some(t, two, 1).Value(t))
+	kit.Release(t, l)
+	kit.Eventually(t, "the call that failed to have left", func() bool { return keys(t, admin(t, server)).Count == 0 })
+	kit.Release(t, some(t, three, 3).Value(t))
+}
+
+func TestALostAnswerTakesPermitsOnce(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	var lost loser
+	s := etcdlock.NewSemaphore(dial(t, server, lost.option), "one", 4)
+	for _, take := range []func(context.Context, int64) (*lease.Lease, error){s.Acquire, s.TryAcquire} {
+		lost.lose(txnMethod, 2, nil)
+		l, err := take(t.Context(), 2)
+		require.NoError(t, err)
+		require.True(t, lost.lost())
+		free, err := s.Available(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, free)
+		kit.Release(t, l)
+	}
+	empty(t, admin(t, server))
+}
+
+// Whatever a semaphore asks for, no answer has more keys than decide: one more than there are permits. And a release
+// lets one call look, however many wait.
+func TestALookDoesNotReadTheQueue(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	const permits, waiters = 2, 40
+	var sizes answers
+	s := etcdlock.NewSemaphore(dial(t, server, sizes.option, lasting(time.Hour)), "one", permits)
+	held := []*lease.Lease{some(t, s, 1).Value(t), some(t, s, 1).Value(t)}
+	var calls []*kit.Call[*lease.Lease]
+	root := admin(t, server)
+	for i := range waiters {
+		calls = append(calls, some(t, s, 1))
+		kit.Eventually(t, "the call to wait", func() bool { return keys(t, root).Count == int64(permits+i+1) })
+	}
+	_, err := s.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.LessOrEqual(t, sizes.most.Load(), int64(permits+1))
+	require.NotZero(t, sizes.most.Load())
+
+	kit.Eventually(t, "all calls to watch", func() bool { return sizes.quiet() })
+	for i := range calls {
+		before := sizes.count.Load()
+		kit.Release(t, held[i])
+		held = append(held, calls[i].Value(t))
+		kit.Eventually(t, "the next to have looked", func() bool { return sizes.quiet() })
+		// A release; a look of who gets it, and its word to the next; who looks once more before and after its watch.
+		require.LessOrEqual(t, sizes.count.Load()-before, int64(8))
+	}
+	require.LessOrEqual(t, sizes.most.Load(), int64(permits+1))
+	for _, l := range held[waiters:] {
+		kit.Release(t, l)
+	}
+	empty(t, root)
+}
+
+// answers are how large those to a client are.
+type answers struct {
+	most  atomic.Int64 // keys of a range
+	count atomic.Int64
+	last  atomic.Int64 // what count was at the glance before
+	same  atomic.Int64 // for so many glances
+}
+
+func (a *answers) option(o *etcdlock.Options) {
+	o.Etcd.DialOptions = append(o.Etcd.DialOptions, grpc.WithChainUnaryInterceptor(a.intercept))
+}
+
+// quiet reports whether nothing was asked for some glances.
+func (a *answers) quiet() bool {
+	if n := a.count.Load(); a.last.Swap(n) != n {
+		a.same.Store(0)
+	}
+	return a.same.Add(1) > 5
+}
+
+func (a *answers) intercept(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, request, answer, conn, opts...)
+	a.count.Add(1)
+	switch answer := answer.(type) {
+	case *pb.RangeResponse:
+		a.seen(answer)
+	case *pb.TxnResponse:
+		for _, r := range answer.Responses {
+			a.seen(r.GetResponseRange())
+		}
+	}
+	return err
+}
+
+func (a *answers) seen(r *pb.RangeResponse) {
+	n := int64(len(r.GetKvs()))
+	for most := a.most.Load(); n > most && !a.most.CompareAndSwap(most, n); most = a.most.Load() {
+	}
+}

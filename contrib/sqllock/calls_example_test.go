@@ -1,0 +1,60 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func ExampleSession_Lock() {
+	ctx := context.Background()
+	c, err := example(ctx)
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close(ctx)
+
+	m := sqllock.NewSession(c, "orders:42")
+	l, err := m.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	waiting, err := m.Waiting(ctx)
+	fmt.Println(m.Name(), waiting, err)
+	fmt.Println(l.Release(ctx))
+	// Output:
+	// orders:42 0 <nil>
+	// <nil>
+}
+
+func ExampleLeased_ForceRelease() {
+	ctx := context.Background()
+	c, err := example(ctx)
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close(ctx)
+
+	m := sqllock.NewLeased(c, "orders:42")
+	err = m.Do(ctx, func(held context.Context) error {
+		_, err := m.TryLock(ctx)
+		fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+		waiting, err := m.Waiting(ctx)
+		fmt.Println(m.Name(), waiting, err)
+
+		freed, err := m.ForceRelease(ctx)
+		fmt.Println(freed, err)
+		<-held.Done() // Its holder hears of it, with the next renewal at the latest.
+		return nil
+	})
+	fmt.Println(errors.Is(err, lease.ErrLost))
+	// Output:
+	// true
+	// orders:42 0 <nil>
+	// true <nil>
+	// true
+}

@@ -1,0 +1,138 @@
+package sqllock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// engine is what both kinds have, made with the options that change says.
+func engine(url string, change func(*sqllock.Options), offers func(*sqllock.Client) conformance.Client) conformance.Engine {
+	return conformance.Engine{
+		Dial: func(t testing.TB) conformance.Client {
+			w := &enginetest.Wires{}
+			c := dial(t, url, change, func(o *sqllock.Options) {
+				o.Config.ConnConfig.DialFunc = w.Connect
+				if o.Direct != nil {
+					o.Direct = o.Direct.Copy()
+					o.Direct.DialFunc = w.Connect
+				}
+			})
+			offered := offers(c)
+			offered.Close = c.Close
+			offered.Cut = func() {
+				sqllock.WatchNow() // Before that a hold is young, and may hear of its loss when others hold.
+				w.Cut()
+			}
+			return offered
+		},
+		Fair: true, Fenced: true, Told: true,
+		Errors: conformance.Errors{
+			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+		},
+	}
+}
+
+// missed is what neither kind offers.
+var missed = []string{
+	"mutex: kinds of one name do not meet: nothing else is offered", "reentrant: it is not offered",
+	"rwlock: it is not offered", "semaphore: it is not offered", "latch: it is not offered", "barrier: it is not offered",
+}
+
+func TestConformanceOfLeasedLocks(t *testing.T) {
+	t.Parallel()
+	patient := func(o *sqllock.Options) { o.GrantLease = kit.Patience } // A busy machine may be late with a first renewal.
+	e := engine(schema(t), patient, func(c *sqllock.Client) conformance.Client {
+		return conformance.Client{Mutex: func(name string, d time.Duration) conformance.Mutex {
+			return leased{sqllock.NewLeased(c, name, sqllock.WithLease(d))}
+		}}
+	})
+	require.ElementsMatch(t, missed, conformance.Run(t, e))
+}
+
+// pooled leads a client through a pooler, and if that is not nil, some things directly.
+func pooled(direct *pgx.ConnConfig) func(*sqllock.Options) {
+	return func(o *sqllock.Options) {
+		o.Config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // It has no prepared statements.
+		o.Direct = direct
+	}
+}
+
+// Behind a pooler there is no channel to hear, unless there is another way.
+func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
+	t.Parallel()
+	for name, isDirect := range map[string]bool{"polling": false, "with a direct connection": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := schema(t)
+			var direct *pgx.ConnConfig
+			if isDirect {
+				var err error
+				direct, err = pgx.ParseConfig(url)
+				require.NoError(t, err)
+			}
+			patient := func(o *sqllock.Options) {
+				o.GrantLease = kit.Patience
+				pooled(direct)(o)
+			}
+			e := engine(pgtest.Bouncer(t, url), patient, func(c *sqllock.Client) conformance.Client {
+				return conformance.Client{Mutex: func(name string, d time.Duration) conformance.Mutex {
+					return leased{sqllock.NewLeased(c, name, sqllock.WithLease(d))}
+				}}
+			})
+			require.ElementsMatch(t, missed, conformance.Run(t, e))
+		})
+	}
+}
+
+type leased struct{ *sqllock.Leased }
+
+func (m leased) Break(ctx context.Context) error {
+	_, err := m.ForceRelease(ctx)
+	return err
+}
+
+// schema is a database that has what locks need.
+func schema(t testing.TB) string {
+	t.Helper()
+	url := pgtest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	defer pool.Close()
+	_, err = pool.Exec(t.Context(), sqllock.Schema)
+	require.NoError(t, err)
+	return url
+}
+
+// dial makes a client, which is closed with the test.
+func dial(t testing.TB, url string, changes ...func(*sqllock.Options)) *sqllock.Client {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	o := sqllock.Options{Config: config}
+	for _, change := range changes {
+		if change != nil {
+			change(&o)
+		}
+	}
+	c, err := sqllock.Dial(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // The server may be gone; a test that wants to know closes by itself.
+	})
+	return c
+}

@@ -1,0 +1,24 @@
+package sqllock
+
+import "context"
+
+// WatchNow begins to watch all holds that there are, as time would a little later.
+func WatchNow() {
+	fresh.mu.Lock()
+	defer fresh.mu.Unlock()
+	for h := range fresh.holds {
+		delete(fresh.holds, h)
+		h.begin()
+	}
+}
+
+// EndSessions closes the connections of the client's holds that nothing watches yet, as their reader does that finds them gone.
+func (c *Client) EndSessions() {
+	fresh.mu.Lock()
+	defer fresh.mu.Unlock()
+	for h := range fresh.holds {
+		if h.client == c {
+			_ = h.conn.Conn().PgConn().Close(context.Background())
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// An Option sets how a leased lock is held.
+type Option func(*Leased)
+
+// WithLease sets for how long a hold lasts unless it is renewed, which the client does at a third of it: how long the
+// others wait if the holder dies. The default is [waitqueue.DefaultLease].
+func WithLease(d time.Duration) Option { return func(m *Leased) { m.lasts = d } }
+
+// A Leased is the name of a leased lock, as one client sees it: a row with a time. It holds no state, and may be used by
+// several goroutines at once.
+type Leased struct {
+	lock
+	lasts time.Duration
+}
+
+// NewLeased names a leased lock. Nothing is sent; a name or an option that cannot be used is reported by the first call
+// of Lock or TryLock.
+func NewLeased(c *Client, name string, opts ...Option) *Leased {
+	m := &Leased{newLock(c, "leased", name), waitqueue.DefaultLease}
+	for _, o := range opts {
+		o(m)
+	}
+	if m.err == nil && (m.lasts < minLease || m.lasts > waitqueue.MaxLease) {
+		m.err = fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, m.lasts, minLease, waitqueue.MaxLease)
+	}
+	return m
+}
+
+const (
+	// minLease leaves a renewal the time to be answered by a server that commits to a disk.
+	minLease = 50 * time.Millisecond
+	// window is how long a call stays in the queue without a look: a dead process is dropped after that.
+	window = 15 * time.Second
+	// tries is how often a try asks where an answer does not come.
+	tries = 3
+)
+
+// Name returns the name of the lock.
+func (m *Leased) Name() string { return m.name }
+
+// Lock waits its turn for m and returns the lease on it.
+//
+// Calls are served in the order in which Postgres saw them, across all clients. If ctx ends first, Lock gives up its
+// place, which reaches Postgres a little after it has returned, and returns an error that wraps the context's and tells
+// the time waited ([waitqueue.WaitError]). The lease is renewed until it is released or lost. Connections that fail are
+// made again until ctx ends; the place stays. With a context that comes from a hold of the same lock by the same client
+// it fails at once with [waitqueue.ErrDeadlock].
+func (m *Leased) Lock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.acquire(ctx, true)
+	if err != nil {
+		return nil, fmt.Errorf("sqllock: lock %q: %w", m.label(), err)
+	}
+	return l, nil
+}
+
+// TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
+// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
+	l, err := m.acquire(ctx, false)
+	if err != nil {
+		return nil, fmt.Errorf("sqllock: try lock %q: %w", m.label(), err)
+	}
+	return l, nil
+}
+
+// Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
+// if the lock was lost before f came back: then f may have run beside another holder.
+//
+// The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
+func (m *Leased) Do(ctx context.Context, f func(context.Context) error) error {
+	l, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return m.within(ctx, l, f)
+}
+
+// Waiting returns how many calls wait for m, those of clients too that died lately.
+func (m *Leased) Waiting(ctx context.Context) (n int, err error) {
+	const query = `SELECT count(*) FROM headwaiter_ticket WHERE name = $1 AND token IS NULL AND until > clock_timestamp()`
+	if err := m.client.pool.QueryRow(ctx, query, m.name).Scan(&n); err != nil {
+		return 0, fmt.Errorf("sqllock: waiting %q: %w", m.label(), err)
+	}
+	return n, nil
+}
+
+// ForceRelease takes m from whoever holds it, and the next in the queue holds. The holder is told at once where it hears
+// notifications, otherwise by its next renewal; until then it may go on beside the next. It reports whether there was a
+// holder.
+func (m *Leased) ForceRelease(ctx context.Context) (bool, error) {
+	was := 0
+	err := m.client.pool.QueryRow(ctx, `SELECT (headwaiter_end($1, ticket, token, $2, true)).o_was FROM headwaiter_ticket
+		WHERE name = $1 AND token IS NOT NULL`, m.name, m.client.opts.GrantLease).Scan(&was)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("sqllock: force release %q: %w", m.label(), err)
+	}
+	return was >= 2, nil
+}
+
+// acquire is Lock and TryLock. Whatever way it ends without a hold, its ticket ends too.
+func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
+	if err := m.usable(ctx); err != nil {
+		return nil, err
+	}
+	c := m.client
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.work.Done()
+	t := c.newTicket(m)
+	l, err := t.acquire(ctx, wait)
+	if err != nil {
+		c.drop(t)
+	}
+	return l, err
+}
+
+func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
+	var last error
+	for pause, n := 10*time.Millisecond, 1; ; n++ {
+		a, err := t.ask(ctx, wait)
+		switch {
+		case err == nil && a.token != 0:
+			if l := t.take(ctx, a); l != nil {
+				return l, nil
+			}
+			continue // It was over before it came.
+		case err == nil && !wait:
+			return nil, waitqueue.ErrBusy
+		case err == nil:
+			pause, last = 10*time.Millisecond, nil
+			if err := t.await(ctx, a); err != nil {
+				return nil, err
+			}
+			if l := t.taken(ctx); l != nil {
+				return l, nil
+			}
+			continue
+		case ctx.Err() != nil || t.client.life.Err() != nil:
+			return nil, t.lock.gaveUp(ctx, t.begun, t.place, last)
+		case !passes(err) || !wait && n == tries:
+			return nil, err
+		}
+		last = err
+		if err := t.rest(ctx, pause/2+rand.N(pause), last); err != nil {
+			return nil, err
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// rest waits after an error.
+func (t *ticket) rest(ctx context.Context, d time.Duration, last error) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+	case <-t.client.life.Done():
+	}
+	return t.lock.gaveUp(ctx, t.begun, t.place, last)
+}
+
+// await waits until there is something to ask about, or a grant.
+func (t *ticket) await(ctx context.Context, a answer) error {
+	t.place = a.place
+	ear, changed := t.client.hears()
+	next := a.next()
+	if !ear {
+		next = min(next, poll(a.place))
+	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	for {
+		select {
+		case g := <-t.granted:
+			t.grant = &g
+			return nil
+		case <-changed: // Something may have been missed.
+			return nil
+		case <-ctx.Done():
+			return t.lock.gaveUp(ctx, t.begun, t.place, nil)
+		case <-t.client.life.Done():
+			return t.lock.gaveUp(ctx, t.begun, t.place, nil)
+		case <-timer.C:
+		}
+		if ear || t.moved(ctx, &a.place) || time.Since(a.sent) >= a.next() {
+			return nil
+		}
+		t.place = a.place
+		timer.Reset(poll(a.place))
+	}
+}
+
+// moved asks whether the ticket waits no longer, and for its place, without taking part in anything.
+func (t *ticket) moved(ctx context.Context, place *int) bool {
+	const query = `SELECT 1 + (SELECT count(*) FROM (SELECT FROM headwaiter_ticket
+			WHERE name = $1 AND token IS NULL AND arrival < $2 LIMIT 19) ahead)
+		FROM headwaiter_ticket WHERE ticket = $3 AND token IS NULL`
+	limit, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	return t.client.pool.QueryRow(limit, query, t.lock.name, *t.arrival, t.id).Scan(place) != nil
+}
+
+// next is when the ticket is to look again by itself: when the lease of the holder is over, the first in the queue
+// before the others, and soon enough to be known to live. The second looks after the first, who may be dead.
+func (a answer) next() time.Duration {
+	jitter := rand.N(50 * time.Millisecond)
+	switch {
+	case a.place == 1:
+		return min(a.lasts+5*time.Millisecond, window/3) + jitter
+	case a.place == 2:
+		return min(a.lasts+time.Second/2, window/3, time.Second) + 4*jitter
+	}
+	return window/3 - rand.N(window/10)
+}
+
+// poll is how long a ticket waits from one look to the next where nothing is heard: the further from its turn, the
+// longer.
+func poll(place int) time.Duration {
+	step := time.Duration(place) * 5 * time.Millisecond
+	return step + rand.N(step)
+}

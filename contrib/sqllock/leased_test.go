@@ -1,0 +1,234 @@
+package sqllock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// listeners is how many connections of a database hear a channel of a client.
+const listeners = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN headwaiter%'`
+
+func TestAHandOffNeedsNoPollingWhereThereIsAChannel(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	direct, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	bouncer := pgtest.Bouncer(t, url)
+	for name, c := range map[string]*sqllock.Client{
+		"direct":                    dial(t, url),
+		"pooler and direct":         dial(t, bouncer, pooled(direct)),
+		"pooler, polling":           dial(t, bouncer, pooled(nil)),
+		"a pool that is one direct": dial(t, url, func(o *sqllock.Options) { o.Config.MaxConns = 1 }),
+	} {
+		before := count(t, conn, listeners)
+		l := hold(t, sqllock.NewLeased(dial(t, url), name))
+		m := sqllock.NewLeased(c, name, sqllock.WithLease(time.Minute))
+		call := kit.Lock(t.Context(), m.Lock)
+		queued(t, m, 1)
+		want := before + 1
+		if name == "pooler, polling" {
+			want = before
+		}
+		kit.Eventually(t, "the listener of "+name, func() bool { return count(t, conn, listeners) == want })
+		kit.Release(t, l)
+		kit.Release(t, call.Value(t))
+	}
+}
+
+// Whether it hears or polls, a call that waits is served in far less than a lease.
+func TestARestartedListenerMissesNothing(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	c := dial(t, url)
+	for range 5 {
+		l := hold(t, sqllock.NewLeased(dial(t, url), "a", sqllock.WithLease(time.Minute)))
+		m := sqllock.NewLeased(c, "a")
+		call := kit.Lock(t.Context(), m.Lock)
+		queued(t, m, 1)
+		kit.Eventually(t, "the listener", func() bool { return count(t, conn, listeners) == 1 })
+		exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN headwaiter%'`)
+		kit.Release(t, l)
+		kit.Release(t, call.Value(t))
+	}
+}
+
+func TestADeadHolderLosesTheLockWhenItsLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	const lasts = time.Second
+	url := schema(t)
+	p, through := pgtest.Through(t, url)
+	l := hold(t, sqllock.NewLeased(dial(t, through), "a", sqllock.WithLease(lasts)))
+	m := sqllock.NewLeased(dial(t, url), "a")
+	call := kit.Lock(t.Context(), m.Lock)
+	queued(t, m, 1)
+	p.Freeze()
+	next := call.Value(t)
+	require.Error(t, l.Context().Err(), "the next holds, and the one before does not know")
+	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
+	require.Greater(t, next.Token(), l.Token())
+	p.Heal()
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+	require.NoError(t, next.Context().Err())
+	kit.Release(t, next)
+}
+
+func TestDeadWaitersOfAClientCostOneGrantLease(t *testing.T) {
+	t.Parallel()
+	const dead, grant = 20, 500 * time.Millisecond
+	url := schema(t)
+	conn := admin(t, url)
+	p, through := pgtest.Through(t, url)
+	short := func(o *sqllock.Options) { o.GrantLease = grant }
+	holder := sqllock.NewLeased(dial(t, url, short), "a")
+	l := hold(t, holder)
+	gone := sqllock.NewLeased(dial(t, through, short), "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := make([]*kit.Call[*lease.Lease], dead)
+	for i := range calls {
+		calls[i] = kit.Lock(ctx, gone.Lock)
+	}
+	queued(t, holder, dead)
+	next := kit.Lock(t.Context(), sqllock.NewLeased(dial(t, url), "a").Lock)
+	queued(t, holder, dead+1)
+	p.Freeze()
+	kit.Release(t, l)
+	begun := time.Now()
+	kit.Release(t, next.Value(t))
+	require.Less(t, time.Since(begun), dead*grant/4, "each of them cost a grant lease, or nobody looked")
+	t.Logf("the next held %v after the release", time.Since(begun))
+	cancel()
+	p.Heal()
+	for _, call := range calls {
+		require.ErrorIs(t, call.Err(t), context.Canceled)
+	}
+	kit.Eventually(t, "the last to leave", func() bool { return count(t, conn, leftTickets) == 0 })
+}
+
+// The server has granted, and nobody heard: the same call asks again and gets the same grant.
+func TestALostReplyLosesNoGrant(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	p, through := pgtest.Through(t, url)
+	c := dial(t, through)
+	m := sqllock.NewLeased(c, "a")
+	kit.Release(t, hold(t, m))
+	p.LoseReplies()
+	call := kit.Lock(t.Context(), m.Lock)
+	kit.Eventually(t, "a grant", func() bool { return count(t, conn, leftTickets+" WHERE token IS NOT NULL") == 1 })
+	token := count(t, conn, "SELECT token FROM headwaiter_ticket")
+	p.Heal()
+	p.Cut()
+	l := call.Value(t)
+	require.Equal(t, uint64(token), l.Token())
+	kit.Release(t, hold(t, sqllock.NewLeased(c, "b"))) // Its connection has prepared all statements.
+	p.LoseReplies()
+	release := kit.Run(func() error { return l.Release(context.Background()) })
+	kit.Eventually(t, "the release", func() bool { return count(t, conn, leftTickets) == 0 })
+	p.Heal()
+	p.Cut()
+	require.NoError(t, release.Err(t), "a release that was done, and repeated, is one")
+}
+
+func TestACallThatLeavesBehindASilentNetworkIsForgotten(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	p, through := pgtest.Through(t, url)
+	c := dial(t, through)
+	l := hold(t, sqllock.NewLeased(dial(t, url), "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	call := kit.Lock(ctx, sqllock.NewLeased(c, "a").Lock)
+	queued(t, sqllock.NewLeased(dial(t, url), "a"), 1)
+	p.Freeze()
+	cancel()
+	begun := time.Now()
+	require.ErrorIs(t, call.Err(t), context.Canceled)
+	require.Less(t, time.Since(begun), time.Second, "to leave waits for nobody")
+	p.Heal()
+	kit.Eventually(t, "it to leave", func() bool { return count(t, conn, leftTickets) == 1 })
+	kit.Release(t, l)
+
+	p.Freeze()
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	begun = time.Now()
+	_ = c.Close(ctx)
+	require.Less(t, time.Since(begun), 5*time.Second, "Close has a limit")
+}
+
+func TestALossByForceIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	m := sqllock.NewLeased(dial(t, url), "a", sqllock.WithLease(time.Minute))
+	other := sqllock.NewLeased(dial(t, url), "a")
+	// It hears since it has waited once.
+	l := hold(t, other)
+	call := kit.Lock(t.Context(), m.Lock)
+	queued(t, m, 1)
+	kit.Eventually(t, "the listener", func() bool { return count(t, admin(t, url), listeners) == 1 })
+	kit.Release(t, l)
+	l = call.Value(t)
+	was, err := other.ForceRelease(t.Context())
+	require.NoError(t, err)
+	require.True(t, was)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
+	was, err = other.ForceRelease(t.Context())
+	require.NoError(t, err)
+	require.False(t, was)
+	kit.Release(t, hold(t, other))
+}
+
+func TestLeasedLocksWantReadCommitted(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	strict := func(o *sqllock.Options) {
+		o.Config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	}
+	_, err := sqllock.NewLeased(dial(t, url, strict), "a").Lock(t.Context())
+	require.ErrorContains(t, err, "READ COMMITTED")
+}
+
+// What an operator's session has locked holds up nobody but the calls whose rows they are.
+func TestALockedRowIsPassedOver(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	c := dial(t, url)
+	l := hold(t, sqllock.NewLeased(c, "a"))
+	first := kit.Lock(t.Context(), sqllock.NewLeased(dial(t, url), "a").Lock)
+	queued(t, sqllock.NewLeased(c, "a"), 1)
+	second := kit.Lock(t.Context(), sqllock.NewLeased(dial(t, url), "a").Lock)
+	queued(t, sqllock.NewLeased(c, "a"), 2)
+	tx, err := admin(t, url).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM headwaiter_ticket WHERE token IS NULL ORDER BY arrival LIMIT 1 FOR UPDATE")
+	require.NoError(t, err)
+	kit.Release(t, l)
+	l = second.Value(t)
+	require.False(t, first.Returned())
+	require.NoError(t, tx.Rollback(t.Context()))
+	kit.Release(t, l)
+	kit.Release(t, first.Value(t))
+}
+
+func TestOddOptionsAreRefused(t *testing.T) {
+	t.Parallel()
+	c := dial(t, schema(t))
+	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2 * waitqueue.MaxLease} {
+		_, err := sqllock.NewLeased(c, "a", sqllock.WithLease(d)).Lock(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrTime)
+	}
+}

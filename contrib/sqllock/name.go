@@ -1,0 +1,108 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Key is the key of the advisory lock of a name: the first 64 bits of the SHA-256 of "headwaiter:" and the name, the
+// first byte the highest, as a signed number. That is the same in all versions, so others may take the same lock by
+// pg_advisory_lock.
+//
+// Two names may have one key, as may a name and a number that another program of the same database uses. With n names
+// that happens with a chance of about n²/2⁶⁵, for a million names 1 in 37 million. They then exclude each other, and
+// nothing else goes wrong, but for who holds one while it waits for the other.
+func Key(name string) int64 {
+	sum := sha256.Sum256([]byte("headwaiter:" + name))
+	return int64(binary.BigEndian.Uint64(sum[:]))
+}
+
+// A lock is what both kinds have: a name as one client sees it.
+type lock struct {
+	client *Client
+	name   string
+	held   any // what the context of a lease is asked for, to see that it is one of this
+	err    error
+}
+
+// heldKey finds the lease on a lock in a context.
+type heldKey struct {
+	client *Client
+	kind   string
+	name   string
+}
+
+func newLock(c *Client, kind, name string) lock {
+	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: checkName(name)}
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: it is empty", waitqueue.ErrName)
+	case len(name) > waitqueue.MaxName:
+		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it",
+			waitqueue.ErrTooLarge, len(name), waitqueue.MaxName)
+	case !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
+		return fmt.Errorf("%w: it has bytes that cannot be printed: encode them, in hexadecimal for example", waitqueue.ErrName)
+	}
+	return nil
+}
+
+// label is the name, cut to what an error should show.
+func (l *lock) label() string {
+	const most = 64
+	if len(l.name) <= most {
+		return l.name
+	}
+	return strings.ToValidUTF8(l.name[:most], "") + "…"
+}
+
+// usable is why a call with this context cannot lock, if it cannot.
+func (l *lock) usable(ctx context.Context) error {
+	if l.err != nil {
+		return l.err
+	}
+	if held, is := ctx.Value(l.held).(*lease.Lease); is && held.Context().Err() == nil {
+		return waitqueue.ErrDeadlock
+	}
+	if ctx.Err() != nil {
+		return &waitqueue.WaitError{Place: -1, Err: engine.WhyEnded(ctx)}
+	}
+	return nil
+}
+
+// within is what Do does.
+func (l *lock) within(ctx context.Context, held *lease.Lease, f func(context.Context) error) error {
+	err, ended := waitqueue.Within(ctx, held, f)
+	if ended != nil {
+		err = errors.Join(err, fmt.Errorf("sqllock: unlock %q: %w", l.label(), ended))
+	}
+	return err
+}
+
+// gaveUp is the error of a call whose context, or client, has ended.
+func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last error) error {
+	err := engine.WhyEnded(ctx)
+	if err == nil {
+		err = waitqueue.ErrClosed
+	}
+	return &waitqueue.WaitError{Place: place, Waited: time.Since(begun), Last: last, Err: err}
+}
+
+// until is the end of a hold that the server counts from at least the given local time on. A hundredth of it is for
+// clocks that run apart.
+func until(from time.Time, lasts, slept time.Duration) lease.Until {
+	return lease.Until{Deadline: from.Add(lasts - lasts/100), Slept: slept}
+}

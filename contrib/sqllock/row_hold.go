@@ -1,0 +1,219 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// retryTime is how long after a renewal that failed the next is due.
+const retryTime = 200 * time.Millisecond
+
+// A rowHold is the hold of a leased lock.
+type rowHold struct {
+	ticket *ticket
+	token  int64
+	keeper *lease.Keeper
+
+	mu    sync.Mutex // guards the fields below
+	timer *time.Timer
+	over  bool // somebody ends it
+}
+
+// begin starts the hold's timer: for its renewals, and for its end.
+func (h *rowHold) begin(u lease.Until) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A third: two renewals may fail before the lease is in doubt. It also is what makes a grant a lease.
+	h.timer = time.AfterFunc(time.Until(u.Deadline)/3, h.fired)
+}
+
+// fired is the hold's appointment: time for a renewal, or the end.
+func (h *rowHold) fired() {
+	if h.keeper.Overdue() {
+		h.lose(lease.ErrExpired)
+		return
+	}
+	h.ticket.client.renew(h)
+	h.again(retryTime)
+}
+
+// again makes the next appointment, at the deadline at the latest.
+func (h *rowHold) again(d time.Duration) {
+	left := time.Until(h.keeper.Lease().Deadline())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		h.timer.Reset(max(min(d, left), 0))
+	}
+}
+
+// renewed is what a renewal is answered with.
+func (h *rowHold) renewed(u lease.Until) {
+	if h.keeper.Extend(u) {
+		h.again(time.Until(u.Deadline) / 3)
+	}
+}
+
+// take makes the caller the one that ends the hold, unless there is one.
+func (h *rowHold) take() bool {
+	h.mu.Lock()
+	was := h.over
+	h.over = true
+	h.timer.Stop()
+	h.mu.Unlock()
+	if !was {
+		h.ticket.client.forget(h)
+	}
+	return !was
+}
+
+// lose ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.
+func (h *rowHold) lose(cause error) {
+	h.keeper.Lose(cause)
+	c := h.ticket.client
+	if context.Cause(h.keeper.Lease().Context()) == lease.ErrReleased || c.enter() != nil {
+		return // Its owner, or Close, ends it.
+	}
+	go func() {
+		defer c.work.Done()
+		if h.take() {
+			_, _ = c.endAlways(h.ticket, nil)
+		}
+	}()
+}
+
+// release is what Release of the lease does, once. What comes to no answer goes on in the background.
+func (h *rowHold) release(ctx context.Context) error {
+	c := h.ticket.client
+	if err := c.enter(); err != nil {
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, waitqueue.ErrClosed)
+	}
+	defer c.work.Done()
+	if !h.take() {
+		return lease.ErrForgotten
+	}
+	was, err := 0, ctx.Err()
+	if err == nil {
+		was, err = c.endOnce(ctx, h.ticket, nil)
+	}
+	if err == nil {
+		return h.verdict(was, true)
+	}
+	type result struct {
+		was int
+		err error
+	}
+	done := make(chan result, 1)
+	c.work.Go(func() {
+		was, err := c.endAlways(h.ticket, nil)
+		done <- result{was, err}
+	})
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, r.err)
+		}
+		return h.verdict(r.was, false)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+	}
+}
+
+// verdict is what the answer to a release means. If it was not the first that was sent, a ticket that is not there any
+// more is one that the first has ended.
+func (h *rowHold) verdict(was int, first bool) error {
+	switch {
+	case was == 2, was == 0 && !first && time.Now().Before(h.keeper.Lease().Deadline()):
+		return nil
+	case was == 3:
+		return lease.ErrExpired
+	}
+	return lease.ErrForgotten
+}
+
+// close ends the hold with its client.
+func (h *rowHold) close() {
+	h.keeper.Lose(lease.ErrClientClosed)
+	if h.take() {
+		_, _ = h.ticket.client.endAlways(h.ticket, nil)
+	}
+}
+
+// renew renews a hold, with all others that are due.
+func (c *Client) renew(h *rowHold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = append(c.due, h)
+	if c.renewing || c.closed {
+		return
+	}
+	c.renewing = true
+	c.work.Add(1)
+	go c.renewAll()
+}
+
+// renewAll renews until nothing is due.
+func (c *Client) renewAll() {
+	defer c.work.Done()
+	for {
+		c.mu.Lock()
+		due := c.due
+		if c.due = nil; len(due) == 0 || c.closed {
+			c.renewing = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		c.renewBatch(due)
+	}
+}
+
+// renewBatch renews holds by one statement. Those that it does not find are lost; where it fails, they are due again.
+func (c *Client) renewBatch(due []*rowHold) {
+	const query = `UPDATE headwaiter_ticket t SET until = clock_timestamp() + t.lease, claimed = true
+		FROM unnest($1::text[], $2::bigint[]) AS due (ticket, token)
+		WHERE t.ticket = due.ticket AND t.token = due.token AND t.until > clock_timestamp()
+		RETURNING t.ticket, t.lease`
+	ctx, cancel := context.WithTimeout(c.life, attemptTime)
+	defer cancel()
+	byID := make(map[string]*rowHold, len(due))
+	var ids []string
+	var tokens []int64
+	for _, h := range due {
+		if _, twice := byID[h.ticket.id]; !twice {
+			byID[h.ticket.id] = h
+			ids, tokens = append(ids, h.ticket.id), append(tokens, h.token)
+		}
+	}
+	sent, slept := time.Now(), lease.Slept()
+	rows, err := c.pool.Query(ctx, query, ids, tokens)
+	if err != nil {
+		return
+	}
+	defer rows.Close()
+	found := map[string]time.Duration{}
+	for rows.Next() {
+		var id string
+		var lasts time.Duration
+		if rows.Scan(&id, &lasts) != nil {
+			return
+		}
+		found[id] = lasts
+	}
+	if rows.Err() != nil {
+		return
+	}
+	for id, h := range byID {
+		if lasts, is := found[id]; is {
+			h.renewed(until(sent, lasts, slept))
+		} else {
+			h.lose(lease.ErrForgotten)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package zklock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
+// share. It is safe for use by several goroutines.
+type Client struct {
+	opts    Options
+	who     string
+	id      string        // the first half of the ids of its tickets
+	numbers atomic.Uint64 // of calls
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	work sync.WaitGroup // all goroutines
+	once sync.Once      // Close
+
+	mu       sync.Mutex // guards the fields below, the sessions and the tickets; no request is sent while it is held
+	closed   bool
+	session  *session
+	opening  *engine.Opening[*session]
+	cable    *cable             // of the session, or of that which is asked for
+	tickets  map[string]*ticket // by id: all whose node may be at the server
+	ends     map[string]*ticket // of these, those whose node is to go
+	sweeping bool
+}
+
+// Dial makes a client. It sends nothing: servers that are away are waited for by the calls, each for as long as its
+// context says.
+func Dial(o Options) (*Client, error) {
+	if err := o.fill(); err != nil {
+		return nil, fmt.Errorf("zklock: %w", err)
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	c := &Client{
+		opts: o, who: engine.Who(o.Name), id: hex.EncodeToString(id[:]),
+		tickets: make(map[string]*ticket), ends: make(map[string]*ticket),
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Close ends waits with [waitqueue.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
+// closes the session, with which all nodes go in one step. With the servers away it returns an error when ctx ends, and
+// without that when the session's time is over by the own clock; what is left ends with the session. A second call does
+// nothing and returns nil.
+func (c *Client) Close(ctx context.Context) (err error) {
+	c.once.Do(func() { err = c.close(ctx) })
+	return err
+}
+
+func (c *Client) close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	for _, t := range c.tickets {
+		t.grip.Lose(lease.ErrClientClosed)
+	}
+	s := c.session
+	c.mu.Unlock()
+	c.end()
+	var err error
+	if s != nil {
+		err = s.close(ctx)
+	}
+	c.work.Wait()
+	if err != nil {
+		return fmt.Errorf("zklock: close: what is held ends with its session: %w", err)
+	}
+	return nil
+}
+
+// spawn runs f on a goroutine that Close waits for, so f has to end with the client's life or the session's connection.
+func (c *Client) spawn(f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spawnLocked(f)
+}
+
+func (c *Client) spawnLocked(f func()) error {
+	if c.closed {
+		return waitqueue.ErrClosed
+	}
+	c.work.Go(f)
+	return nil
+}
+
+// trouble is why the servers cannot be asked, as far as is known.
+func (c *Client) trouble() error {
+	c.mu.Lock()
+	cable := c.cable
+	c.mu.Unlock()
+	if cable == nil {
+		return nil
+	}
+	return cable.trouble()
+}
+
+// do runs a request, which nothing can stop, beside the call, and returns when it is answered or ctx ends. Requests end
+// with the connection at the latest.
+func do[T any](ctx context.Context, c *Client, request func() (T, error)) (T, error) {
+	type reply struct {
+		answer T
+		err    error
+	}
+	replies := make(chan reply, 1)
+	var r reply
+	if err := c.spawn(func() {
+		answer, err := request()
+		replies <- reply{answer, err}
+	}); err != nil {
+		return r.answer, err
+	}
+	select {
+	case r = <-replies:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return r.answer, ctx.Err()
+	}
+}
+
+// sweep sees to it that the node of a ticket goes, in the background. The lock is held.
+func (c *Client) sweep(t *ticket) {
+	if t.session.ctx.Err() != nil {
+		delete(c.tickets, t.id) // It has gone with its session.
+		return
+	}
+	c.tickets[t.id], c.ends[t.id] = t, t
+	if !c.sweeping && c.spawnLocked(c.sweeper) == nil {
+		c.sweeping = true
+	}
+}
+
+// atOnce is how many nodes are deleted beside each other.
+const atOnce = 64
+
+// sweeper deletes nodes until none is left. With the servers away it tries until they say that the session is over, or
+// the client closes.
+func (c *Client) sweeper() {
+	for tries := 0; ; tries++ {
+		var batch []*ticket
+		c.mu.Lock()
+		for id, t := range c.ends {
+			if t.session.ctx.Err() != nil {
+				delete(c.ends, id)
+				delete(c.tickets, id)
+				continue
+			}
+			if batch = append(batch, t); len(batch) == atOnce {
+				break
+			}
+		}
+		if len(batch) == 0 || c.closed {
+			c.sweeping = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		var all sync.WaitGroup
+		var left atomic.Bool
+		for _, t := range batch {
+			all.Go(func() {
+				if t.erase() != nil {
+					left.Store(true)
+				}
+			})
+		}
+		all.Wait()
+		if !left.Load() {
+			tries = 0
+			continue
+		}
+		_ = engine.Rest(c.life, engine.Pause(tries)) // Where that has ended, closed is set.
+	}
+}
+
+// doubt is how long a wait goes on without a look.
+func (c *Client) doubt() time.Duration { return 2 * c.opts.Lease }

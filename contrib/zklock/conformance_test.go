@@ -1,0 +1,51 @@
+package zklock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func TestConformance(t *testing.T) {
+	s := zktest.Shared(t)
+	missed := conformance.Run(t, conformance.Engine{
+		Dial: func(t testing.TB) conformance.Client { return conforming(t, s) },
+		Fair: true, Fenced: true, Told: true, Lease: enginetest.Short,
+		Errors: conformance.Errors{
+			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+		},
+	})
+	require.Equal(t, notOffered, missed)
+}
+
+// notOffered is what zklock does not have.
+var notOffered = []string{
+	"mutex: kinds of one name do not meet: nothing else is offered",
+	"reentrant: it is not offered",
+	"rwlock: it is not offered",
+	"semaphore: it is not offered",
+	"latch: it is not offered",
+	"barrier: it is not offered",
+}
+
+func conforming(t testing.TB, s *zktest.Server) conformance.Client {
+	t.Helper()
+	w := &enginetest.Wires{}
+	c, err := zklock.Dial(zklock.Options{Servers: []string{s.Address()}, Lease: enginetest.Short, Name: "conformance", Dialer: w.Connect})
+	require.NoError(t, err)
+	return conformance.Client{
+		Mutex: func(name string, _ time.Duration) conformance.Mutex {
+			return enginetest.Conforming{Forcible: zklock.New(c, name)}
+		},
+		Close: c.Close,
+		Cut:   w.Cut,
+	}
+}

@@ -1,0 +1,49 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/headwaiter/headwaiter/internal/engine"
+)
+
+var (
+	// errGone ends the wait of a ticket whose node is not there any more.
+	errGone = errors.New("the node of the waiting call was removed")
+	// errWorn ends a ticket whose place is too near the end of what its parent can count.
+	errWorn = errors.New("the node has counted nearly as many calls as it can")
+)
+
+// transient reports whether err will pass, so that the same request may be sent again. A session that is over does not
+// come back, but whoever asks finds that out from the session.
+func transient(err error) bool {
+	for _, e := range []error{zk.ErrConnectionClosed, zk.ErrNoServer, zk.ErrClosing, zk.ErrSessionExpired, zk.ErrSessionMoved} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// advise adds to an error of ZooKeeper what to change.
+func advise(err error, what string) error {
+	switch {
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("%s is refused: name an identity in Options.Auth that the ACL of the node allows it: %w", what, err)
+	case errors.Is(err, zk.ErrAuthFailed):
+		return fmt.Errorf("%s is refused: check scheme and secret in Options.Auth: %w", what, err)
+	case errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("%s is refused: check Options.ACL, where the scheme auth needs an identity in Options.Auth: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// repeat sends a request that may be sent twice until it is answered by more than an error that passes, or ctx ends.
+// The number of attempts tells whether an earlier one may have had its effect.
+func repeat(ctx context.Context, send func() error) (attempts int, err error) {
+	_, attempts, err = engine.Insist(ctx, ctx, transient, func() (struct{}, error) { return struct{}{}, send() })
+	return attempts, err
+}

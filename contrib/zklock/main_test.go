@@ -1,0 +1,15 @@
+package zklock_test
+
+import (
+	"testing"
+
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/zktest"
+)
+
+func TestMain(m *testing.M) {
+	if enginetest.Child(childMutex) {
+		return
+	}
+	zktest.Main(m)
+}

@@ -1,0 +1,159 @@
+package zklock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	// DefaultLease is the session time-out that a client asks for.
+	DefaultLease = 10 * time.Second
+	// MinLease is the shortest: what is confirmed at a quarter of it should outlast a pause of either process.
+	MinLease = time.Second
+	// MaxLease is the longest: who waits behind a dead holder waits for so long.
+	MaxLease = 24 * time.Hour
+	// DefaultPrefix is the node below which all others are.
+	DefaultPrefix = "/headwaiter"
+)
+
+// Options are what a client is made with.
+type Options struct {
+	// Servers are host:port, or host with the usual port 2181. A name is looked up anew for each connection.
+	Servers []string
+	// Prefix is the node below which all others are, for example /teams/billing. What is missing of it is made. The
+	// default is [DefaultPrefix].
+	Prefix string
+	// Lease is the session time-out to ask for: all holds of a client share one session. The servers have bounds
+	// for it, 2 and 20 of their ticks (4 s and 40 s) unless they are configured otherwise; what they say counts.
+	Lease time.Duration
+	// Name of the client, for operators; the default is the program's.
+	Name string
+	// Auth are what each connection proves itself with.
+	Auth []Auth
+	// ACL of the nodes that are made. The default is that the identities of Auth may do all, and if there are
+	// none, that everybody may. Who shares a lock has to read, create and delete what the others make.
+	ACL []zk.ACL
+	// TLS, if not nil, is how connections are encrypted. Where it names no server, the host of the address is.
+	TLS *tls.Config
+	// Dialer makes the connections, in place of a [net.Dialer]; TLS is done on top of it.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Auth is one identity: the scheme digest and user:password, for example.
+type Auth struct {
+	Scheme string
+	Secret []byte
+}
+
+func (o *Options) fill() error {
+	if len(o.Servers) == 0 {
+		return errors.New("no servers are named")
+	}
+	servers := make([]string, len(o.Servers))
+	for i, s := range o.Servers {
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			s = net.JoinHostPort(strings.Trim(s, "[]"), strconv.Itoa(zk.DefaultPort))
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil || host == "" || port == "" || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return fmt.Errorf("the server %q is not host:port", o.Servers[i])
+		}
+		servers[i] = s
+	}
+	o.Servers = servers
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Lease < MinLease || o.Lease > MaxLease {
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, o.Lease, MinLease, MaxLease)
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(o.Prefix); err != nil {
+		return err
+	}
+	o.Prefix = strings.TrimSuffix(o.Prefix, "/") // The root is nothing.
+	if o.ACL == nil {
+		o.ACL = zk.WorldACL(zk.PermAll)
+		if len(o.Auth) > 0 {
+			o.ACL = zk.AuthACL(zk.PermAll)
+		}
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	bad := func(why string) error { return fmt.Errorf("%w: the prefix %q %s", waitqueue.ErrName, prefix, why) }
+	if !strings.HasPrefix(prefix, "/") {
+		return bad("does not begin with a slash")
+	}
+	if !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unprintable) >= 0 {
+		return bad("has bytes that cannot be printed")
+	}
+	if trimmed := strings.Trim(prefix, "/"); trimmed != "" {
+		for part := range strings.SplitSeq(trimmed, "/") {
+			if part == "" || part == "." || part == ".." {
+				return bad("has a part that no node may be called")
+			}
+		}
+	}
+	return nil
+}
+
+// unprintable are what ZooKeeper takes in no path: control characters, and some that stand for nothing.
+func unprintable(r rune) bool {
+	return unicode.IsControl(r) || r >= 0xf000 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
+}
+
+// dial makes one connection.
+func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
+	dial := o.Dialer
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil || o.TLS == nil {
+		return conn, err
+	}
+	config := o.TLS
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// An Option sets how a name is held.
+type Option func(*terms)
+
+type terms struct{ maxHold time.Duration }
+
+// WithMaxHold ends a hold after d at the latest, confirmed or not: its context ends with the cause
+// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.maxHold = d } }
+
+func with(opts []Option) terms {
+	var t terms
+	for _, o := range opts {
+		o(&t)
+	}
+	return t
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A Call is one for a lock, from its first attempt to the hold or the error. An attempt is a ticket: where one is lost
+// by no fault of the call, the next begins at the end of the line.
+type Call struct {
+	// Life is the client's, and ends with its Close.
+	Life context.Context
+	// Once is one attempt. It keeps place up to date: how many are before the call, -1 as long as that is not known.
+	Once func(place *int) (*lease.Lease, error)
+	// Again reports whether there may be another after an error.
+	Again func(error) bool
+	// Trouble, if not nil, is why the servers cannot be asked, as far as is known.
+	Trouble func() error
+	// Between, if not nil, is called with the error of an attempt before the next.
+	Between func(error)
+}
+
+// Usable is why a call fails before anything is sent: what is wrong with its name, that ctx has ended, or the client's
+// life.
+func Usable(ctx, life context.Context, wrong error) error {
+	switch {
+	case wrong != nil:
+		return wrong
+	case ctx.Err() != nil:
+		return WaitError(-1, time.Now(), nil, WhyEnded(ctx))
+	case life.Err() != nil:
+		return waitqueue.ErrClosed
+	}
+	return nil
+}
+
+// Acquire tries until there is a hold, ctx or the client's life ends, or an error is final. Errors tell the place and
+// the time waited ([waitqueue.WaitError]), but for [waitqueue.ErrBusy], which comes as it is.
+func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
+	begun, place := time.Now(), -1
+	var last error
+	for tries := 0; ; tries++ {
+		held, err := c.Once(&place)
+		if err == nil {
+			return held, nil
+		}
+		switch {
+		case c.Life.Err() != nil:
+			return nil, WaitError(place, begun, last, waitqueue.ErrClosed)
+		case ctx.Err() != nil:
+			if c.Trouble != nil {
+				if trouble := c.Trouble(); trouble != nil {
+					last = trouble
+				}
+			}
+			return nil, WaitError(place, begun, last, WhyEnded(ctx))
+		case errors.Is(err, waitqueue.ErrBusy):
+			return nil, err
+		case !c.Again(err):
+			return nil, WaitError(place, begun, nil, err)
+		}
+		last = err
+		if Rest(ctx, Pause(tries)) != nil {
+			return nil, WaitError(place, begun, last, WhyEnded(ctx))
+		}
+		if c.Between != nil {
+			c.Between(err)
+		}
+	}
+}
+
+// An Opening is a session that is asked for. All calls that need one wait for the same.
+type Opening[S any] struct {
+	done    chan struct{} // closed when the fields below are set
+	session S
+	err     error
+}
+
+// NewOpening makes one that somebody is to settle.
+func NewOpening[S any]() *Opening[S] { return &Opening[S]{done: make(chan struct{})} }
+
+// Settle tells all who wait, once.
+func (o *Opening[S]) Settle(session S, err error) {
+	o.session, o.err = session, err
+	close(o.done)
+}
+
+// Wait returns what it was settled with, or why ctx ended before.
+func (o *Opening[S]) Wait(ctx context.Context) (session S, err error) {
+	select {
+	case <-o.done:
+		return o.session, o.err
+	case <-ctx.Done():
+		return session, WhyEnded(ctx)
+	}
+}
+
+// A Grip is the hold of a ticket: the lease, and what ends it at its maximum. The zero one holds nothing. The caller
+// sees to it that its methods do not run at the same time.
+type Grip struct {
+	// Keeper is of the lease; nil before there is one.
+	Keeper *lease.Keeper
+	limit  *time.Timer
+}
+
+// Take makes the lease. After maxHold, if that is not zero, over is called on a goroutine of its own.
+func (g *Grip) Take(ctx context.Context, how lease.Terms, maxHold time.Duration, over func()) *lease.Lease {
+	g.Keeper = lease.New(ctx, how)
+	if maxHold > 0 {
+		g.limit = time.AfterFunc(maxHold, over)
+	}
+	return g.Keeper.Lease()
+}
+
+// Lose ends the hold, if there is one.
+func (g *Grip) Lose(cause error) {
+	if g.Keeper != nil {
+		g.Keeper.Lose(cause)
+	}
+	g.loosen()
+}
+
+// Ended is why the hold has ended: [lease.ErrReleased], or the loss. Its maximum is of no interest any more.
+func (g *Grip) Ended() error {
+	g.loosen()
+	return context.Cause(g.Keeper.Lease().Context())
+}
+
+func (g *Grip) loosen() {
+	if g.limit != nil {
+		g.limit.Stop()
+	}
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// attempts is a call whose attempts come to these ends, and then to a hold. Each sets a place.
+func attempts(life context.Context, ends ...error) (Call, *lease.Lease) {
+	held := new(Grip).Take(context.Background(), lease.Terms{
+		Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+	}, 0, nil)
+	return Call{Life: life, Again: passes, Once: func(place *int) (*lease.Lease, error) {
+		if len(ends) == 0 {
+			return held, nil
+		}
+		err := ends[0]
+		*place, ends = 7, ends[1:]
+		return nil, err
+	}}, held
+}
+
+func TestACallGoesOnAfterAnAttemptThatWasLostByNoFaultOfIts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, want := attempts(t.Context(), errPasses, errPasses)
+		var between []error
+		c.Between = func(err error) { between = append(between, err) }
+		held, err := c.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Same(t, want, held)
+		require.Equal(t, []error{errPasses, errPasses}, between)
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, end := context.WithCancel(t.Context())
+		c, held := attempts(ended, errPasses, errStays)
+		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
+		_, err := c.Acquire(t.Context())
+		require.ErrorIs(t, err, errStays)
+		var wait *waitqueue.WaitError
+		require.ErrorAs(t, err, &wait)
+		require.Equal(t, 7, wait.Place)
+		require.Positive(t, wait.Waited, "it has rested")
+		require.NoError(t, wait.Last, "what is final says it all")
+
+		c.Once = func(*int) (*lease.Lease, error) { return nil, waitqueue.ErrBusy }
+		_, err = c.Acquire(t.Context())
+		require.Equal(t, waitqueue.ErrBusy, err)
+
+		c.Once = func(*int) (*lease.Lease, error) { return nil, errPasses }
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = c.Acquire(short)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorAs(t, err, &wait)
+		require.ErrorIs(t, wait.Last, errPasses)
+		require.Equal(t, -1, wait.Place)
+
+		trouble := errors.New("trouble")
+		c.Trouble = func() error { return trouble }
+		_, err = c.Acquire(short)
+		require.ErrorAs(t, err, &wait)
+		require.ErrorIs(t, wait.Last, trouble, "the reason that is known for it all")
+
+		end()
+		_, err = c.Acquire(t.Context())
+		require.ErrorIs(t, err, waitqueue.ErrClosed)
+	})
+}
+
+func TestACallIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, Usable(t.Context(), t.Context(), nil))
+	require.Equal(t, errStays, Usable(ended, ended, errStays))
+	require.ErrorIs(t, Usable(ended, ended, nil), context.Canceled)
+	require.ErrorIs(t, Usable(t.Context(), ended, nil), waitqueue.ErrClosed)
+}
+
+func TestAllWhoNeedASessionWaitForTheSameOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := NewOpening[string]()
+		ended, end := context.WithCancelCause(t.Context())
+		end(errStays)
+		_, err := o.Wait(ended)
+		require.ErrorIs(t, err, errStays)
+		got := make(chan string, 2)
+		for range 2 {
+			go func() {
+				s, _ := o.Wait(t.Context())
+				got <- s
+			}()
+		}
+		synctest.Wait()
+		require.Empty(t, got)
+		o.Settle("session", nil)
+		require.Equal(t, "session", <-got)
+		require.Equal(t, "session", <-got)
+
+		failed := NewOpening[string]()
+		failed.Settle("", errPasses)
+		_, err = failed.Wait(t.Context())
+		require.ErrorIs(t, err, errPasses)
+	})
+}
+
+func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		how := lease.Terms{
+			Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		}
+		over := 0
+		take := func() (*Grip, *lease.Lease) {
+			g := new(Grip)
+			g.Lose(errStays) // It has none yet.
+			return g, g.Take(t.Context(), how, time.Minute, func() { over++ })
+		}
+		long, held := take()
+		lost, other := take()
+		lost.Lose(lease.ErrForced)
+		require.ErrorIs(t, lost.Ended(), lease.ErrForced)
+		require.ErrorIs(t, context.Cause(other.Context()), lease.ErrForced)
+		short, third := take()
+		require.NoError(t, third.Release(t.Context()))
+		require.ErrorIs(t, short.Ended(), lease.ErrReleased)
+
+		require.NoError(t, Rest(t.Context(), 2*time.Minute))
+		synctest.Wait()
+		require.Equal(t, 1, over)
+		require.NoError(t, held.Context().Err(), "that is for the caller to do")
+		long.Lose(lease.ErrMaxHold)
+		require.ErrorIs(t, context.Cause(held.Context()), lease.ErrMaxHold)
+	})
+}
