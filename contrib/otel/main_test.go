@@ -1,0 +1,9 @@
+package otel_test
+
+import (
+	"testing"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m) }

@@ -1,0 +1,194 @@
+package otel
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const classKey = attribute.Key("headwaiter.class")
+
+// seconds are the bounds of the histograms, from a round trip to a long wait.
+var seconds = []float64{
+	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
+}
+
+// figures are the instruments.
+type figures struct {
+	attempts, losses, renewals metric.Int64Counter
+	waiting, holds             metric.Int64UpDownCounter
+	waits, held, margins       metric.Float64Histogram
+	cut                        metric.Int64Counter
+	moments                    map[waitqueue.Moment]metric.Int64Counter // those that are just counted
+
+	mu      sync.RWMutex // guards options
+	options map[labels]*options
+}
+
+// labels tell the series of an instrument apart.
+type labels struct{ kind, class, outcome string }
+
+// options are labels as the instruments want them, made once: there are few.
+type options struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+// counted are the moments that are just counted, each by an instrument of its own.
+var counted = []struct {
+	moment                  waitqueue.Moment
+	name, unit, description string
+}{
+	{waitqueue.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
+	{waitqueue.HandedOff, "headwaiter.handoffs", "{handoff}", "Grants to other clients, by message, in this client's scripts."},
+	{waitqueue.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
+	{waitqueue.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},
+	{waitqueue.Expired, "headwaiter.expired", "{lease}", "Leases of others that had run out when this client's scripts came."},
+	{waitqueue.Rejoined, "headwaiter.rejoined", "{ticket}", "Tickets that a check found unknown and queued again."},
+	{waitqueue.Missed, "headwaiter.missed", "{message}", "Grants that a check found and no message told of."},
+	{waitqueue.Suspected, "headwaiter.suspected", "{notice}", "Times the server said that this client let a lease run out."},
+	{waitqueue.GivenBack, "headwaiter.given_back", "{grant}", "Grants that came for tickets that had ended."},
+}
+
+func newFigures(m metric.Meter) (*figures, error) {
+	f := &figures{options: make(map[labels]*options), moments: make(map[waitqueue.Moment]metric.Int64Counter)}
+	var errs []error
+	counter := func(name, unit, description string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	level := func(name, unit, description string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	histogram := func(name, description string) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(seconds...))
+		errs = append(errs, err)
+		return h
+	}
+	f.attempts = counter("headwaiter.attempts", "{call}", "Calls that have ended, by outcome.")
+	f.losses = counter("headwaiter.losses", "{hold}", "Holds that were lost, by cause.")
+	f.renewals = counter("headwaiter.renewals", "{renewal}", "Renewals, by outcome.")
+	f.waiting = level("headwaiter.waiting", "{call}", "Calls of this client that wait. Those of all clients are the length of the queue.")
+	f.holds = level("headwaiter.holds", "{hold}", "Holds of this client.")
+	f.waits = histogram("headwaiter.wait.duration", "How long calls waited, by outcome.")
+	f.held = histogram("headwaiter.hold.duration", "How long holds lasted, by outcome.")
+	f.margins = histogram("headwaiter.renewal.margin", "What was left of the lease when it was renewed, or when that failed.")
+	f.cut = counter("headwaiter.classes.cut", "{call}", "Calls whose class was one too many, or could not be told.")
+	for _, c := range counted {
+		f.moments[c.moment] = counter(c.name, c.unit, c.description)
+	}
+	return f, errors.Join(errs...)
+}
+
+// count counts one observation.
+func (f *figures) count(ctx context.Context, o *waitqueue.Observation, class string) {
+	plain := f.of(labels{o.Kind, class, ""})
+	switch o.Moment {
+	case waitqueue.Asked:
+		f.waiting.Add(ctx, 1, plain.add...)
+	case waitqueue.Granted, waitqueue.Entered, waitqueue.Passed, waitqueue.Failed:
+		f.waiting.Add(ctx, -1, plain.add...)
+		if o.Moment == waitqueue.Granted {
+			f.holds.Add(ctx, 1, plain.add...)
+		}
+		by := f.of(labels{o.Kind, class, outcome(o)})
+		f.attempts.Add(ctx, 1, by.add...)
+		f.waits.Record(ctx, o.Waited.Seconds(), by.record...)
+	case waitqueue.Renewed, waitqueue.RenewalFailed:
+		word := "renewed"
+		if o.Moment == waitqueue.RenewalFailed {
+			word = "failed"
+		}
+		by := f.of(labels{o.Kind, class, word})
+		f.renewals.Add(ctx, 1, by.add...)
+		f.margins.Record(ctx, o.Margin.Seconds(), by.record...)
+	case waitqueue.Released, waitqueue.Lost:
+		f.holds.Add(ctx, -1, plain.add...)
+		by := f.of(labels{o.Kind, class, outcome(o)})
+		f.held.Record(ctx, o.Held.Seconds(), by.record...)
+		if o.Moment == waitqueue.Lost {
+			f.losses.Add(ctx, 1, by.add...)
+		}
+	default:
+		if c := f.moments[o.Moment]; c != nil {
+			n := int64(1)
+			if o.Moment == waitqueue.Skipped || o.Moment == waitqueue.Expired {
+				n = int64(o.Count)
+			}
+			c.Add(ctx, n, plain.add...)
+		}
+	}
+}
+
+// of returns the options for labels.
+func (f *figures) of(l labels) *options {
+	f.mu.RLock()
+	found := f.options[l]
+	f.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	attrs := []attribute.KeyValue{kindKey.String(l.kind)}
+	if l.class != "" {
+		attrs = append(attrs, classKey.String(l.class))
+	}
+	if l.outcome != "" {
+		attrs = append(attrs, outcomeKey.String(l.outcome))
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if found = f.options[l]; found == nil {
+		found = &options{[]metric.AddOption{set}, []metric.RecordOption{set}}
+		f.options[l] = found
+	}
+	return found
+}
+
+// classes tells a bounded number of classes of names apart.
+type classes struct {
+	class func(name string) string
+	most  int
+	cut   metric.Int64Counter
+
+	mu    sync.RWMutex // guards known
+	known map[string]struct{}
+}
+
+func newClasses(class func(string) string, most int, cut metric.Int64Counter) *classes {
+	return &classes{class: class, most: most, cut: cut, known: make(map[string]struct{})}
+}
+
+// of is the class of a name, or other where there are too many, or the function panics: that must not end a lock.
+func (c *classes) of(name string) (class string) {
+	defer func() {
+		if recover() != nil {
+			c.cut.Add(context.Background(), 1)
+			class = other
+		}
+	}()
+	class = c.class(name)
+	c.mu.RLock()
+	_, ok := c.known[class]
+	c.mu.RUnlock()
+	if ok {
+		return class
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok = c.known[class]; !ok && len(c.known) >= c.most {
+		c.cut.Add(context.Background(), 1)
+		return other
+	}
+	c.known[class] = struct{}{}
+	return class
+}

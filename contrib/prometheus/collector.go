@@ -1,0 +1,166 @@
+package prometheus
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// Options is what can be chosen. The zero value will do.
+type Options struct {
+	// Class returns the class that a name counts to: what names have in common, such as "orders" of "orders:42". It
+	// must return the same for the same name, soon, and no more classes than MaxClasses. The default is one class, "".
+	//
+	// Answers are remembered for some thousand names. A name for which it panics, or returns one class too many, counts
+	// to "other". A call waits for it for a second at the most; after that, or ten answers in a row that took longer
+	// than 10 ms, it is not asked again, and every name that is not remembered counts to "other".
+	Class func(name string) string
+	// MaxClasses is how many classes there may be beside "other". The default is 100. A kind and class cost about 90
+	// time series.
+	MaxClasses int
+	// Buckets are the bounds of the classic buckets of the times waited and held, in seconds. The default goes from
+	// 0.1 ms to a minute. Where Prometheus scrapes native histograms, they do not matter.
+	Buckets []float64
+	// Log is told once why names count to "other". The next scrape writes it. The default is not to tell.
+	Log *slog.Logger
+}
+
+const defaultMaxClasses = 100
+
+// A Collector counts what its clients observe, and is collected by a registry. It has no goroutine, and needs no end.
+type Collector struct {
+	metrics *metrics
+	classes *classes
+	all     atomic.Pointer[map[key]*series] // never changed, but replaced: reading it costs no lock
+	tooLong tooLong
+
+	mu sync.Mutex // held to replace all
+}
+
+var (
+	_ prom.Collector     = (*Collector)(nil)
+	_ waitqueue.Observer = (*Collector)(nil)
+)
+
+// NewCollector makes a collector: register it, and give it to clients as [waitqueue.Options].Observer. One is enough
+// for all clients of a process.
+func NewCollector(o Options) *Collector {
+	if o.MaxClasses <= 0 {
+		o.MaxClasses = defaultMaxClasses
+	}
+	if o.Buckets == nil {
+		o.Buckets = defaultBuckets
+	}
+	c := &Collector{metrics: newMetrics(o.Buckets)}
+	c.classes = newClasses(o, c.metrics.unclassified)
+	c.all.Store(&map[key]*series{})
+	return c
+}
+
+// Describe is for the registry.
+func (c *Collector) Describe(to chan<- *prom.Desc) {
+	for _, each := range c.metrics.all {
+		each.Describe(to)
+	}
+	to <- c.metrics.smallest
+}
+
+// Collect is for the registry.
+func (c *Collector) Collect(to chan<- prom.Metric) {
+	c.classes.warn()
+	for _, each := range c.metrics.all {
+		each.Collect(to)
+	}
+	for k, s := range *c.all.Load() {
+		if margin, ok := s.smallest.get(); ok {
+			to <- prom.MustNewConstMetric(c.metrics.smallest, prom.GaugeValue, margin.Seconds(), k.kind, k.class)
+		}
+	}
+}
+
+// Observe is for the client.
+func (c *Collector) Observe(_ context.Context, o waitqueue.Observation) {
+	s := c.of(o.Kind, c.classes.of(o.Name))
+	if o.Moment >= waitqueue.HandedOff {
+		s.heard(&o)
+		return
+	}
+	s.told(&o)
+	switch o.Moment {
+	case waitqueue.HeldLong:
+		if c.tooLong.begins(o.Ticket) {
+			s.longHolds.Inc()
+		}
+	case waitqueue.Released, waitqueue.Lost:
+		if c.tooLong.ends(o.Ticket) {
+			s.longHolds.Dec()
+		}
+	}
+}
+
+// key is what the time series of a name are found by.
+type key struct{ kind, class string }
+
+// of returns the time series of a kind and class, which it makes if there are none.
+func (c *Collector) of(kind, class string) *series {
+	k := key{kind, class}
+	if s := (*c.all.Load())[k]; s != nil {
+		return s
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := *c.all.Load()
+	if s := all[k]; s != nil {
+		return s
+	}
+	more := make(map[key]*series, len(all)+1)
+	for k, s := range all {
+		more[k] = s
+	}
+	s := c.metrics.series(kind, class)
+	more[k] = s
+	c.all.Store(&more)
+	return s
+}
+
+// tooLong are the holds that last for longer than they should, by their tickets.
+type tooLong struct {
+	count atomic.Int64 // of holds: most often none, and then nothing is looked up
+
+	mu    sync.Mutex // guards holds
+	holds map[string]struct{}
+}
+
+func (l *tooLong) begins(ticket string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.holds[ticket]; ok {
+		return false
+	}
+	if l.holds == nil {
+		l.holds = make(map[string]struct{})
+	}
+	l.holds[ticket] = struct{}{}
+	l.count.Add(1)
+	return true
+}
+
+// ends forgets a hold, and reports whether it was known.
+func (l *tooLong) ends(ticket string) bool {
+	if l.count.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.holds[ticket]; !ok {
+		return false
+	}
+	delete(l.holds, ticket)
+	l.count.Add(-1)
+	return true
+}

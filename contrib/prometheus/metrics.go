@@ -1,0 +1,216 @@
+package prometheus
+
+import (
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const namespace = "headwaiter"
+
+// labels are those of every metric that is about locks.
+var labels = []string{"kind", "class"}
+
+// defaultBuckets are for times: of a round trip on one machine, and of what somebody waits for before giving up.
+var defaultBuckets = []float64{
+	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
+}
+
+// marginBuckets are parts of a lease: an answer in time leaves two thirds, the second attempt one.
+var marginBuckets = []float64{0, .05, .1, .2, .3, .4, .5, .6, .7}
+
+const (
+	// nativeFactor is how much wider a native bucket is than the one before: errors below five per cent.
+	nativeFactor = 1.1
+	// nativeBuckets bounds how many there are; beyond it they become coarser.
+	nativeBuckets = 160
+	// nativeReset is how often they may begin anew to become fine again.
+	nativeReset = time.Hour
+)
+
+// metrics are all there are.
+type metrics struct {
+	attempts, released, lost *prom.CounterVec
+
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
+	longWarnings *prom.CounterVec
+
+	waiting, holding, longHolds *prom.GaugeVec
+	wait, hold, margin          *prom.HistogramVec
+
+	unclassified *prom.CounterVec
+	smallest     *prom.Desc
+
+	all []prom.Collector // but for the smallest
+}
+
+func newMetrics(buckets []float64) *metrics {
+	m := &metrics{}
+	m.attempts = m.counter("attempts_total", "Calls that ended their wait, by how they did.", "outcome")
+	m.queued = m.counter("queued_total", "Calls that got a place in a queue, because somebody was ahead of them.")
+	m.released = m.counter("releases_total", "Holds given back, by how the server answered.", "outcome")
+	m.lost = m.counter("losses_total", "Holds lost before they were given back, by cause.", "cause")
+	m.renewed = m.counter("renewals_total", "Renewals that were confirmed.")
+	m.renewalFailures = m.counter("renewal_failures_total", "Renewals without an answer; they are tried again.")
+	m.handOffs = m.counter("handoffs_total", "Requests of this process that granted to another client, by message.")
+	m.wakeUps = m.counter("wakeups_total", "Messages that came to wake calls of this process.")
+	m.skipped = m.counter("skipped_tickets_total", "Tickets of dead clients that requests of this process dropped.")
+	m.expired = m.counter("expired_leases_total", "Leases that requests of this process found run out.")
+	m.rejoined = m.counter("rejoined_tickets_total", "Tickets that a check found unknown, and queued again.")
+	m.missed = m.counter("missed_grants_total", "Grants that a check found and of which no message came.")
+	m.suspected = m.counter("suspicions_total", "Times the server said that a client of this process let a lease run out.")
+	m.givenBack = m.counter("returned_grants_total", "Grants that came for calls that had ended, and were given back.")
+	m.longWarnings = m.counter("long_hold_warnings_total", "Holds that lasted longer than the limit of their client.")
+	m.waiting = m.gauge("waiting_calls", "Calls of this process that wait. The sum over all processes is the length of the queues.")
+	m.holding = m.gauge("holds", "Holds of this process.")
+	m.longHolds = m.gauge("long_holds", "Holds of this process that last longer than the limit of their client.")
+	m.wait = m.histogram("wait_seconds", "How long calls waited that got what they waited for, or gave up.", buckets)
+	m.hold = m.histogram("hold_seconds", "How long holds lasted.", buckets)
+	m.margin = m.histogram("renewal_margin_ratio", "What was left of the lease when a renewal was confirmed, as a part of it.", marginBuckets)
+	m.smallest = prom.NewDesc(prom.BuildFQName(namespace, "", "renewal_margin_min_seconds"),
+		"The least that was left of a lease when a renewal was confirmed or failed, in the last one to two minutes.", labels, nil)
+	m.unclassified = prom.NewCounterVec(prom.CounterOpts{
+		Namespace: namespace, Name: "unclassified_names_total",
+		Help: "Names that count to class other because the class function failed, by why. One that was forgotten counts again.",
+	}, []string{"reason"})
+	m.all = append(m.all, m.unclassified)
+	return m
+}
+
+func (m *metrics) counter(name, help string, more ...string) *prom.CounterVec {
+	v := prom.NewCounterVec(prom.CounterOpts{Namespace: namespace, Name: name, Help: help}, labelled(more))
+	m.all = append(m.all, v)
+	return v
+}
+
+func (m *metrics) gauge(name, help string) *prom.GaugeVec {
+	v := prom.NewGaugeVec(prom.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	m.all = append(m.all, v)
+	return v
+}
+
+func (m *metrics) histogram(name, help string, buckets []float64) *prom.HistogramVec {
+	v := prom.NewHistogramVec(prom.HistogramOpts{
+		Namespace: namespace, Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		NativeHistogramMinResetDuration: nativeReset,
+	}, labels)
+	m.all = append(m.all, v)
+	return v
+}
+
+func labelled(more []string) []string { return append(append([]string{}, labels...), more...) }
+
+// series are the time series of a kind and class, found once: to count is then one addition.
+type series struct {
+	attempts [len(outcomes)]prom.Counter
+	released [len(releases)]prom.Counter
+	lost     [len(causes)]prom.Counter
+
+	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
+	longWarnings prom.Counter
+
+	waiting, holding, longHolds prom.Gauge
+	wait, hold, margin          prom.Observer
+
+	smallest smallest
+}
+
+// series makes the time series of a kind and class. All are there from the beginning, with the value 0: a rate needs
+// a first value to count from.
+func (m *metrics) series(kind, class string) *series {
+	of := func(v *prom.CounterVec) prom.Counter { return v.WithLabelValues(kind, class) }
+	s := &series{
+		queued: of(m.queued), renewed: of(m.renewed), renewalFailures: of(m.renewalFailures), handOffs: of(m.handOffs),
+		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), rejoined: of(m.rejoined),
+		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings),
+		waiting: m.waiting.WithLabelValues(kind, class), holding: m.holding.WithLabelValues(kind, class),
+		longHolds: m.longHolds.WithLabelValues(kind, class), wait: m.wait.WithLabelValues(kind, class),
+		hold: m.hold.WithLabelValues(kind, class), margin: m.margin.WithLabelValues(kind, class),
+	}
+	for i, outcome := range outcomes {
+		s.attempts[i] = m.attempts.WithLabelValues(kind, class, outcome)
+	}
+	for i, outcome := range releases {
+		s.released[i] = m.released.WithLabelValues(kind, class, outcome)
+	}
+	for i, cause := range causes {
+		s.lost[i] = m.lost.WithLabelValues(kind, class, cause.label)
+	}
+	return s
+}
+
+// told counts a moment of a call or hold.
+func (s *series) told(o *waitqueue.Observation) {
+	switch o.Moment {
+	case waitqueue.Asked:
+		s.waiting.Inc()
+	case waitqueue.Queued:
+		s.queued.Inc()
+	case waitqueue.Granted:
+		s.holding.Inc()
+		s.ended(granted, o)
+	case waitqueue.Entered:
+		s.ended(entered, o)
+	case waitqueue.Passed:
+		s.ended(passed, o)
+	case waitqueue.Failed:
+		s.ended(outcomeOf(o.Err), o)
+	case waitqueue.Renewed:
+		s.renewed.Inc()
+		s.smallest.add(o.Margin)
+		if o.Lease > 0 {
+			s.margin.Observe(float64(o.Margin) / float64(o.Lease))
+		}
+	case waitqueue.RenewalFailed:
+		s.renewalFailures.Inc()
+		s.smallest.add(o.Margin)
+	case waitqueue.HeldLong:
+		s.longWarnings.Inc()
+	case waitqueue.Released:
+		s.released[releaseOf(o.Err)].Inc()
+		s.gone(o)
+	case waitqueue.Lost:
+		s.lost[causeOf(o.Err)].Inc()
+		s.gone(o)
+	}
+}
+
+// ended counts the end of a wait.
+func (s *series) ended(outcome int, o *waitqueue.Observation) {
+	s.waiting.Dec()
+	s.attempts[outcome].Inc()
+	if o.Moment != waitqueue.Failed || gaveUp(outcome) {
+		s.wait.Observe(o.Waited.Seconds())
+	}
+}
+
+// gone counts the end of a hold.
+func (s *series) gone(o *waitqueue.Observation) {
+	s.holding.Dec()
+	s.hold.Observe(o.Held.Seconds())
+}
+
+// heard counts a moment of a name.
+func (s *series) heard(o *waitqueue.Observation) {
+	switch o.Moment {
+	case waitqueue.HandedOff:
+		s.handOffs.Inc()
+	case waitqueue.Skipped:
+		s.skipped.Add(float64(o.Count))
+	case waitqueue.Expired:
+		s.expired.Add(float64(o.Count))
+	case waitqueue.Woken:
+		s.wakeUps.Inc()
+	case waitqueue.Rejoined:
+		s.rejoined.Inc()
+	case waitqueue.Missed:
+		s.missed.Inc()
+	case waitqueue.Suspected:
+		s.suspected.Inc()
+	case waitqueue.GivenBack:
+		s.givenBack.Inc()
+	}
+}

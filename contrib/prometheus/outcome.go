@@ -1,0 +1,91 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// other is the class of names that have none, and the cause of losses that are of no known kind.
+const other = "other"
+
+// How an attempt ends.
+const (
+	granted = iota
+	entered
+	passed
+	busy
+	timeout
+	cancelled
+	closed
+	failed
+)
+
+var outcomes = [...]string{
+	granted: "granted", entered: "entered", passed: "passed", busy: "busy", timeout: "timeout", cancelled: "cancelled",
+	closed: "closed", failed: "error",
+}
+
+// outcomeOf is how an attempt ended that failed.
+func outcomeOf(err error) int {
+	switch {
+	case errors.Is(err, waitqueue.ErrBusy):
+		return busy
+	case errors.Is(err, waitqueue.ErrClosed):
+		return closed
+	case errors.Is(err, context.DeadlineExceeded):
+		return timeout
+	case errors.Is(err, context.Canceled):
+		return cancelled
+	}
+	return failed
+}
+
+// gaveUp reports whether the caller would have waited longer for what ended so, had it had the time.
+func gaveUp(outcome int) bool { return outcome == timeout || outcome == cancelled }
+
+// The causes of a loss, the last of which is any other.
+var causes = [...]struct {
+	err   error
+	label string
+}{
+	{lease.ErrExpired, "expired"},
+	{lease.ErrForced, "forced"},
+	{lease.ErrForgotten, "forgotten"},
+	{lease.ErrMaxHold, "max_hold"},
+	{lease.ErrClientClosed, "closed"},
+	{nil, other},
+}
+
+// causeOf is the place of a loss among the causes.
+func causeOf(err error) int {
+	last := len(causes) - 1
+	for i, cause := range causes[:last] {
+		if errors.Is(err, cause.err) {
+			return i
+		}
+	}
+	return last
+}
+
+// How a release ends that is no loss.
+const (
+	confirmed = iota
+	unwoken
+	unconfirmed
+)
+
+var releases = [...]string{confirmed: "confirmed", unwoken: "unwoken", unconfirmed: "unconfirmed"}
+
+// releaseOf is how a release ended.
+func releaseOf(err error) int {
+	switch {
+	case err == nil:
+		return confirmed
+	case errors.Is(err, waitqueue.ErrUnwoken):
+		return unwoken
+	}
+	return unconfirmed
+}
