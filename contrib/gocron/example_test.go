@@ -1,0 +1,204 @@
+package gocron_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/redis/rueidis"
+
+	headwaiter "github.com/headwaiter/headwaiter/contrib/gocron"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns clients of an embedded Redis, one a process, and a function that ends all.
+func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	for range n {
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, func() {
+		for _, c := range clients {
+			_ = c.Close(context.Background())
+		}
+		server.Close()
+	}
+}
+
+func ExampleNewLocker() {
+	clients, stop := embedded(1)
+	defer stop()
+	locker := headwaiter.NewLocker(clients[0])
+	defer locker.Close(context.Background())
+
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan struct{})
+	report := gocron.NewTask(func() {
+		fmt.Println("reporting, fenced:", locker.Lease("report").Token() > 0)
+		close(done)
+	})
+	_, err = scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), report, gocron.WithName("report"))
+	if err != nil {
+		panic(err)
+	}
+	scheduler.Start()
+	<-done
+	fmt.Println(scheduler.Shutdown())
+	// Output:
+	// reporting, fenced: true
+	// <nil>
+}
+
+func ExampleLocker_Lock() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	lock, err := headwaiter.NewLocker(clients[0]).Lock(ctx, "report")
+	if err != nil {
+		panic(err)
+	}
+	_, err = headwaiter.NewLocker(clients[1]).Lock(ctx, "report")
+	fmt.Println(errors.Is(err, waitqueue.ErrBusy)) // The other leaves out this run.
+	fmt.Println(lock.Unlock(ctx))
+	// Output:
+	// true
+	// <nil>
+}
+
+func ExampleLocker_Lease() {
+	clients, stop := embedded(1)
+	defer stop()
+	locker := headwaiter.NewLocker(clients[0])
+	defer locker.Close(context.Background())
+
+	fmt.Println(locker.Lease("report"))
+	if _, err := locker.Lock(context.Background(), "report"); err != nil { // What gocron does ahead of a run.
+		panic(err)
+	}
+	held := locker.Lease("report") // What the job does.
+	fmt.Println(held.Context().Err(), held.Token() > 0)
+	// Output:
+	// <nil>
+	// <nil> true
+}
+
+func ExampleLocker_Close() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	locker, other := headwaiter.NewLocker(clients[0]), headwaiter.NewLocker(clients[1])
+
+	lock, err := locker.Lock(ctx, "report")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(lock.Unlock(ctx)) // The job is over; the lock is kept for the rest of its half second.
+	fmt.Println(locker.Close(ctx))
+	_, err = other.Lock(ctx, "report")
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+}
+
+func ExampleWithAtLeast() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	locker := headwaiter.NewLocker(clients[0], headwaiter.WithAtLeast(time.Minute))
+	defer locker.Close(ctx)
+
+	lock, err := locker.Lock(ctx, "report")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(lock.Unlock(ctx))
+	_, err = headwaiter.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// gocron: job "report": fairlock: try lock "gocron:report": busy
+}
+
+func ExampleWithPrefix() {
+	clients, stop := embedded(1)
+	defer stop()
+	locker := headwaiter.NewLocker(clients[0], headwaiter.WithPrefix("shop:"))
+	defer locker.Close(context.Background())
+
+	if _, err := locker.Lock(context.Background(), "report"); err != nil {
+		panic(err)
+	}
+	info, err := fairlock.New(clients[0], "shop:report").Inspect(context.Background())
+	fmt.Println(info.Held, err)
+	// Output: true <nil>
+}
+
+func ExampleWithLock() {
+	clients, stop := embedded(1)
+	defer stop()
+	// A job that hangs gives its lock up after an hour, and one of a process that died is free after two seconds.
+	locker := headwaiter.NewLocker(clients[0], headwaiter.WithLock(
+		fairlock.WithMaxHold(time.Hour), fairlock.WithLease(2*time.Second)))
+	defer locker.Close(context.Background())
+
+	lock, err := locker.Lock(context.Background(), "report")
+	fmt.Println(lock != nil, err)
+	// Output: true <nil>
+}
+
+func ExampleNewElector() {
+	clients, stop := embedded(1)
+	defer stop()
+	elector := headwaiter.NewElector(clients[0], "scheduler")
+	defer elector.Close(context.Background())
+
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+	if err != nil {
+		panic(err)
+	}
+	reported := make(chan struct{}, 1)
+	report := gocron.NewTask(func() {
+		select {
+		case reported <- struct{}{}:
+		default:
+		}
+	})
+	if _, err = scheduler.NewJob(gocron.DurationJob(50*time.Millisecond), report); err != nil {
+		panic(err)
+	}
+	scheduler.Start()
+	<-reported
+	fmt.Println("reported by the leader:", elector.IsLeader(context.Background()) == nil)
+	fmt.Println(scheduler.Shutdown())
+	// Output:
+	// reported by the leader: true
+	// <nil>
+}
+
+func ExampleElector_Close() {
+	clients, stop := embedded(1)
+	defer stop()
+	elector := headwaiter.NewElector(clients[0], "scheduler")
+	fmt.Println(elector.Close(context.Background())) // Resigns: the next in the queue leads.
+	fmt.Println(elector.IsLeader(context.Background()), elector.Lease())
+	// Output:
+	// <nil>
+	// gocron: elector "scheduler": not the leader <nil>
+}

@@ -1,0 +1,163 @@
+package gocron
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	// defaultAtLeast is far above what synchronized clocks are apart, and below the second that is the shortest interval
+	// of a crontab.
+	defaultAtLeast = 500 * time.Millisecond
+	// releaseTime is how long an unlock waits for a server that does not answer. The lease ends by itself.
+	releaseTime = 5 * time.Second
+
+	defaultPrefix = "gocron:"
+)
+
+// A Locker is a gocron.Locker: for the schedulers of one process, on one client.
+type Locker struct {
+	client  *waitqueue.Client
+	prefix  string
+	atLeast time.Duration
+	terms   []fairlock.Option
+
+	mu     sync.Mutex // guards the fields below
+	runs   map[string]*run
+	kept   map[*run]struct{} // unlocked, and not given back yet
+	closed bool
+	work   sync.WaitGroup // the timers of kept
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// An Option changes how a [Locker] behaves.
+type Option func(*Locker)
+
+// WithAtLeast is how long a lock is kept from the beginning of a run, also if the job has ended before. The default is
+// half a second; 0 is until the end of the job.
+func WithAtLeast(d time.Duration) Option { return func(l *Locker) { l.atLeast = d } }
+
+// WithPrefix is what the names of the locks begin with, ahead of those of the jobs. The default is "gocron:". Schedulers
+// with different prefixes do not share their jobs.
+func WithPrefix(prefix string) Option { return func(l *Locker) { l.prefix = prefix } }
+
+// WithLock gives the locks options, such as fairlock.WithLease: how long the job of a process that died stays locked, by
+// default ten seconds.
+func WithLock(opts ...fairlock.Option) Option { return func(l *Locker) { l.terms = opts } }
+
+// NewLocker returns a Locker. Nothing is sent.
+func NewLocker(c *waitqueue.Client, opts ...Option) *Locker {
+	l := &Locker{
+		client: c, prefix: defaultPrefix, atLeast: defaultAtLeast,
+		runs: make(map[string]*run), kept: make(map[*run]struct{}),
+	}
+	for _, o := range opts {
+		o(l)
+	}
+	return l
+}
+
+// Lock locks the job with the name key, if nobody has it, and never waits for those who have: then the error is a
+// waitqueue.ErrBusy, and the run is left out.
+func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	held, err := fairlock.New(l.client, l.prefix+key, l.terms...).TryLock(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("gocron: job %q: %w", key, err)
+	}
+	r := &run{locker: l, key: key, held: held, until: time.Now().Add(l.atLeast)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs[key] = r
+	return r, nil
+}
+
+// Lease is the hold of the job with the name key that runs in this process, or nil if none does. Its context ends when
+// the lock is lost, its token belongs into what the job writes.
+func (l *Locker) Lease(key string) *lease.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.runs[key]; r != nil {
+		return r.held
+	}
+	return nil
+}
+
+// Close gives back the locks of jobs that have ended, at once. Those of jobs that run are given back when these end.
+func (l *Locker) Close(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	kept := l.kept
+	l.kept = nil
+	l.mu.Unlock()
+	var failed error
+	for r := range kept {
+		if r.timer.Stop() {
+			l.work.Done()
+		}
+		if err := r.held.Release(ctx); err != nil && failed == nil {
+			failed = fmt.Errorf("gocron: unlock job %q: %w", r.key, err)
+		}
+	}
+	l.work.Wait()
+	return failed
+}
+
+// A run is a gocron.Lock: one run of a job.
+type run struct {
+	locker *Locker
+	key    string
+	held   *lease.Lease
+	until  time.Time   // when it may be given back
+	timer  *time.Timer // of one that is kept
+}
+
+// Unlock is called by gocron when the job has ended, with a context that may have ended with it. It says what became of
+// the hold, a lease.ErrLost if it was lost, where it is given back now; gocron asks nobody for that.
+func (r *run) Unlock(ctx context.Context) error {
+	l := r.locker
+	l.mu.Lock()
+	if l.runs[r.key] == r {
+		delete(l.runs, r.key)
+	}
+	left := time.Until(r.until)
+	if left > 0 && !l.closed && r.held.Context().Err() == nil {
+		l.kept[r] = struct{}{}
+		l.work.Add(1)
+		r.timer = time.AfterFunc(left, r.end)
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.Unlock()
+	return r.release(context.WithoutCancel(ctx))
+}
+
+// end gives back a lock that was kept.
+func (r *run) end() {
+	l := r.locker
+	defer l.work.Done()
+	l.mu.Lock()
+	_, mine := l.kept[r]
+	delete(l.kept, r)
+	l.mu.Unlock()
+	if mine { // Else Close is at it.
+		_ = r.release(context.Background()) // Nobody is there to be told; what is not confirmed ends with its lease.
+	}
+}
+
+func (r *run) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+	defer cancel()
+	if err := r.held.Release(ctx); err != nil {
+		return fmt.Errorf("gocron: unlock job %q: %w", r.key, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package locker_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/contrib/locker"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// embedded returns a client of an embedded Redis, and a function that ends both.
+func embedded() (client *waitqueue.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	client, err = waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+	if err != nil {
+		panic(err)
+	}
+	return client, func() {
+		_ = client.Close(context.Background())
+		server.Close()
+	}
+}
+
+func Example() {
+	client, stop := embedded()
+	defer stop()
+
+	var orders sync.Locker = locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	orders.Lock()
+	defer orders.Unlock()
+	fmt.Println("shipping")
+	// Output: shipping
+}
+
+func ExampleNew() {
+	client, stop := embedded()
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // The program ends.
+
+	defer func() { fmt.Println(recover()) }()
+	locker.New(ctx, fairlock.New(client, "orders:42")).Lock()
+	// Output: locker: lock "orders:42": context canceled
+}
+
+func ExampleLocker_Unlock() {
+	client, stop := embedded()
+	defer stop()
+
+	defer func() { fmt.Println(recover()) }()
+	locker.New(context.Background(), fairlock.New(client, "orders:42")).Unlock()
+	// Output: locker: unlock "orders:42": not locked
+}
+
+func ExampleLocker_TryLock() {
+	client, stop := embedded()
+	defer stop()
+
+	a := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	b := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	fmt.Println(a.TryLock(), b.TryLock())
+	a.Unlock()
+	// Output: true false
+}
+
+func ExampleLocker_Context() {
+	client, stop := embedded()
+	defer stop()
+
+	orders := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	orders.Lock()
+	fmt.Println(orders.Context().Err()) // The lock is held. Give it to what must stop at a loss.
+	orders.Unlock()
+	fmt.Println(context.Cause(orders.Context()))
+	// Output:
+	// <nil>
+	// not locked
+}
+
+func ExampleLocker_Lease() {
+	client, stop := embedded()
+	defer stop()
+
+	orders := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	orders.Lock()
+	defer orders.Unlock()
+	fmt.Println(orders.Lease().Token() > 0) // Send it with each write.
+	// Output: true
+}
+
+func ExampleWithLoss() {
+	client, stop := embedded()
+	defer stop()
+
+	mutex := fairlock.New(client, "orders:42", fairlock.WithLease(time.Second))
+	orders := locker.New(context.Background(), mutex, locker.WithLoss(func(err error) { fmt.Println(err) }))
+	orders.Lock()
+	if _, err := mutex.ForceRelease(context.Background(), 0); err != nil { // Somebody at a prompt.
+		panic(err)
+	}
+	<-orders.Context().Done()
+	orders.Unlock()
+	// Output: locker: unlock "orders:42": lease lost: released elsewhere by force
+}
