@@ -16,6 +16,7 @@ const (
 	// redisVariable names the server where no flag does.
 	redisVariable = "HEADWAITER_REDIS"
 	defaultRedis  = "redis://127.0.0.1:6379"
+	redisForm     = "redis://user:password@host:6379/0, rediss://… or unix:///path"
 )
 
 // redisURL is the server to use: the flag's, else the environment's, else the one on this machine.
@@ -53,8 +54,7 @@ func parse(address string) (rueidis.ClientOption, error) {
 	if errors.As(err, new(*url.Error)) {
 		why = "no URL" // The error's own text repeats the address, password and all.
 	}
-	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like redis://user:password@host:6379/0, rediss://… or unix:///path",
-		withoutPassword(address), why)
+	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), why)
 }
 
 // withoutPassword is an address as it may be shown.

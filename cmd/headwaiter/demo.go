@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -32,9 +33,9 @@ const (
 )
 
 func newDemo() *cobra.Command {
-	var redis string
+	var choice chooser
 	cmd := &cobra.Command{
-		Use:   "demo [--redis URL]",
+		Use:   "demo [--redis URL | --engine NAME --url URL]",
 		Short: "Watch six processes contend for one lock, two of them get killed, and read the verdict",
 		Long: fmt.Sprintf(`Starts a Redis of its own, embedded in this program and reachable from this machine
 only, and %d processes that take one lock in turn. Half-way it kills (as kill -9 does) the
@@ -42,36 +43,47 @@ process that is first in the queue, and then the one that holds the lock. At the
 prints a verdict made from what the processes recorded: grants, overlaps, order
 inversions, tokens, waits. It takes about 12 seconds.
 
+With --engine it shows the same on another kind of server, which has to be there already.
+On Postgres it makes what locks need in the database, and leaves it there.
+
 It redraws the screen of a terminal, and writes a plain log anywhere else.
 
 Exit codes: 0 if nothing was wrong, %d if two held at once, if somebody was overtaken, if a
-token did not rise or a process failed, %d if Redis cannot be used.`, demoProcesses, exitFindings, exitUnavailable),
+token did not rise or a process failed, %d if the server cannot be used.`, demoProcesses, exitFindings, exitUnavailable),
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(redis, cmd.OutOrStdout())
+			return runDemo(choice, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&redis, "redis", "", "use this server instead of an embedded one")
+	f := cmd.Flags()
+	f.StringVar(&choice.redis, "redis", "", "use this Redis instead of an embedded one")
+	f.StringVar(&choice.engine, "engine", onRedis.name, "kind of the server: "+engineNames())
+	f.StringVar(&choice.url, "url", "", "the server, where it is no Redis (default: as for exec)")
 	return cmd
 }
 
 // runDemo runs the whole demo. Whatever happens, it leaves no process and no file behind; the keys on a
 // server of the user expire about a minute after.
-func runDemo(redis string, out io.Writer) error {
+func runDemo(choice chooser, out io.Writer) error {
 	signals, deaf := listen()
 	defer deaf()
-	where := "the Redis at " + withoutPassword(redis)
-	if redis == "" {
+	on, err := choice.choose()
+	if err != nil {
+		return err
+	}
+	title := on.shown()
+	if on.engine == onRedis && choice.redis == "" && choice.url == "" {
 		server, err := embedded()
 		if err != nil {
 			return fail(exitUnavailable, "cannot start the embedded Redis: %w", err)
 		}
 		defer server.Close()
-		redis, where = "redis://"+server.Addr(), "an embedded Redis, "+server.Addr()
-	} else if err := probe(redis); err != nil {
+		on.url, title = "redis://"+server.Addr(), "an embedded Redis, "+server.Addr()
+	} else if err := on.probe(); err != nil {
 		return err
 	}
+	lasts := max(demoLease, on.shortest)
 	dir, err := os.MkdirTemp("", "headwaiter-demo-")
 	if err != nil {
 		return err
@@ -79,11 +91,11 @@ func runDemo(redis string, out io.Writer) error {
 	defer os.RemoveAll(dir)
 
 	started := time.Now()
-	p := newPlay(out, fmt.Sprintf("headwaiter demo: %d processes, one lock, on %s", demoProcesses, where))
+	p := newPlay(out, fmt.Sprintf("headwaiter demo: %d processes, one lock, on %s", demoProcesses, title))
 	count := counter(filepath.Join(dir, "counter"))
 	// A name of its own for each run, so that two on one server do not meet.
 	lock := "demo-" + strconv.FormatInt(started.UnixMicro(), 36)
-	err = p.enter(redis, "--lock", lock, "--lease", demoLease.String(), "--counter", string(count))
+	err = p.enter(on, "--engine", on.name, "--lock", lock, "--lease", lasts.String(), "--counter", string(count))
 	if err == nil {
 		err = p.run(signals)
 	}
@@ -102,12 +114,19 @@ func embedded() (*miniredis.Miniredis, error) {
 }
 
 // probe finds out whether a server can be used, so that there is one error and not one from each process.
-func probe(redis string) error {
-	client, err := dial(redis, "headwaiter demo")
+func (w where) probe() error {
+	if w.prepare != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), greeting)
+		defer cancel()
+		if err := w.prepare(ctx, w.engine, w.url); err != nil {
+			return err
+		}
+	}
+	on, err := w.dial("headwaiter demo", max(demoLease, w.shortest))
 	if err != nil {
 		return err
 	}
-	hangUp(client)
+	on.hangUp()
 	return nil
 }
 

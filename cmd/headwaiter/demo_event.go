@@ -71,6 +71,7 @@ type recorder struct {
 	open  map[string]int       // process: its unfinished call
 	shot  map[string]time.Time // process: when it was killed
 	lone  []string             // complaints that belong to no call
+	frees bool                 // the death of a holder ends its hold at once, not with its lease
 }
 
 func newRecorder() *recorder {
@@ -118,6 +119,9 @@ func (r *recorder) continued(c *call, e event) {
 		delete(r.open, e.Process)
 		if c.ended.IsZero() {
 			c.killed = r.shot[e.Process]
+			if r.frees && c.killed.Before(c.deadline) {
+				c.deadline = c.killed
+			}
 		}
 		r.departed(e)
 	}

@@ -51,11 +51,12 @@ func newPlay(out io.Writer, title string) *play {
 }
 
 // enter starts the processes.
-func (p *play) enter(redis string, args ...string) error {
+func (p *play) enter(on where, args ...string) error {
 	p.view.happened(p.board.title)
+	p.record.frees = on.fixed
 	for i := range demoProcesses {
 		name := string(rune('A' + i))
-		process, err := startProcess(name, redis, args, p.events)
+		process, err := startProcess(name, on, args, p.events)
 		if err != nil {
 			return err
 		}

@@ -20,14 +20,14 @@ type process struct {
 
 // startProcess runs this same program as a worker. What the worker tells, and at last its end, goes to
 // events, which must be read until the end has come.
-func startProcess(name, redis string, args []string, events chan<- event) (*process, error) {
+func startProcess(name string, on where, args []string, events chan<- event) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{name: name, cmd: exec.Command(program, append([]string{"demo-worker", "--process", name}, args...)...)}
 	// Not as an argument, which every user of the machine may read: it can hold a password.
-	p.cmd.Env = append(os.Environ(), redisVariable+"="+redis)
+	p.cmd.Env = append(os.Environ(), on.variable+"="+on.url)
 	complaint := &strings.Builder{}
 	p.cmd.Stderr = complaint
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

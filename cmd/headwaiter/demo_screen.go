@@ -3,11 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // view shows the board to people.
@@ -19,11 +15,10 @@ type view interface {
 
 // newView redraws a screen on a terminal and writes a plain log anywhere else.
 func newView(out io.Writer) view {
-	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
-		return &logView{out}
+	if on, ok := screenOn(out); ok {
+		return screenView{on}
 	}
-	return &screenView{file: file, plain: os.Getenv("NO_COLOR") != ""}
+	return &logView{out}
 }
 
 // logView writes a line for each thing that happened.
@@ -33,61 +28,19 @@ func (v *logView) happened(line string)   { fmt.Fprintln(v.out, line) }
 func (v *logView) draw(*board, time.Time) {}
 func (v *logView) close()                 {}
 
-// screenView draws the board again and again in the same place.
-type screenView struct {
-	file  *os.File
-	plain bool // without colours
-	drawn int  // lines of the last drawing
+// screenView draws the board.
+type screenView struct{ *screen }
+
+func (v screenView) happened(string) {} // The next drawing has it.
+
+func (v screenView) draw(b *board, now time.Time) {
+	v.screen.draw(func(height int) []row { return render(b, now, height) })
 }
 
-// What a terminal understands.
-const (
-	hideCursor = "\x1b[?25l"
-	showCursor = "\x1b[?25h"
-	toLineEnd  = "\x1b[K"
-	toEnd      = "\x1b[J"
-	reset      = "\x1b[0m"
-)
-
-func (v *screenView) happened(string) {} // The next drawing has it.
-
-// draw writes one frame over the last one, in one write so that it does not flicker.
-func (v *screenView) draw(b *board, now time.Time) {
-	width, height, err := term.GetSize(int(v.file.Fd()))
-	if err != nil || width <= 0 || height <= 0 {
-		width, height = 80, 24
-	}
-	rows := render(b, now, height-1)
-	var frame strings.Builder
-	frame.WriteString(hideCursor)
-	if up := min(v.drawn, height-1); up > 0 {
-		fmt.Fprintf(&frame, "\x1b[%dA", up)
-	}
-	frame.WriteString("\r")
-	for _, r := range rows {
-		text := clip(r.text, width-1)
-		if r.style != "" && !v.plain {
-			text = r.style + text + reset
-		}
-		frame.WriteString(text + toLineEnd + "\n")
-	}
-	frame.WriteString(toEnd)
-	_, _ = io.WriteString(v.file, frame.String())
-	v.drawn = len(rows)
+func (v screenView) close() {
+	v.screen.close()
+	_, _ = io.WriteString(v.file, "\n")
 }
-
-func (v *screenView) close() { _, _ = io.WriteString(v.file, showCursor+"\n") }
-
-// row is a line of the screen.
-type row struct{ text, style string }
-
-const (
-	bold   = "\x1b[1m"
-	dim    = "\x1b[2m"
-	red    = "\x1b[31m"
-	green  = "\x1b[1;32m"
-	yellow = "\x1b[33m"
-)
 
 // render makes the screen out of the board: a head, a line for each process, and as many of the latest
 // lines of the log as there is room for.
@@ -136,12 +89,4 @@ func (s *seat) render(place int, now time.Time) row {
 		what, style = fmt.Sprintf("HOLDS for %s", short(since)), green
 	}
 	return row{fmt.Sprintf("%s  %-8d %-22s %-18s %-10s %6d", s.name, s.pid, what, token, waited, s.grants), style}
-}
-
-// clip cuts a text to a width.
-func clip(text string, width int) string {
-	if r := []rune(text); len(r) > width {
-		return string(r[:max(0, width)])
-	}
-	return text
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -25,8 +24,9 @@ const deadlineLook = 20 * time.Millisecond
 type worker struct {
 	process, lock, counter string
 	lease                  time.Duration
+	choice                 chooser
 
-	mutex *fairlock.Mutex
+	mutex mutex
 	out   *json.Encoder
 }
 
@@ -46,6 +46,7 @@ func newDemoWorker() *cobra.Command {
 	f.StringVar(&w.process, "process", "", "what to call itself")
 	f.StringVar(&w.lock, "lock", "", "name of the lock")
 	f.StringVar(&w.counter, "counter", "", "file of the fenced counter")
+	f.StringVar(&w.choice.engine, "engine", onRedis.name, "kind of the server")
 	f.DurationVar(&w.lease, "lease", demoLease, "lease of a hold")
 	return cmd
 }
@@ -54,12 +55,16 @@ func newDemoWorker() *cobra.Command {
 func (w *worker) run(in io.Reader) error {
 	// The keyboard's ^C goes to all processes of the demo; what it means is for the parent to say.
 	signal.Ignore(keyboard...)
-	client, err := dial(redisURL(""), "headwaiter demo "+w.process)
+	where, err := w.choice.choose()
 	if err != nil {
 		return err
 	}
-	defer hangUp(client)
-	w.mutex = fairlock.New(client, w.lock, fairlock.WithLease(w.lease))
+	on, err := where.dial("headwaiter demo "+w.process, w.lease)
+	if err != nil {
+		return err
+	}
+	defer on.hangUp()
+	w.mutex = on.lock(w.lock, w.lease)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	lines := make(chan string)

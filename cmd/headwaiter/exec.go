@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -19,7 +18,9 @@ const (
 
 // execution is one call of exec: a command that runs while it holds a lock.
 type execution struct {
-	name, redis        string
+	name               string
+	choice             chooser
+	where              where
 	wait, lease, grace time.Duration
 	command            []string
 	path               string // the file of command[0]
@@ -35,19 +36,26 @@ func newExec() *cobra.Command {
 		Short: "Run a command while holding a lock",
 		Long:  execHelp,
 		Example: `  headwaiter exec orders -- ./import-orders --all
-  headwaiter exec nightly --wait 2h --redis redis://cache.internal:6379 -- make report`,
+  headwaiter exec nightly --wait 2h --redis redis://cache.internal:6379 -- make report
+  headwaiter exec nightly --engine etcd --url http://etcd.internal:2379 -- make report`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := x.take(args, cmd.ArgsLenAtDash()); err != nil {
+			var err error
+			if err = x.take(args, cmd.ArgsLenAtDash()); err != nil {
 				return err
 			}
-			x.redis = redisURL(x.redis)
+			if x.where, err = x.choice.choose(); err != nil {
+				return err
+			}
+			if err := x.leaseFits(cmd.Flags().Changed("lease")); err != nil {
+				return err
+			}
 			x.log = cmd.ErrOrStderr()
 			return x.run()
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&x.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	x.choice.flags(f)
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
 	f.DurationVar(&x.lease, "lease", waitqueue.DefaultLease, "how long the others wait if this machine dies")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
@@ -56,7 +64,7 @@ func newExec() *cobra.Command {
 
 const execHelp = `Waits its turn for the lock NAME, runs the command while holding it, and releases it.
 Those who wait get the lock in the order in which they came, from all machines that
-use the same Redis.
+use the same Redis, or with --engine the same servers of another kind.
 
 The command gets headwaiter's input, output and errors, and in its environment
   HEADWAITER_LOCK    the name of the lock
@@ -75,7 +83,7 @@ killed, the command is killed with it on Linux, and runs on without the lock els
 
 Exit codes: the command's own, 128+n if it died of signal n, and
   64      called wrongly
-  69      Redis cannot be reached, or refuses
+  69      the server cannot be reached, or refuses
   75      the lock was not to be had within --wait
   76      the lock was lost before the command ended, whatever the command returned
   126     the command cannot be executed
@@ -104,6 +112,17 @@ func (x *execution) take(args []string, dash int) error {
 	return nil
 }
 
+// leaseFits checks the lease against what the engine can do. It is told whether the lease was asked for.
+func (x *execution) leaseFits(asked bool) error {
+	switch e := x.where.engine; {
+	case e.fixed && asked:
+		return fail(exitUsage, "exec: --lease has no meaning with --engine %s: a hold lasts as long as its connection", e.name)
+	case x.lease < e.shortest:
+		return fail(exitUsage, "exec: --lease %v: %s takes %v at the least", x.lease, e.noun, e.shortest)
+	}
+	return nil
+}
+
 // run finds the command, waits for the lock and runs the one under the other. The command is looked for
 // first, so that nobody waits for a lock only to hear of a misspelt name.
 func (x *execution) run() error {
@@ -115,12 +134,12 @@ func (x *execution) run() error {
 	defer stop()
 	x.signals = signals
 
-	client, err := x.connect()
+	on, err := x.connect()
 	if err != nil {
 		return err
 	}
-	defer hangUp(client)
-	held, err := x.acquire(client, fairlock.New(client, x.name, fairlock.WithLease(x.lease)))
+	defer on.hangUp()
+	held, err := x.acquire(on)
 	if err != nil {
 		return err
 	}

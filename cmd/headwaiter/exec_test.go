@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -246,11 +247,13 @@ func TestTheCommandIsStoppedWhenTheLockIsLost(t *testing.T) {
 func TestAForcedReleaseStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := execute(t, server, "orders", under(acting(t, "signals"))...)
+	// Its next renewal is far away, and nobody waits.
+	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "1h")...)
 	s.await(s.stdout, "ready")
 	client, err := waitqueue.DialURL(urlOf(server))
 	require.NoError(t, err)
 	defer hangUp(client)
+	kit.Listening(t, server, 1)
 	_, err = client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: waitqueue.DefaultLease}).ForceRelease(t.Context(), 0)
 	require.NoError(t, err)
 	s.await(s.stderr, "released elsewhere by force; stopping the command")

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -30,26 +28,26 @@ type interrupted struct{ signal os.Signal }
 func (i interrupted) Error() string { return fmt.Sprintf("interrupted by a signal (%v)", i.signal) }
 
 // hangUp closes a client, which gives back what it still has.
-func hangUp(client *waitqueue.Client) {
+func hangUp(client interface{ Close(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	_ = client.Close(ctx)
 }
 
 // connect dials while it listens to signals: a server that does not answer must not keep ^C waiting.
-func (x *execution) connect() (*waitqueue.Client, error) {
+func (x *execution) connect() (server, error) {
 	type result struct {
-		client *waitqueue.Client
+		server server
 		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
-		client, err := dial(x.redis, filepath.Base(x.command[0]))
-		done <- result{client, err}
+		server, err := x.where.dial(filepath.Base(x.command[0]), x.lease)
+		done <- result{server, err}
 	}()
 	select {
 	case r := <-done:
-		return r.client, r.err
+		return r.server, r.err
 	case s := <-x.signals:
 		// The process ends with this, and with it the connection that may still come.
 		return nil, &failure{code: exitSignal + number(s)}
@@ -57,7 +55,7 @@ func (x *execution) connect() (*waitqueue.Client, error) {
 }
 
 // acquire waits its turn. A signal ends the wait and gives up the place.
-func (x *execution) acquire(client *waitqueue.Client, m *fairlock.Mutex) (*lease.Lease, error) {
+func (x *execution) acquire(on server) (*lease.Lease, error) {
 	type result struct {
 		held *lease.Lease
 		err  error
@@ -66,7 +64,7 @@ func (x *execution) acquire(client *waitqueue.Client, m *fairlock.Mutex) (*lease
 	defer cancel(nil)
 	done := make(chan result, 1)
 	go func() {
-		held, err := x.lock(ctx, m)
+		held, err := x.lock(ctx, on.lock(x.name, x.lease))
 		done <- result{held, err}
 	}()
 
@@ -85,7 +83,7 @@ func (x *execution) acquire(client *waitqueue.Client, m *fairlock.Mutex) (*lease
 			return r.held, nil
 		case <-mention.C:
 			mentioned = true
-			x.say("waiting for %q%s", x.name, x.situation(client))
+			x.say("waiting for %q%s", x.name, on.situation(x.name))
 		case s := <-x.signals:
 			cancel(interrupted{s})
 			if r := <-done; r.held != nil { // The grant came with the signal.
@@ -96,28 +94,8 @@ func (x *execution) acquire(client *waitqueue.Client, m *fairlock.Mutex) (*lease
 	}
 }
 
-// situation tells who holds the lock and how many wait before this client, as far as can be had in a moment.
-func (x *execution) situation(client *waitqueue.Client) (text string) {
-	ctx, cancel := context.WithTimeout(context.Background(), moment)
-	defer cancel()
-	info, err := client.Queue(lua.Fairlock, x.name, waitqueue.Terms{Lease: x.lease}).Inspect(ctx)
-	if err != nil || !info.Held {
-		return " …"
-	}
-	text = fmt.Sprintf(", held for %v", info.Holder.Since.Round(100*time.Millisecond))
-	if info.Holder.Who != "" {
-		text += " by " + info.Holder.Who
-	}
-	for i, w := range info.Queue {
-		if w.Client == client.ID() && i > 0 {
-			text += fmt.Sprintf(", %d waiting before us", i)
-		}
-	}
-	return text
-}
-
 // lock is the one call that waits, or with no time to wait, tries.
-func (x *execution) lock(ctx context.Context, m *fairlock.Mutex) (*lease.Lease, error) {
+func (x *execution) lock(ctx context.Context, m mutex) (*lease.Lease, error) {
 	if x.wait == 0 {
 		return m.TryLock(ctx)
 	}
@@ -142,12 +120,12 @@ func (x *execution) refused(err error) error {
 	case errors.Is(err, waitqueue.ErrName), errors.Is(err, waitqueue.ErrTooLarge), errors.Is(err, waitqueue.ErrTime):
 		return &failure{exitUsage, err}
 	case !errors.Is(err, context.DeadlineExceeded):
-		return fail(exitUnavailable, "Redis at %s: %w", withoutPassword(x.redis), err)
+		return fail(exitUnavailable, "%s: %w", x.where.shown(), err)
 	case !errors.As(err, &wait):
 		return fail(exitNotAcquired, "did not get %q within %v", x.name, x.wait)
 	case wait.Last != nil && wait.Place < 0:
 		// The queue was never seen: it is the server that nothing came from.
-		return fail(exitUnavailable, "did not get %q within %v, Redis at %s: %w", x.name, x.wait, withoutPassword(x.redis), wait.Last)
+		return fail(exitUnavailable, "did not get %q within %v, %s: %w", x.name, x.wait, x.where.shown(), wait.Last)
 	}
 	return fail(exitNotAcquired, "did not get %q within %v%s", x.name, x.wait, ahead(wait))
 }

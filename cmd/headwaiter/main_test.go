@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/headwaiter/headwaiter/internal/kit"
 )
 
 // program is the binary under test, built once.
@@ -18,6 +20,7 @@ func TestMain(m *testing.M) {
 	if part := os.Getenv(actVariable); part != "" {
 		act(part)
 	}
+	kit.HangUps()
 	os.Exit(build(m))
 }
 

@@ -11,8 +11,9 @@ import (
 // What headwaiter exits with for reasons of its own: the codes of sysexits.h where one fits, and those of
 // the shell. They are part of the command line's promise, and told in the help of exec.
 const (
-	exitFindings      = 1   // demo: the verdict found a fault; doctor: there is danger
+	exitFindings      = 1   // demo: the verdict found a fault; doctor: there is danger; deadlocks: there is one; release: the answer was no
 	exitUsage         = 64  // EX_USAGE
+	exitNoSuch        = 66  // EX_NOINPUT: no lock of that name, or nobody holds it
 	exitUnavailable   = 69  // EX_UNAVAILABLE: Redis cannot be reached, or refuses
 	exitNotAcquired   = 75  // EX_TEMPFAIL: somebody else had the lock all the time
 	exitLost          = 76  // EX_PROTOCOL: the lock was lost before the command ended
@@ -72,11 +73,14 @@ which they came, and a release hands it straight to the next.`,
 		SilenceUsage:  true,
 		// They would make a message of several lines.
 		DisableSuggestions: true,
-		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(exitUsage, "%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newExec(), newDoctor(), newDemo(), newDemoWorker())
+	exec := newExec()
+	exec.ValidArgsFunction = completeExec
+	root.AddCommand(
+		exec, newLs(), newInspect(), newWatch(), newRelease(), newDeadlocks(),
+		newDoctor(), newSchema(), newBench(), newDemo(), newDemoWorker())
 	return root
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	// completions is how many names a shell is offered.
+	completions = 100
+	// completionTime is how long somebody who has typed a tab is kept waiting for each step of it.
+	completionTime = 500 * time.Millisecond
+)
+
+// completeNames completes the first argument with the names that the server knows.
+func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 {
+		return nil, nothing
+	}
+	var l lookout
+	l.redis, _ = cmd.Flags().GetString("redis")
+	l.prefix, _ = cmd.Flags().GetString("prefix")
+	o, err := l.options("completion")
+	if err != nil {
+		return nil, nothing
+	}
+	o.Redis.Dialer.Timeout, o.Redis.ConnWriteTimeout = completionTime, completionTime
+	client, err := waitqueue.Dial(o)
+	if err != nil {
+		return nil, nothing
+	}
+	defer hangUp(client)
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
+	defer cancel()
+	var names []string
+	for n, err := range client.List(ctx, literally(typed)+"*") {
+		if err != nil || len(names) == completions {
+			break // What there is by then is better than nothing.
+		}
+		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") { // A shell would read more into it.
+			names = append(names, n.Name)
+		}
+	}
+	return names, nothing
+}
+
+// completeExec completes the name of exec. What comes behind it is a command of the shell's.
+func completeExec(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	if engine, err := cmd.Flags().GetString("engine"); err == nil && engine != onRedis.name {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completeNames(cmd, args, typed)
+}
+
+// completeKinds completes the flag --kind.
+func completeKinds(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return lua.Kinds(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// kindFlag adds the flag --kind.
+func kindFlag(cmd *cobra.Command, kind *string) {
+	cmd.Flags().StringVar(kind, "kind", "", "which of several of the same name: "+strings.Join(lua.Kinds(), ", "))
+	if err := cmd.RegisterFlagCompletionFunc("kind", completeKinds); err != nil {
+		panic(err) // There is no such flag.
+	}
+}
+
+// literally is a name as a pattern that matches it alone.
+func literally(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(name)
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// search is one call of deadlocks.
+type search struct {
+	lookout
+	lasting time.Duration
+	json    bool
+}
+
+// longestSearch is the longest time between two looks: who wants more looks again.
+const longestSearch = time.Hour
+
+func newDeadlocks() *cobra.Command {
+	var s search
+	cmd := &cobra.Command{
+		Use:   "deadlocks [flags]",
+		Short: "Find clients that wait for each other in a circle",
+		Long:  deadlocksHelp,
+		Example: `  headwaiter deadlocks
+  headwaiter deadlocks --for 30s --json | jq -r '.cycles[][].client'`,
+		Args:                  cobra.NoArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if s.lasting < 0 || s.lasting > longestSearch {
+				return fail(exitUsage, "deadlocks: --for %v: must be from 0 to %v", s.lasting, longestSearch)
+			}
+			return s.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	s.flags(cmd.Flags())
+	cmd.Flags().DurationVar(&s.lasting, "for", 2*time.Second, "tell what lasts for so long")
+	cmd.Flags().BoolVar(&s.json, "json", false, "print JSON instead of text")
+	return cmd
+}
+
+const deadlocksHelp = `Looks at all locks, read-write locks and semaphores of a Redis, who holds what and who
+waits for what, and names those that wait for each other in a circle. It changes nothing
+and needs the right to SCAN (+scan).
+
+It looks twice and tells what has not moved in between, so a circle was there as it is
+told. Redis knows clients, not what goes on in them: a client that holds one lock for
+long, and waits for another in another part of the program, may make a circle that ends
+by itself. The longer --for, the fewer of these. Elections, latches and barriers are
+left out: what ends a wait for them is not known.
+
+A deadlock ends when one of its locks is released by force (headwaiter release), or
+when one of its programs ends. To have none, take locks in one order everywhere, or all
+at once by a multilock; hand the context of a hold to the next call of Lock.
+
+Exit codes:
+  0       there is none
+  1       there is one, or several
+  64      called wrongly
+  69      Redis cannot be reached, or refuses`
+
+func (s *search) run(out, log io.Writer) error {
+	client, err := s.dial("deadlocks")
+	if err != nil {
+		return err
+	}
+	defer hangUp(client)
+	g, err := client.WaitsFor(context.Background(), s.lasting)
+	if err != nil {
+		return s.refused(err)
+	}
+	if g.Partial {
+		fmt.Fprintln(log, "headwaiter: there was too much to look at all of it: there may be more")
+	}
+	if s.json {
+		err = writeJSON(out, toGraphJSON(g))
+	} else {
+		_, err = io.WriteString(out, circles(g))
+	}
+	if err == nil && len(g.Cycles) > 0 {
+		err = &failure{code: exitFindings}
+	}
+	return err
+}
+
+// circles are the deadlocks for people.
+func circles(g waitqueue.WaitGraph) string {
+	var b strings.Builder
+	if len(g.Cycles) == 0 {
+		fmt.Fprintf(&b, "no deadlock; %d wait for what others hold\n", len(g.Waits))
+		return b.String()
+	}
+	members := 0
+	for _, cycle := range g.Cycles {
+		members += len(cycle)
+		shortest := cycle[0].Wait.Wait
+		for _, link := range cycle {
+			shortest = min(shortest, link.Wait.Wait)
+		}
+		fmt.Fprintf(&b, "deadlock of %d, for %s:\n", len(cycle), ago(shortest))
+		for i, link := range cycle {
+			writeLink(&b, cycle[(i+len(cycle)-1)%len(cycle)], link)
+		}
+		for _, link := range cycle {
+			if link.Hold != nil {
+				fmt.Fprintf(&b, "  to break it: headwaiter release --force %s --kind %s --holder %d\n", quoted(link.Name), link.Kind, link.Hold.Token)
+				break
+			}
+		}
+	}
+	if more := g.Stuck - members; more > 0 {
+		fmt.Fprintf(&b, "%d more wait behind\n", more)
+	}
+	return b.String()
+}
+
+// writeLink tells of one client what it holds, for the one before it, and what it waits for.
+func writeLink(b *strings.Builder, before, link waitqueue.Link) {
+	who := "client " + link.Client
+	if link.Who != "" {
+		who = fmt.Sprintf("%s (client %s)", link.Who, link.Client)
+	}
+	fmt.Fprintf(b, "  %s\n", who)
+	if before.Hold != nil {
+		fmt.Fprintf(b, "    holds %s %s for %s, token %d\n", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
+	} else {
+		fmt.Fprintf(b, "    is ahead in the queue of %s %s\n", before.Kind, before.Name)
+	}
+	fmt.Fprintf(b, "    waits for %s %s for %s, at place %d\n", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
+}
+
+// quoted is a name as a shell takes it.
+func quoted(name string) string {
+	if !strings.ContainsAny(name, " \t'\"\\`$&|;<>()*?[]{}#~!") {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
+
+// What --json prints. The names in it stay. Times are in seconds.
+type (
+	graphJSON struct {
+		Cycles  [][]linkJSON `json:"cycles"` // each waits for what the next one holds, the last for what the first does
+		Stuck   int          `json:"stuck"`  // waits that last until a cycle is broken
+		Partial bool         `json:"partial"`
+		Waits   []waitJSON   `json:"waits"` // all that wait for what is held
+	}
+	waitJSON struct {
+		Client string  `json:"client"`
+		Who    string  `json:"who"`
+		Kind   string  `json:"kind"`
+		Name   string  `json:"name"`
+		Place  int     `json:"place"`
+		Wait   float64 `json:"wait_seconds"`
+		Ticket string  `json:"ticket"`
+	}
+	linkJSON struct {
+		waitJSON
+		Hold *holderJSON `json:"held_by_next"` // null: the next one is ahead in the queue
+	}
+)
+
+func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
+	told := graphJSON{Cycles: [][]linkJSON{}, Stuck: g.Stuck, Partial: g.Partial, Waits: []waitJSON{}}
+	for _, w := range g.Waits {
+		told.Waits = append(told.Waits, toWaitJSON(w))
+	}
+	for _, cycle := range g.Cycles {
+		var links []linkJSON
+		for _, link := range cycle {
+			l := linkJSON{waitJSON: toWaitJSON(link.Wait)}
+			if link.Hold != nil {
+				hold := holderToJSON(*link.Hold, newRoll())
+				l.Hold = &hold
+			}
+			links = append(links, l)
+		}
+		told.Cycles = append(told.Cycles, links)
+	}
+	return told
+}
+
+func toWaitJSON(w waitqueue.Wait) waitJSON {
+	return waitJSON{w.Client, w.Who, w.Kind, w.Name, w.Place, seconds(w.Wait), w.Ticket}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"crypto/tls"
+	"net/url"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+)
+
+// onEtcd is a lock on etcd.
+var onEtcd = &engine{
+	name: "etcd", noun: "etcd", variable: "HEADWAITER_ETCD", fallback: "http://127.0.0.1:2379",
+	form:     "http://user:password@host:2379, https://…, several hosts by commas",
+	shortest: etcdlock.MinLease,
+	connect: func(e *engine, url, client string, lasts time.Duration) (server, error) {
+		config, err := etcdConfig(e, url)
+		if err != nil {
+			return nil, err
+		}
+		c, err := etcdlock.Dial(etcdlock.Options{Etcd: config, Lease: lasts, Name: client})
+		if err != nil {
+			return nil, e.unreachable(url, err)
+		}
+		named := func(name string) inspectedLock { return etcdlock.New(c, name) }
+		return inspected{c, named}.greeted(e, url)
+	},
+}
+
+func etcdConfig(e *engine, address string) (clientv3.Config, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return clientv3.Config{}, e.misread(address, "no URL of that kind")
+	}
+	config := clientv3.Config{Username: u.User.Username(), Logger: zap.NewNop(), DialTimeout: greeting}
+	config.Password, _ = u.User.Password()
+	if u.Scheme == "https" {
+		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		config.Endpoints = append(config.Endpoints, u.Scheme+"://"+host)
+	}
+	return config, nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// greeting is how long the first answer of a server may take.
+const greeting = 5 * time.Second
+
+// inspected is a server of which each lock can tell its situation.
+type inspected struct {
+	client interface{ Close(context.Context) error }
+	named  func(name string) inspectedLock
+}
+
+type inspectedLock interface {
+	mutex
+	Inspect(ctx context.Context) (waitqueue.Info, error)
+}
+
+// greeted is the server if it answers: its client connects when it is first used.
+func (s inspected) greeted(e *engine, url string) (server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), greeting)
+	defer cancel()
+	if _, err := s.named("headwaiter").Inspect(ctx); err != nil {
+		s.hangUp()
+		return nil, e.unreachable(url, err)
+	}
+	return s, nil
+}
+
+func (s inspected) lock(name string, _ time.Duration) mutex { return s.named(name) }
+
+func (s inspected) situation(name string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), moment)
+	defer cancel()
+	info, err := s.named(name).Inspect(ctx)
+	if err != nil || !info.Held {
+		return " …"
+	}
+	text := ", held"
+	if info.Holder.Who != "" {
+		text += " by " + info.Holder.Who
+	}
+	return text + fmt.Sprintf(", %d waiting", info.Waiting)
+}
+
+func (s inspected) hangUp() { hangUp(s.client) }

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// onRedis is what this library is for.
+var onRedis = &engine{
+	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
+	shortest: waitqueue.MinLease,
+	connect: func(_ *engine, url, client string, _ time.Duration) (server, error) {
+		c, err := dial(url, client)
+		return redisServer{c}, err
+	},
+}
+
+type redisServer struct{ client *waitqueue.Client }
+
+func (s redisServer) lock(name string, lasts time.Duration) mutex {
+	return fairlock.New(s.client, name, fairlock.WithLease(lasts))
+}
+
+func (s redisServer) situation(name string) (text string) {
+	ctx, cancel := context.WithTimeout(context.Background(), moment)
+	defer cancel()
+	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.With(nil)).Inspect(ctx)
+	if err != nil || !info.Held {
+		return " …"
+	}
+	text = fmt.Sprintf(", held for %v", info.Holder.Since.Round(100*time.Millisecond))
+	if info.Holder.Who != "" {
+		text += " by " + info.Holder.Who
+	}
+	for i, w := range info.Queue {
+		if w.Client == s.client.ID() {
+			text += aheadOfUs(i)
+		}
+	}
+	return text
+}
+
+func (s redisServer) hangUp() { hangUp(s.client) }

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// lookLimit bounds what one look may take, far above what it does.
+const lookLimit = 10 * time.Second
+
+// lookout is where the commands that look at locks do that.
+type lookout struct{ redis, prefix string }
+
+func (l *lookout) flags(f *pflag.FlagSet) {
+	f.StringVar(&l.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
+	f.StringVar(&l.prefix, "prefix", "", "what the keys begin with (default headwaiter)")
+}
+
+// options are for a client that operators see by the name of the command.
+func (l *lookout) options(command string) (waitqueue.Options, error) {
+	l.redis = redisURL(l.redis)
+	redis, err := parse(l.redis)
+	return waitqueue.Options{Redis: redis, Name: "headwaiter " + command, Prefix: l.prefix}, err
+}
+
+// dial connects. Its errors have one line, and the exit codes of exec.
+func (l *lookout) dial(command string) (*waitqueue.Client, error) {
+	o, err := l.options(command)
+	if err != nil {
+		return nil, err
+	}
+	client, err := waitqueue.Dial(o)
+	switch {
+	case err == nil:
+		return client, nil
+	case strings.HasPrefix(err.Error(), "waitqueue: prefix "):
+		return nil, fail(exitUsage, "%s", strings.TrimPrefix(err.Error(), "waitqueue: "))
+	}
+	why := oneLine(reason(err, l.redis))
+	if errors.Is(err, context.DeadlineExceeded) {
+		why = strings.Replace(why, context.DeadlineExceeded.Error(), "no answer in time", 1)
+	}
+	return nil, fail(exitUnavailable, "cannot use Redis at %s: %s", withoutPassword(l.redis), why)
+}
+
+// refused says why there is no answer, and with which code that ends the program.
+func (l *lookout) refused(err error) error {
+	text := oneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "waitqueue: "), "find: "))
+	for _, misuse := range []error{waitqueue.ErrName, waitqueue.ErrTooLarge, waitqueue.ErrPattern} {
+		if errors.Is(err, misuse) {
+			return fail(exitUsage, "%s", text)
+		}
+	}
+	return fail(exitUnavailable, "Redis at %s: %s", withoutPassword(l.redis), text)
+}
+
+// oneLine keeps an error that is several joined ones in one line.
+func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
+
+// find tells what there is of a name, of one kind if that is said.
+func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind string) ([]waitqueue.Listed, error) {
+	if kind != "" && lua.ProtocolOf(kind) == nil {
+		return nil, fail(exitUsage, "--kind %q: there is %s", kind, strings.Join(lua.Kinds(), ", "))
+	}
+	all, err := client.Find(ctx, name)
+	if err != nil {
+		return nil, l.refused(err)
+	}
+	var found []waitqueue.Listed
+	for _, n := range all {
+		switch {
+		case kind != "" && n.Kind != kind:
+		case n.Err != nil && (kind != "" || len(all) == 1):
+			return nil, l.refused(fmt.Errorf("%s %.80q: %w", n.Kind, n.Name, n.Err))
+		case n.Err == nil:
+			found = append(found, n)
+		}
+	}
+	if len(found) == 0 {
+		what := kind
+		if what == "" {
+			what = "lock"
+		}
+		return nil, fail(exitNoSuch, "no %s %.80q at %s; see headwaiter ls", what, name, withoutPassword(l.redis))
+	}
+	return found, nil
+}
+
+// findOne is find where there must be one kind.
+func (l *lookout) findOne(ctx context.Context, client *waitqueue.Client, name, kind string) (waitqueue.Listed, error) {
+	found, err := l.find(ctx, client, name, kind)
+	if err != nil {
+		return waitqueue.Listed{}, err
+	}
+	if len(found) > 1 {
+		var kinds []string
+		for _, n := range found {
+			kinds = append(kinds, n.Kind)
+		}
+		return waitqueue.Listed{}, fail(exitUsage, "%.80q is the name of several: say --kind %s", name, strings.Join(kinds, " or --kind "))
+	}
+	return found[0], nil
+}
+
+// limited is a context for one look.
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), lookLimit)
+}
+
+// onTerminal reports whether a file is a terminal that understands more than lines.
+func onTerminal(f any) bool {
+	file, ok := f.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// defaultPrefix is that of package waitqueue.
+const defaultPrefix = "headwaiter"

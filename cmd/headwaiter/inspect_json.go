@@ -1,0 +1,77 @@
+package main
+
+import (
+	"time"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// What --json prints of a name. The names in it stay. Times are in seconds.
+type (
+	nameJSON struct {
+		Kind     string       `json:"kind"`
+		Name     string       `json:"name"`
+		Error    string       `json:"error,omitempty"` // why it could not be looked at; then all else is empty
+		Held     bool         `json:"held"`
+		Token    uint64       `json:"token"`           // the last that was given; of a latch or barrier its generation
+		Limit    int64        `json:"limit"`           // permits, parties, or the count that was set
+		Used     int64        `json:"used"`            // permits held, parties that have come, or the count that is left
+		State    string       `json:"state,omitempty"` // of a latch or barrier
+		Value    *string      `json:"value,omitempty"` // what the leader of an election has proclaimed
+		Holders  []holderJSON `json:"holders"`
+		Waiting  int          `json:"waiting"`
+		Queue    []waiterJSON `json:"queue"` // the first of those who wait
+		Suspects []string     `json:"suspects"`
+	}
+	holderJSON struct {
+		Client  string  `json:"client"`
+		Who     string  `json:"who"` // name@host#pid; empty until the first renewal of a hold that was handed on
+		Program string  `json:"program"`
+		Host    string  `json:"host"`
+		PID     int     `json:"pid"`
+		Since   float64 `json:"held_seconds"`
+		Left    float64 `json:"lease_left_seconds"`
+		Token   uint64  `json:"token"`
+		Permits int64   `json:"permits"`
+		Entries int64   `json:"entries"`
+		Ticket  string  `json:"ticket"`
+	}
+	waiterJSON struct {
+		Place  int     `json:"place"`
+		Client string  `json:"client"`
+		Who    string  `json:"who"` // if the client is known from what it holds
+		Wait   float64 `json:"wait_seconds"`
+		Ticket string  `json:"ticket"`
+	}
+)
+
+// toJSON is a name as programs read it.
+func toJSON(n waitqueue.Listed, who roll) nameJSON {
+	i := n.Info
+	told := nameJSON{
+		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Used: i.Used, State: i.State,
+		Holders: []holderJSON{}, Waiting: i.Waiting, Queue: []waiterJSON{}, Suspects: append([]string{}, i.Suspects...),
+	}
+	if n.Err != nil {
+		told.Error = oneLine(n.Err.Error())
+	}
+	for _, h := range i.Holders {
+		told.Holders = append(told.Holders, holderToJSON(h, who))
+	}
+	for place, w := range i.Queue {
+		told.Queue = append(told.Queue, waiterJSON{place + 1, w.Client, who[w.Client], seconds(w.Wait), w.Ticket})
+	}
+	return told
+}
+
+func holderToJSON(h waitqueue.Holder, who roll) holderJSON {
+	name, host, pid := parts(who.who(h))
+	return holderJSON{
+		Client: h.Client, Who: who.who(h), Program: name, Host: host, PID: pid,
+		Since: seconds(h.Since), Left: seconds(h.Left),
+		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket,
+	}
+}
+
+// seconds keeps of a span what the server's clock can tell.
+func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// mostListed is how many names ls tells where it is not told otherwise: ten thousand fill three hundred screens.
+const mostListed = 10_000
+
+// listing is one call of ls.
+type listing struct {
+	lookout
+	kind          string
+	held, waiting bool
+	limit         int
+	json          bool
+}
+
+func newLs() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "ls [PATTERN] [flags]",
+		Short: "List locks: who holds, how many wait, since when",
+		Long:  lsHelp,
+		Example: `  headwaiter ls
+  headwaiter ls 'orders:*' --waiting
+  headwaiter ls --kind semaphore --json | jq -r '.[] | select(.waiting > 10) | .name'`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pattern := "*"
+			switch {
+			case len(args) > 1:
+				return fail(exitUsage, "ls: %d patterns, need one at most: put it in quotes; see headwaiter ls --help", len(args))
+			case l.limit < 1:
+				return fail(exitUsage, "ls: --limit %d: must be 1 at least", l.limit)
+			case len(args) == 1:
+				pattern = args[0]
+			}
+			return l.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), pattern)
+		},
+	}
+	l.flags(cmd.Flags())
+	kindFlag(cmd, &l.kind)
+	f := cmd.Flags()
+	f.BoolVar(&l.held, "held", false, "only what is held")
+	f.BoolVar(&l.waiting, "waiting", false, "only what somebody waits for")
+	f.IntVar(&l.limit, "limit", mostListed, "how many names to tell at most")
+	f.BoolVar(&l.json, "json", false, "print JSON instead of text")
+	return cmd
+}
+
+const lsHelp = `Lists the locks, semaphores, elections, latches and barriers that a Redis knows, by
+name. In the pattern * stands for any characters, ? for one, [a-z] for one of a class;
+a backslash takes their meaning away. A name is known for a minute after its last use.
+
+It walks over all keys of the server, or of all masters of a cluster, in steps of less
+than a millisecond, and changes nothing. It needs the right to SCAN (+scan) beside those
+that locks need.
+
+HOLDER is name@host#pid. Who was handed the lock a moment ago is told by the id of its
+client alone. SINCE is for how long the first of those who hold has held.
+
+Exit codes:
+  0       also where there is nothing to tell
+  64      called wrongly
+  69      Redis cannot be reached, or refuses`
+
+func (l *listing) run(out, log io.Writer, pattern string) error {
+	client, err := l.dial("ls")
+	if err != nil {
+		return err
+	}
+	defer hangUp(client)
+	var found []waitqueue.Listed
+	for n, err := range client.List(context.Background(), pattern) {
+		if err != nil {
+			return l.refused(err)
+		}
+		if !l.wants(&n) {
+			continue
+		}
+		if len(found) == l.limit {
+			fmt.Fprintf(log, "headwaiter: there are more than %d: see --limit\n", l.limit)
+			break
+		}
+		found = append(found, n)
+	}
+	slices.SortFunc(found, func(a, b waitqueue.Listed) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	who := newRoll()
+	for _, n := range found {
+		who.read(n.Info)
+	}
+	if !l.json {
+		return l.write(out, found, who)
+	}
+	told := []nameJSON{}
+	for _, n := range found {
+		told = append(told, toJSON(n, who))
+	}
+	return writeJSON(out, told)
+}
+
+func (l *listing) wants(n *waitqueue.Listed) bool {
+	return (l.kind == "" || n.Kind == l.kind) &&
+		(!l.held || n.Info.Held) && (!l.waiting || n.Info.Waiting > 0)
+}
+
+// write makes a table, which a terminal cuts to its width.
+func (l *listing) write(out io.Writer, found []waitqueue.Listed, who roll) error {
+	if len(found) == 0 {
+		return nil
+	}
+	t := table{{"KIND", "NAME", "WAITING", "SINCE", "HOLDER"}}
+	for _, n := range found {
+		since := ""
+		if n.Info.Held {
+			since = ago(n.Info.Holder.Since)
+		}
+		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), since, summary(n, who)})
+	}
+	return t.write(out)
+}
+
+// summary says in one line who holds.
+func summary(n waitqueue.Listed, who roll) string {
+	i := n.Info
+	switch {
+	case n.Err != nil:
+		return "? " + oneLine(n.Err.Error())
+	case i.State != "":
+		return gathering(n)
+	case !i.Held:
+		return "-"
+	case i.Holder.Left <= 0:
+		return who.of(i.Holder) + ", whose lease has run out"
+	}
+	switch text := who.of(i.Holder); {
+	case n.Kind == "rwlock" && i.Holder.Permits == 1:
+		return fmt.Sprintf("%d read, %s", i.Used, text)
+	case n.Kind == "rwlock":
+		return "writes: " + text
+	case n.Kind == "semaphore":
+		return fmt.Sprintf("%d of %d held, %s", i.Used, i.Limit, text)
+	default:
+		return text
+	}
+}
+
+// gathering is what there is to say of a latch or a barrier.
+func gathering(n waitqueue.Listed) string {
+	i := n.Info
+	if n.Kind == "barrier" {
+		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)
+	}
+	return fmt.Sprintf("%s: %d of %d left to count", i.State, i.Used, i.Limit)
+}
+
+// writeJSON prints a value for programs.
+func writeJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

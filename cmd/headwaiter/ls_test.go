@@ -1,0 +1,358 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/rwlock"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// said runs a command to its end.
+func said(t *testing.T, server redistest.Backend, args ...string) (code int, out, complaint string) {
+	t.Helper()
+	s := start(t, append(args, "--redis", "redis://"+server.Option().InitAddress[0])...)
+	out = strings.Join(s.rest(s.stdout), "\n")
+	complaint = strings.Join(s.rest(s.stderr), "\n")
+	return s.code(), out, complaint
+}
+
+// shows runs a command that has nothing to complain of, and returns what it prints.
+func shows(t *testing.T, server redistest.Backend, args ...string) string {
+	t.Helper()
+	code, out, complaint := said(t, server, args...)
+	require.Zero(t, code, complaint)
+	require.Empty(t, complaint)
+	return out
+}
+
+// decoded reads what a command prints as JSON.
+func decoded[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&v), text)
+	return v
+}
+
+// holds takes a lock until the end of the test.
+func holds(t *testing.T, c *waitqueue.Client, name string) *lease.Lease {
+	t.Helper()
+	l, err := fairlock.New(c, name).Lock(t.Context())
+	require.NoError(t, err)
+	return l
+}
+
+// queued waits for a lock, and returns when the server knows that.
+func queued(t *testing.T, c *waitqueue.Client, name string, waiting int) *kit.Call[*lease.Lease] {
+	t.Helper()
+	m := fairlock.New(c, name)
+	call := kit.Lock(t.Context(), m.Lock)
+	kit.Waiting(t, waiting, m.Inspect)
+	return call
+}
+
+func TestLsTellsWhoHolds(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	require.Empty(t, shows(t, s, "ls"))
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	holds(t, a, "orders:1")
+	queued(t, b, "orders:1", 1)
+	kit.Release(t, holds(t, a, "orders:2"))
+	_, err := semaphore.New(a, "pool", 5).Acquire(t.Context(), 2)
+	require.NoError(t, err)
+	_, err = rwlock.New(b, "tree").RLock(t.Context())
+	require.NoError(t, err)
+	_, err = rwlock.New(a, "tree").RLock(t.Context())
+	require.NoError(t, err)
+	_, err = rwlock.New(a, "leaf").Lock(t.Context())
+	require.NoError(t, err)
+	_, err = countdown.New(a, "steps").TrySetCount(t.Context(), 3)
+	require.NoError(t, err)
+	s.Do("SET", "headwaiter:lock:{taken}", "by another")
+
+	who := `test@\S+#\d+`
+	out := strings.Split(shows(t, s, "ls"), "\n")
+	for i, line := range []string{
+		`KIND +NAME +WAITING +SINCE +HOLDER`,
+		`rwlock +leaf +0 +[\d.]+m?s +writes: ` + who,
+		`lock +orders:1 +1 +[\d.]+m?s +` + who,
+		`lock +orders:2 +0 +-`,
+		`semaphore +pool +0 +[\d.]+m?s +2 of 5 held, ` + who,
+		`latch +steps +0 +closed: 3 of 3 left to count`,
+		`lock +taken +0 +\? a key of another kind has the lock's name.*`,
+		`rwlock +tree +0 +[\d.]+m?s +2 read, ` + who,
+	} {
+		assert.Regexp(t, "^"+line+"$", out[i])
+	}
+	require.Len(t, out, 8)
+
+	require.Regexp(t, `^KIND.*\nlock +orders:1 .*\nlock +orders:2 .*$`, shows(t, s, "ls", "orders:*"))
+	require.Regexp(t, `^KIND.*\nlock +orders:1 .*$`, shows(t, s, "ls", "--waiting"))
+	require.Regexp(t, `^KIND.*\nlock +orders:1 .*$`, shows(t, s, "ls", "--held", "--kind", "lock"))
+	code, some, complaint := said(t, s, "ls", "--limit", "3")
+	require.Zero(t, code)
+	require.Len(t, strings.Split(some, "\n"), 4)
+	require.Equal(t, "headwaiter: there are more than 3: see --limit", complaint)
+
+	names := decoded[[]nameJSON](t, shows(t, s, "ls", "--json", "--kind", "lock"))
+	require.Len(t, names, 3)
+	require.Equal(t, "orders:1", names[0].Name)
+	require.Equal(t, a.ID(), names[0].Holders[0].Client)
+	require.Equal(t, 1, names[0].Waiting)
+	require.Contains(t, names[2].Error, "WRONGTYPE")
+	require.Equal(t, "[]", shows(t, s, "ls", "nothing", "--json"))
+}
+
+const (
+	manyLocks = 10_000
+	// listTime is how long ls may take for so many, and stepTime for how long it may hold up the server.
+	listTime = 2 * time.Second
+	stepTime = 5 * time.Millisecond
+)
+
+// Not parallel: it measures work.
+func TestLsOfTenThousandLocks(t *testing.T) {
+	s := redistest.Start(t)
+	c := kit.Dial(t, s)
+	var work sync.WaitGroup
+	for part := range 50 {
+		work.Go(func() {
+			for i := part; i < manyLocks; i += 50 {
+				_, err := fairlock.New(c, fmt.Sprint("lock:", i), fairlock.WithLease(time.Hour)).Lock(context.Background())
+				assert.NoError(t, err)
+			}
+		})
+	}
+	kit.All(t, &work)
+	for i := range 20 {
+		queued(t, c, fmt.Sprint("lock:", i), 1)
+	}
+	s.Do("DEBUG", "POPULATE", "100000", "other")
+	s.ResetStats()
+	s.Do("CONFIG", "RESETSTAT")
+
+	// A machine that does other things beside takes longer by the clock, not by the work.
+	var took, worked []time.Duration
+	for range 5 {
+		server, begun := processorTime(t, s), time.Now()
+		run := start(t, "ls", "--redis", urlOf(s))
+		require.Len(t, run.rest(run.stdout), 1+manyLocks)
+		require.Zero(t, run.code())
+		took = append(took, time.Since(begun))
+		state := run.cmd.ProcessState
+		worked = append(worked, state.UserTime()+state.SystemTime()+processorTime(t, s)-server)
+	}
+	stats := s.CommandStats()
+	assert.Zero(t, stats["keys"])
+	t.Logf("ls of %d locks among 100,000 other keys: %v, of work, the server's too: %v", manyLocks, took, worked)
+	assert.Less(t, kit.Median(worked), listTime)
+	// Each step is as much work as any other, so what is longer than most waited for the processor.
+	for _, command := range []string{"scan", "evalsha"} {
+		require.Greater(t, stats[command], int64(1000))
+		spans := latencies(t, s, command)
+		t.Logf("%s: %v", command, spans)
+		assert.Less(t, spans["p50"], stepTime, command)
+	}
+}
+
+// processorTime is what a server has had of the processor.
+func processorTime(t *testing.T, s *redistest.Server) (total time.Duration) {
+	t.Helper()
+	for line := range strings.Lines(s.Text("INFO", "cpu")) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			seconds, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			total += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	require.Positive(t, total)
+	return total
+}
+
+// latencies are how long a command held up the server, by percentile.
+func latencies(t *testing.T, s *redistest.Server, command string) map[string]time.Duration {
+	t.Helper()
+	found := map[string]time.Duration{}
+	for line := range strings.Lines(s.Text("INFO", "latencystats")) {
+		list, ok := strings.CutPrefix(strings.TrimSpace(line), "latency_percentiles_usec_"+command+":")
+		if !ok {
+			continue
+		}
+		for item := range strings.SplitSeq(list, ",") {
+			percentile, us, _ := strings.Cut(item, "=")
+			number, err := strconv.ParseFloat(us, 64)
+			require.NoError(t, err)
+			found[percentile] = time.Duration(number * float64(time.Microsecond))
+		}
+	}
+	require.Contains(t, found, "p50")
+	return found
+}
+
+// While ls runs others are served: two scripts of theirs come between its steps.
+func TestOthersAreServedWhileLsRuns(t *testing.T) {
+	s := redistest.Start(t)
+	s.Do("EVAL", fmt.Sprintf(`for i = 2, %d do redis.call('HSET', 'headwaiter:lock:{' .. i .. '}', 'token', '1') end`, manyLocks), "0")
+	m := fairlock.New(kit.Dial(t, s), "mine")
+	cycle := func() time.Duration {
+		begun := time.Now()
+		kit.Release(t, kit.Lock(t.Context(), m.Lock).Value(t))
+		return time.Since(begun)
+	}
+	cycle()
+	var middle []time.Duration
+	for range 5 {
+		var spans []time.Duration
+		lists := kit.Run(func() error { shows(t, s, "ls"); return nil })
+		for !lists.Returned() {
+			spans = append(spans, cycle())
+		}
+		slices.Sort(spans)
+		middle = append(middle, spans[len(spans)/2])
+	}
+	t.Logf("half of the cycles of a lock beside ls took less than %v", middle)
+	assert.Less(t, slices.Min(middle), stepTime)
+}
+
+func TestLsOfACluster(t *testing.T) {
+	t.Parallel()
+	s := redistest.ClusterOf(t, 3, 0)
+	c := kit.Dial(t, s)
+	for i := range 30 {
+		holds(t, c, fmt.Sprintf("lock%02d", i))
+	}
+	_, err := barrier.New(c, "meet", 2).Broken(t.Context())
+	require.NoError(t, err)
+	out := shows(t, s.Nodes()[0], "ls", "--json")
+	names := decoded[[]nameJSON](t, out)
+	require.Len(t, names, 30)
+	require.True(t, slices.IsSortedFunc(names, func(a, b nameJSON) int { return strings.Compare(a.Name, b.Name) }))
+	require.Contains(t, shows(t, s.Nodes()[1], "inspect", "lock07"), "test on host")
+	require.Contains(t, shows(t, s.Nodes()[2], "release", "--force", "lock07", "--yes"), "released")
+	require.Equal(t, "lock05\n:4", strings.Join(slices.DeleteFunc(
+		strings.Split(completed(t, s.Nodes()[1], "inspect", "lock05"), "\n"),
+		func(line string) bool { return line == "" }), "\n"))
+}
+
+// completed is what a shell is offered.
+func completed(t *testing.T, server redistest.Backend, args ...string) string {
+	t.Helper()
+	s := start(t, append([]string{"__complete", args[0], "--redis", "redis://" + server.Option().InitAddress[0]}, args[1:]...)...)
+	out := s.rest(s.stdout)
+	s.rest(s.stderr)
+	require.Zero(t, s.code())
+	return strings.Join(out, "\n")
+}
+
+// Each mistake is one line and an exit code.
+func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithPassword("secret"))
+	good := "redis://:secret@" + s.Addr()
+	c := kit.Dial(t, s)
+	holds(t, c, "both")
+	_, err := semaphore.New(c, "both", 2).Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	closed := "redis://127.0.0.1:1"
+	for _, x := range []struct {
+		args string // with the server at its end
+		code int
+		says string
+	}{
+		{"COMMAND redis://:guess@" + s.Addr(), exitUnavailable, "cannot use Redis at redis://:xxxxx@" + s.Addr() + ": connect to"},
+		{"COMMAND redis://" + s.Addr(), exitUnavailable, "set a password"},
+		{"COMMAND " + closed, exitUnavailable, "connection refused"},
+		{"COMMAND http://x", exitUsage, `cannot use "http://x" as the address of a Redis`},
+		{"COMMAND --prefix {} " + good, exitUsage, "prefix"},
+		{"COMMAND --nothing " + good, exitUsage, "unknown flag: --nothing"},
+		{"ls [a " + good, exitUsage, `list "[a": unusable pattern`},
+		{"ls a b " + good, exitUsage, "2 patterns"},
+		{"ls --limit 0 " + good, exitUsage, "--limit 0"},
+		{"inspect " + good, exitUsage, "0 names, need one"},
+		{"inspect nobody " + good, exitNoSuch, `no lock "nobody" at redis://:xxxxx@` + s.Addr()},
+		{"inspect both --kind latch " + good, exitNoSuch, `no latch "both"`},
+		{"inspect both --kind mutex " + good, exitUsage, `--kind "mutex": there is lock, reentrant`},
+		{"inspect " + strings.Repeat("x", 600) + " " + good, exitUsage, "too large"},
+		{"watch nobody " + good, exitNoSuch, `no lock "nobody"`},
+		{"watch both " + good, exitUsage, `"both" is the name of several: say --kind lock or --kind semaphore`},
+		{"watch both --interval 1ms " + good, exitUsage, "--interval 1ms"},
+		{"release both --yes " + good, exitUsage, "say --force"},
+		{"release --force both " + good, exitUsage, "there is no terminal to ask on: say --yes"},
+		{"release --force nobody --yes " + good, exitNoSuch, `no lock "nobody"`},
+		{"release --force both --yes " + good, exitUsage, `"both" is the name of several`},
+		{"deadlocks --for -1s " + good, exitUsage, "--for -1s"},
+		{"deadlocks x " + good, exitUsage, `unknown command "x"`},
+	} {
+		for _, command := range []string{"ls", "inspect both", "watch both", "release --force --yes both", "deadlocks"} {
+			text, all := strings.CutPrefix(x.args, "COMMAND ")
+			if all {
+				text = command + " " + text
+			}
+			args := strings.Fields(text)
+			url := args[len(args)-1]
+			run := start(t, append(args[:len(args)-1], "--redis", url)...)
+			assert.Empty(t, run.rest(run.stdout), text)
+			complaint := run.rest(run.stderr)
+			if assert.Len(t, complaint, 1, text) {
+				assert.Contains(t, complaint[0], x.says, text)
+				assert.NotContains(t, complaint[0], "guess")
+			}
+			assert.Equal(t, x.code, run.code(), text)
+			if !all {
+				break
+			}
+		}
+	}
+}
+
+func TestNamesAreCompletedFromTheServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := kit.Dial(t, s)
+	for _, name := range []string{"orders:1", "orders:2", "or*", "bill", "with space", "$(touch x)"} {
+		holds(t, c, name)
+	}
+	offered := func(args ...string) []string {
+		lines := strings.Split(completed(t, s, args...), "\n")
+		require.Equal(t, ":4", lines[len(lines)-1], "the shell offers no files")
+		slices.Sort(lines)
+		return lines[1:]
+	}
+	for _, command := range []string{"inspect", "watch", "release", "ls", "exec"} {
+		require.Equal(t, []string{"orders:1", "orders:2"}, offered(command, "orders:"), command)
+	}
+	require.Equal(t, []string{"bill", "or*", "orders:1", "orders:2"}, offered("inspect", ""))
+	require.Equal(t, []string{"or*"}, offered("inspect", "or*"))
+	require.Empty(t, offered("inspect", "bill", "or"))
+	require.Contains(t, offered("inspect", "--kind", ""), "semaphore")
+
+	for i := range 2 * completions {
+		holds(t, c, "many"+strconv.Itoa(i))
+	}
+	require.Len(t, offered("inspect", "many"), completions)
+	s.Stop()
+	defer s.Cont()
+	begun := time.Now()
+	require.Empty(t, offered("inspect", ""))
+	require.Less(t, time.Since(begun), 4*completionTime, "2 s is what a server gets otherwise")
+}

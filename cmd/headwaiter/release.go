@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// liberation is one call of release.
+type liberation struct {
+	lookout
+	kind, holder string
+	force, yes   bool
+	in           io.Reader
+	out, log     io.Writer
+}
+
+func newRelease() *cobra.Command {
+	var l liberation
+	cmd := &cobra.Command{
+		Use:   "release --force NAME [flags]",
+		Short: "Take a lock from its holder, and hand it to the next",
+		Long:  releaseHelp,
+		Example: `  headwaiter release --force orders:42
+  headwaiter release --force pool --holder 1763752300123456 --yes`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return fail(exitUsage, "release: %d names, need one; see headwaiter release --help", len(args))
+			case !l.force:
+				return fail(exitUsage, "release: it takes the lock from whoever holds it, which may still be at work: say --force")
+			}
+			l.in, l.out, l.log = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return l.run(args[0])
+		},
+	}
+	l.flags(cmd.Flags())
+	kindFlag(cmd, &l.kind)
+	f := cmd.Flags()
+	f.BoolVar(&l.force, "force", false, "take it from its holder: needed, because the holder may still be at work")
+	f.BoolVar(&l.yes, "yes", false, "do not ask")
+	f.StringVar(&l.holder, "holder", "", "which of several: its token, client or ticket, as inspect shows it")
+	return cmd
+}
+
+const releaseHelp = `Takes a lock, or what one holder has of a semaphore or a read-write lock, from its holder.
+The next in the queue holds at once. It shows who holds and asks first; --yes does not
+ask. Only the hold that was shown is released: not that of somebody who came after it.
+
+The holder's context ends at once, with the cause that it was released by force. Only one
+that got the lock within the last quarter of a second, or is cut off, is told by its next
+renewal: a third of its lease later at the most. Until then it may go on working. What
+the lock protects should refuse its fencing token, which is lower than that of the next.
+
+Exit codes:
+  0       it is released
+  1       the answer was not yes
+  64      called wrongly, or there is no terminal to ask on and no --yes
+  66      there is no such name, or nobody holds it, or not any more
+  69      Redis cannot be reached, or refuses; it may have been released or not`
+
+func (l *liberation) run(name string) error {
+	if !l.yes && (!onTerminal(l.in) || !onTerminal(l.log)) {
+		return fail(exitUsage, "release: there is no terminal to ask on: say --yes")
+	}
+	client, err := l.dial("release")
+	if err != nil {
+		return err
+	}
+	defer hangUp(client)
+	ctx, cancel := limited()
+	defer cancel()
+	n, err := l.findOne(ctx, client, name, l.kind)
+	if err != nil {
+		return err
+	}
+	h, err := l.choose(n)
+	if err != nil {
+		return err
+	}
+	who := newRoll()
+	who.read(n.Info)
+	what := fmt.Sprintf("%s %q of %s (held for %s, token %d)", n.Kind, n.Name, who.of(h), ago(h.Since), h.Token)
+	if !l.yes && !l.ask("release the "+what+"?") {
+		return fail(exitFindings, "not released")
+	}
+	ctx, cancel = limited() // The answer may have taken its time.
+	defer cancel()
+	if err := l.release(ctx, client, n, h); err != nil {
+		return err
+	}
+	fmt.Fprintf(l.out, "released the %s; %s\n", what, hears(h))
+	l.next(ctx, client, n)
+	return nil
+}
+
+// choose finds the hold that is meant.
+func (l *liberation) choose(n waitqueue.Listed) (waitqueue.Holder, error) {
+	if lua.ProtocolOf(n.Kind).Broadcast {
+		return waitqueue.Holder{}, fail(exitUsage, "nobody holds a %s: there is nothing to release", n.Kind)
+	}
+	var meant []waitqueue.Holder
+	for _, h := range n.Info.Holders {
+		if l.holder == "" || l.holder == h.Client || l.holder == h.Ticket || l.holder == strconv.FormatUint(h.Token, 10) {
+			meant = append(meant, h)
+		}
+	}
+	switch {
+	case !n.Info.Held:
+		return waitqueue.Holder{}, fail(exitNoSuch, "nobody holds the %s %.80q", n.Kind, n.Name)
+	case len(meant) == 0:
+		return waitqueue.Holder{}, fail(exitNoSuch, "%q does not hold the %s %.80q; see headwaiter inspect", l.holder, n.Kind, n.Name)
+	case len(meant) > 1:
+		return waitqueue.Holder{}, fail(exitUsage, "%d hold the %s %.80q: say which by --holder; see headwaiter inspect --json", len(meant), n.Kind, n.Name)
+	}
+	return meant[0], nil
+}
+
+// ask waits for an answer on the terminal.
+func (l *liberation) ask(question string) bool {
+	fmt.Fprintf(l.log, "%s The holder may still be at work. [y/N] ", question)
+	answer, err := bufio.NewReader(l.in).ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(l.log)
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
+
+// release frees the hold that was shown, and no other.
+func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n waitqueue.Listed, h waitqueue.Holder) error {
+	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: waitqueue.DefaultLease})
+	var err error
+	if n.Kind == lua.Semaphore.Kind || n.Kind == lua.RWLock.Kind {
+		_, err = queue.ForceTicket(ctx, h.Ticket)
+	} else {
+		_, err = queue.ForceRelease(ctx, h.Token)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, waitqueue.ErrNotHeld):
+		return fail(exitNoSuch, "that hold of the %s %.80q has ended by itself: nothing was released", n.Kind, n.Name)
+	case errors.Is(err, waitqueue.ErrUnwoken):
+		fmt.Fprintf(l.log, "headwaiter: %s\n", oneLine(err.Error()))
+		return nil
+	}
+	return l.refused(err)
+}
+
+// hears says when the holder will know.
+func hears(h waitqueue.Holder) string {
+	f := strings.Split(h.Ticket, ":")
+	if len(f) == 6 {
+		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {
+			// Who does not hear learns of it by a renewal, which is a third of the lease away at the most.
+			return "its holder is told at once, or within " + ago(time.Duration(ms)*time.Millisecond/3) + " if it does not hear"
+		}
+	}
+	return "its holder is told"
+}
+
+// next says who holds now, as far as that can be had.
+func (l *liberation) next(ctx context.Context, client *waitqueue.Client, n waitqueue.Listed) {
+	now, err := l.findOne(ctx, client, n.Name, n.Kind)
+	if err != nil {
+		return
+	}
+	who := newRoll()
+	who.read(now.Info)
+	if now.Info.Held {
+		fmt.Fprintf(l.out, "now: %s, %d waiting\n", summary(now, who), now.Info.Waiting)
+	} else {
+		fmt.Fprintf(l.out, "now: nobody holds it, %d waiting\n", now.Info.Waiting)
+	}
+}

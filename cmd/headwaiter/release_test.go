@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// The holder hears of it by a message: its lease is so long that no renewal can be what tells it.
+func TestReleaseEndsTheHoldersContextAtOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	l, err := fairlock.New(a, "orders", fairlock.WithLease(time.Hour)).Lock(t.Context())
+	require.NoError(t, err)
+	waits := queued(t, b, "orders", 1)
+	kit.Listening(t, s, 1)
+	out := shows(t, s, "release", "--force", "orders", "--yes")
+	require.Regexp(t, fmt.Sprintf(
+		`^released the lock "orders" of test@\S+#\d+ \(held for \S+, token %d\); its holder is told at once, or within 20m00s if it does not hear\nnow: client %s, 0 waiting$`,
+		l.Token(), b.ID()), out)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+	next := waits.Value(t)
+	require.Greater(t, next.Token(), l.Token())
+	kit.Release(t, next)
+}
+
+func TestReleaseAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a := kit.Dial(t, s)
+	for _, x := range []struct {
+		typed string
+		code  int
+	}{{"\n", exitFindings}, {"n\n", exitFindings}, {"yes, please\n", exitFindings}, {"y\n", 0}, {"YES\n", 0}} {
+		l := holds(t, a, "orders")
+		screen := terminal(t, "release", "--force", "orders", "--redis", urlOf(s))
+		_, err := screen.stdin.Write([]byte(x.typed))
+		require.NoError(t, err)
+		said := strings.Join(screen.rest(screen.stdout), "\n")
+		require.Contains(t, said, `release the lock "orders" of test@`)
+		require.Contains(t, said, fmt.Sprintf("token %d)? The holder may still be at work. [y/N]", l.Token()))
+		if x.code == 0 {
+			require.Contains(t, said, "released the lock")
+		} else {
+			require.Contains(t, said, "headwaiter: not released")
+		}
+		require.Equal(t, x.code, screen.code(), x.typed)
+		if x.code == 0 {
+			require.Error(t, l.Release(t.Context()))
+		} else {
+			kit.Release(t, l)
+		}
+	}
+}
+
+// What was shown is what is released: who came after it keeps the lock.
+func TestReleaseDoesNotTouchTheNextHolder(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	l := holds(t, a, "orders")
+	waits := queued(t, b, "orders", 1)
+	call := liberation{lookout: lookout{redis: urlOf(s)}}
+	shown, err := call.findOne(t.Context(), a, "orders", "")
+	require.NoError(t, err)
+	kit.Release(t, l)
+	next := waits.Value(t)
+	err = call.release(t.Context(), a, shown, shown.Info.Holder)
+	require.EqualError(t, err, `that hold of the lock "orders" has ended by itself: nothing was released`)
+	var f *failure
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, exitNoSuch, f.code)
+	kit.Release(t, next)
+}
+
+func TestReleaseOfOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	var held []*lease.Lease
+	for _, c := range []*waitqueue.Client{a, b, b} {
+		l, err := semaphore.New(c, "pool", 3, semaphore.WithLease(time.Second)).Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	code, _, complaint := said(t, s, "release", "--force", "pool", "--yes")
+	require.Equal(t, exitUsage, code)
+	require.Equal(t, `headwaiter: 3 hold the semaphore "pool": say which by --holder; see headwaiter inspect --json`, complaint)
+	code, _, complaint = said(t, s, "release", "--force", "pool", "--yes", "--holder", b.ID())
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, complaint, "2 hold")
+	code, _, complaint = said(t, s, "release", "--force", "pool", "--yes", "--holder", "7")
+	require.Equal(t, exitNoSuch, code)
+	require.Contains(t, complaint, `"7" does not hold the semaphore "pool"`)
+
+	shows(t, s, "release", "--force", "pool", "--yes", "--holder", a.ID())
+	require.ErrorIs(t, kit.Lost(t, held[0]), lease.ErrForced)
+	shows(t, s, "release", "--force", "pool", "--yes", "--holder", fmt.Sprint(held[2].Token()))
+	require.ErrorIs(t, kit.Lost(t, held[2]), lease.ErrForced)
+	require.NoError(t, held[1].Context().Err())
+	info, err := semaphore.New(a, "pool", 3).Available(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, info)
+	shows(t, s, "release", "--force", "pool", "--yes")
+
+	code, _, complaint = said(t, s, "release", "--force", "pool", "--yes")
+	require.Equal(t, exitNoSuch, code)
+	require.Equal(t, `headwaiter: nobody holds the semaphore "pool"`, complaint)
+	_, err = countdown.New(a, "steps").TrySetCount(context.Background(), 1)
+	require.NoError(t, err)
+	code, _, complaint = said(t, s, "release", "--force", "steps", "--yes")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, complaint, "nobody holds a latch")
+}

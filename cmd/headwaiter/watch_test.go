@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// tube is a terminal whose screen a test looks at.
+type tube struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	file  *os.File
+	ended chan struct{}
+
+	mu  sync.Mutex
+	all string // what was written
+}
+
+const tubeColumns = 100
+
+// onTube starts watch on a terminal.
+func onTube(t *testing.T, s *redistest.Server, rows int, args ...string) *tube {
+	t.Helper()
+	cmd := exec.Command(program, append([]string{"watch", "--interval", "100ms", "--redis", urlOf(s)}, args...)...)
+	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=")
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: uint16(rows), Cols: tubeColumns})
+	require.NoError(t, err)
+	screen := &tube{t: t, cmd: cmd, file: file, ended: make(chan struct{})}
+	go func() {
+		defer close(screen.ended)
+		buffer := make([]byte, 64<<10)
+		for err := error(nil); err == nil; {
+			var n int
+			n, err = file.Read(buffer)
+			screen.mu.Lock()
+			screen.all += string(buffer[:n])
+			screen.mu.Unlock()
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-screen.ended
+		file.Close()
+	})
+	return screen
+}
+
+// frames are the whole drawings so far.
+func (s *tube) frames() (frames []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range strings.Split(s.all, hideCursor)[1:] {
+		if f, _, whole := strings.Cut(f, toEnd); whole {
+			frames = append(frames, f)
+		}
+	}
+	return frames
+}
+
+var escape = regexp.MustCompile(`\x1b\[[?0-9;]*[A-Za-z]`)
+
+// shows waits until a drawing matches a pattern.
+func (s *tube) shows(pattern string) {
+	s.t.Helper()
+	wanted := regexp.MustCompile(pattern)
+	last := ""
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("the last drawing:\n%s", last)
+		}
+	}()
+	kit.Eventually(s.t, "a drawing with "+pattern, func() bool {
+		if frames := s.frames(); len(frames) > 0 {
+			last = strings.ReplaceAll(escape.ReplaceAllString(frames[len(frames)-1], ""), "\r", "")
+		}
+		return wanted.MatchString(last)
+	})
+}
+
+func (s *tube) code() int {
+	s.t.Helper()
+	kit.Await(s.t, s.ended, "the end of watch")
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func TestWatchDrawsAScreen(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	l := holds(t, a, "orders")
+	screen := onTube(t, s, 30, "orders")
+	who := fmt.Sprintf(`test@\S+#%d`, os.Getpid())
+	screen.shows(`(?m)^lock orders   redis://127\.0\.0\.1:\d+   watched for \S+$`)
+	screen.shows(`(?m)^held by    ` + who + `$`)
+	screen.shows(`(?m)^token      ` + fmt.Sprint(l.Token()) + `$`)
+	screen.shows(`(?m)^hand-offs  0\.0/s$`)
+	screen.shows(`(?m)^waiting    0$`)
+	waits := queued(t, b, "orders", 1)
+	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED  CLIENT$\n^  1 +\S+ +` + b.ID() + `$`)
+	kit.Release(t, l)
+	next := waits.Value(t)
+	screen.shows(`(?m)^client     ` + b.ID() + `$`)
+	screen.shows(`(?m)^held by    ` + who + `$`) // After the first renewal.
+	screen.shows(`(?m)^hand-offs  0\.[1-9]/s$`)
+	kit.Release(t, next)
+	screen.shows(`(?m)^held by    nobody$`)
+	_, err := screen.file.Write([]byte(typedInterrupt))
+	require.NoError(t, err)
+	require.Zero(t, screen.code())
+	require.True(t, strings.HasSuffix(screen.all, showCursor))
+
+	// Each drawing begins where the one before it did.
+	frames := screen.frames()
+	for i := 1; i < len(frames); i++ {
+		require.True(t, strings.HasPrefix(frames[i], fmt.Sprintf("\x1b[%dA\r", strings.Count(frames[i-1], "\n"))), "%q", frames[i])
+	}
+}
+
+func TestWatchFitsItsTerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	name := strings.Repeat("long ", 60)
+	a := kit.Dial(t, s)
+	holds(t, a, name)
+	for i := range 20 {
+		queued(t, a, name, i+1)
+	}
+	const rows = 16
+	screen := onTube(t, s, rows, name)
+	screen.shows(`make the window larger`)
+	for _, frame := range screen.frames() {
+		require.Less(t, strings.Count(frame, "\n"), rows)
+		for line := range strings.Lines(escape.ReplaceAllString(frame, "")) {
+			require.Less(t, len(strings.TrimSpace(line)), tubeColumns)
+		}
+	}
+	require.NoError(t, pty.Setsize(screen.file, &pty.Winsize{Rows: 60, Cols: tubeColumns}))
+	screen.shows(`(?m)^  20 +\S+ +` + a.ID())
+}
+
+func TestWatchOutlastsItsServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	holds(t, kit.Dial(t, s), "orders")
+	screen := onTube(t, s, 30, "orders")
+	screen.shows(`(?m)^held by    test@`)
+	s.Kill()
+	screen.shows(`(?m)^no answer, what follows is \S+ old: .*\n(.*\n)*held by    test@`)
+	s.Restart()
+	screen.shows(`(?m)^held by    nobody$`)
+	m := fairlock.New(kit.Dial(t, s), "orders")
+	l, err := m.Lock(t.Context())
+	require.NoError(t, err)
+	screen.shows(fmt.Sprint(l.Token()))
+}
+
+func TestWatchWritesLinesWhereThereIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	l := holds(t, a, "orders")
+	w := start(t, "watch", "orders", "--interval", "100ms", "--redis", urlOf(s))
+	const stamp = `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) lock orders `
+	const rate = `; hand-offs (at least )?[\d.]+/s$`
+	line := func(text string) {
+		t.Helper()
+		require.Regexp(t, stamp+text+rate, w.await(w.stdout, "")) // Each change is one line.
+	}
+	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 0 waiting`, l.Token()))
+	waits := queued(t, b, "orders", 1)
+	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 1 waiting`, l.Token()))
+	kit.Release(t, l)
+	next := waits.Value(t)
+	line(fmt.Sprintf(`held by client %s, for \S+, token %d; 0 waiting`, b.ID(), next.Token()))
+	kit.Release(t, next)
+	line(`free; 0 waiting`)
+	w.signal(syscall.SIGTERM)
+	require.Zero(t, w.code())
+	require.Empty(t, w.rest(w.stderr))
+	require.Empty(t, w.rest(w.stdout))
+}
+
+func TestWatchOfALatch(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	latch := countdown.New(kit.Dial(t, s), "steps")
+	_, err := latch.TrySetCount(t.Context(), 2)
+	require.NoError(t, err)
+	w := start(t, "watch", "steps", "--interval", "100ms", "--redis", urlOf(s))
+	require.Regexp(t, `latch steps closed: 2 of 2 left to count; 0 waiting$`, w.await(w.stdout, ""))
+	_, err = latch.CountDown(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `latch steps closed: 1 of 2 left to count; 0 waiting$`, w.await(w.stdout, ""))
+}
+
+// scened is a scene of a lock, and looks at it.
+func scened(t *testing.T, c *waitqueue.Client, url, name string) (s *scene, look func()) {
+	t.Helper()
+	w := watching{lookout: lookout{redis: url}}
+	first, err := w.findOne(t.Context(), c, name, "lock")
+	require.NoError(t, err)
+	s = newScene(first, url)
+	s.heard, err = w.hear(first)
+	require.NoError(t, err)
+	t.Cleanup(s.heard.stop)
+	m := fairlock.New(c, name)
+	return s, func() {
+		info, err := m.Inspect(t.Context())
+		s.see(info, err, time.Now())
+	}
+}
+
+// What is heard is every hand-off there is, however fast.
+func TestWatchCountsEveryHandOff(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clients := []*waitqueue.Client{kit.Dial(t, server), kit.Dial(t, server), kit.Dial(t, server)}
+	l := holds(t, clients[0], "orders")
+	s, look := scened(t, clients[0], urlOf(server), "orders")
+	kit.Eventually(t, "the subscription", s.heard.live)
+	look()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var work sync.WaitGroup
+	for i, c := range clients[1:] {
+		m := fairlock.New(c, "orders")
+		work.Go(func() {
+			for range 200 {
+				held, err := m.Lock(ctx)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, held.Release(ctx))
+			}
+		})
+		kit.Waiting(t, i+1, m.Inspect)
+	}
+	kit.Release(t, l)
+	kit.All(t, &work)
+	handOffs := uint64(0)
+	for _, c := range clients {
+		handOffs += c.Stats().HandOffs
+	}
+	require.Greater(t, handOffs, uint64(100))
+	kit.Eventually(t, "the last message", func() bool { return s.heard.count() == int64(handOffs) })
+	look()
+	perSecond, atLeast := s.rate()
+	require.Greater(t, perSecond, 20.0, "looks alone see 20 a second at most")
+	require.False(t, atLeast)
+}
+
+// Without the right to listen by a pattern, and where a client hands on to itself, looks count.
+func TestWatchSaysAtLeastWhereItCannotHear(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUser("app", "secret", "+@all", "-psubscribe", "~*", "&*"))
+	c := kit.Dial(t, server)
+	first := holds(t, c, "orders")
+	s, look := scened(t, c, "redis://app:secret@"+server.Addr(), "orders")
+	look()
+	waits := queued(t, c, "orders", 1)
+	kit.Release(t, first)
+	next := waits.Value(t)
+	look()
+	require.False(t, s.heard.live())
+	perSecond, atLeast := s.rate()
+	require.Positive(t, perSecond)
+	require.True(t, atLeast)
+	require.Contains(t, s.handOffs(), "at least ")
+	kit.Release(t, next)
+	look()
+	s.see(waitqueue.Info{}, errors.New("away\nand gone"), time.Now())
+	require.Equal(t, "away; and gone", s.trouble)
+	require.Equal(t, next.Token(), s.info.Token, "what was seen last stays")
+}
