@@ -18,6 +18,9 @@ const (
 	clusterSlots   = 16384
 )
 
+// joinPatience is how long the nodes may take until they agree.
+const joinPatience = 20 * time.Second
+
 // A Cluster is a Redis cluster that was started for a run: three masters with a replica each.
 type Cluster struct {
 	nodes []*Redis
@@ -59,7 +62,7 @@ func (c *Cluster) Stop() {
 
 // join makes a cluster of the nodes: the first three have the slots, the others follow one of them each.
 func (c *Cluster) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*startPatience, errors.New("the cluster does not come up"))
+	ctx, cancel := context.WithTimeoutCause(ctx, joinPatience, errors.New("the cluster does not come up"))
 	defer cancel()
 	for i, r := range c.nodes {
 		id, err := c.do(ctx, r, "CLUSTER", "MYID")
@@ -132,11 +135,10 @@ func (c *Cluster) do(ctx context.Context, r *Redis, command ...string) (string, 
 type besideFloor struct{ crew *crew }
 
 func (r *runner) openBeside(ctx context.Context, w Work, name string) (floor, error) {
-	c, err := newCrew(ctx, r.Beside, w, r.observer, name)
+	c, err := newCrew(ctx, r, NewContender(r.Beside), w, name)
 	if err != nil {
 		return nil, err
 	}
-	c.endless = r.Endless
 	return besideFloor{c}, nil
 }
 

@@ -20,10 +20,10 @@ func TestAClusterIsComparedWithASingleServer(t *testing.T) {
 	}
 	option := rueidis.ClientOption{InitAddress: cluster.Addrs()}
 	report, err := Run(t.Context(), Config{
-		Driver: setnx{redis: option, tokens: &atomic.Uint64{}},
-		Beside: setnx{redis: startRedisFor(t), tokens: &atomic.Uint64{}},
-		Redis:  option, Works: []Work{{ID: "W4", Clients: 2, Workers: 1, Beside: true}},
-		Rounds: 1, Slice: 40 * time.Millisecond, Log: t.Logf,
+		Contenders: []Contender{NewContender(setnx{redis: option, tokens: &atomic.Uint64{}})},
+		Beside:     setnx{redis: startRedisFor(t), tokens: &atomic.Uint64{}},
+		Redis:      option, Works: []Work{{ID: "W4", Clients: 2, Workers: 1, Beside: true}},
+		Rounds: 1, Slice: 40 * time.Millisecond, Restless: true, Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)

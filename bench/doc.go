@@ -8,24 +8,42 @@
 //     workers with keys of their own for W2.
 //   - The message floor is an EVALSHA that publishes, heard by a subscriber, which does the same back: the
 //     time of one way. For W4h it makes the pause that W4h makes.
+//   - The ring, where it is asked for, is a message that goes round as many goroutines as the work has clients,
+//     each woken by the reader of its own connection: what a hand-off cannot be cheaper than, as whoever waits for
+//     a lock is a goroutine.
+//
+// Where the scheduler happens to put the two ends of a message can double its cost, from one second to the next. With
+// -pin the servers that the command starts have one half of the CPUs, and all clients the other: figures are steadier,
+// and the clients' own work shows, as they cannot use a CPU that the server leaves idle.
 //
 // A [Work] is measured in slices that alternate with its floors: floor, work, floor, work, … A slice and
 // the floors on both sides of it are a round. A round between whose two floors there is a step of more
 // than a third is not averaged in: it is run again, and counted ([Result].Again). What is reported is the
 // median of the rounds.
 //
-// The works, all with a closed loop of acquire, hold, release in each worker:
+// The works with a loop of acquire, hold, release in each worker, closed, or open with calls that arrive at a rate
+// ([Work].Arrival), whose waits count from when they were due:
 //
 //	W1   1 client, 1 worker, one lock
 //	W2   1 client, 64 workers, each with a lock of its own
 //	W3   1 client, 16 workers, one lock
-//	W4   C clients with 1 worker each, one lock
+//	W4   C clients with 1 worker each, one lock; with [Work].Processes each client is a process
 //	W4h  as W4, each hold 5 ms long: the gap between two holds is compared, not the rate
 //
-// A hand-off is the time from just before release is called to the return of the next acquire, next in
-// the order of the fencing tokens. An inversion is a pair of calls more than 5 ms apart of which the
-// later got the lock first. Figures of the server come from INFO before and after a slice.
+// And those that have no rounds:
 //
-// Every driver runs under the same recorder, which counts who is inside each lock: an overlap, or a token
-// that is not larger than the one before, is an error of the run ([Report.Fault]).
+//	W5   what the next one waits when something went wrong: waiters were killed, one gave up at the moment of the
+//	     release, those who listen were cut off at that moment ([Scenes])
+//	W6   a holder was killed: from the end of its lease to the next hold
+//	W7   what a long queue costs the server, and memory ([Crowd])
+//	W8   what many leases cost their client ([Holds])
+//
+// A hand-off is the time from just before release is called to the return of the next acquire, next in the order of
+// the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart of which the later got
+// the lock first. Figures of the server come from INFO before and after a slice.
+//
+// A [Contender] is a [Driver] whose clients live in this process, or a program that obeys an [Agent]'s lines, which
+// can be killed; most are both. Every one of them runs under the same recorder, which knows who is inside each
+// lock: an overlap, a token that is not larger than the one before, or an order that was promised and is not kept
+// is an error of the run ([Report.Fault]). Of the order nothing is said where the machine is known to be restless.
 package bench

@@ -1,6 +1,10 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"os/exec"
+	"time"
+)
 
 // A Driver is one library under measurement, with the settings it is measured with.
 type Driver interface {
@@ -10,6 +14,39 @@ type Driver interface {
 	// separate process would have.
 	NewClient(ctx context.Context) (Client, error)
 }
+
+// A Contender is a driver that takes part in a run, and what has to be known about it.
+type Contender struct {
+	Name string
+	// About is the library with its version and the settings, in a line.
+	About string
+	// Driver is nil where clients can only live in processes of their own.
+	Driver Driver
+	// Command makes a process that serves [ServeAgent]'s protocol with clients of this library; nil where there is
+	// none.
+	Command func() *exec.Cmd
+	// Missing is why it cannot take part.
+	Missing error
+	// OnRedis: what it costs the server is in the counters of the Redis of the run.
+	OnRedis bool
+	// Lease is how long the lock of a dead holder lasts; 0 where the server sees the death of a connection.
+	Lease time.Duration
+	// Warm is how long clients run before they are measured first: a virtual machine compiles what it runs often.
+	Warm time.Duration
+	// Patient: a call of it cannot be given up.
+	Patient bool
+	// Fair: it promises to serve calls in their order.
+	Fair bool
+	// Queue asks Redis how many wait for a name: a command whose reply is the number. Nil where nothing tells.
+	Queue func(name string) []string
+	// Keys are those in which Redis keeps the queue of a name; where Queue is set.
+	Keys func(name string) []string
+	// Only are the works that it takes part in; all if empty.
+	Only []string
+}
+
+// NewContender is a driver whose clients live in this process.
+func NewContender(d Driver) Contender { return Contender{Name: d.Name(), Driver: d, OnRedis: true} }
 
 // A Client is one instance of the library.
 type Client interface {
@@ -56,4 +93,11 @@ type Hold interface {
 	// Token is the fencing token, or 0 where the library has none: then holds are put in order by the time
 	// at which Lock returned.
 	Token() uint64
+}
+
+// A Lasting hold tells until when it is certain, and its loss.
+type Lasting interface {
+	Hold
+	Deadline() time.Time
+	Context() context.Context
 }

@@ -15,6 +15,7 @@ const (
 	floorParallel = "parallel" // the cycle floor with as many workers as W2 has
 	floorMessage  = "message"
 	floorPaced    = "paced"  // the message floor with a pause before each message
+	floorRing     = "ring"   // a message round as many parties as the work has clients, each a goroutine that is woken
 	floorBeside   = "single" // the same work on a single server, for a cluster
 )
 
@@ -22,6 +23,7 @@ const (
 type floorKind struct {
 	name    string
 	workers int           // of a cycle floor
+	parties int           // of a message floor that wakes goroutines; 0 for the two that do not
 	pause   time.Duration // of a message floor
 }
 

@@ -16,17 +16,17 @@ const latchPatience = 30 * time.Second
 
 // latchWork measures how long those who wait for a latch take to wake, from just before the last count is
 // taken off. There is no floor for it: Acquire.Max of the figures is when the last of all has returned.
-func (r *runner) latchWork(ctx context.Context, w Work) (result Result, err error) {
+func (r *runner) latchWork(ctx context.Context, c Contender, w Work) (result Result, err error) {
 	latches := make([]Latch, w.Clients)
 	for i := range latches {
-		client, err := r.Driver.NewClient(ctx)
+		client, err := c.Driver.NewClient(ctx)
 		if err != nil {
-			return result, fmt.Errorf("bench: %s: new client: %w", r.Driver.Name(), err)
+			return result, fmt.Errorf("bench: %s: new client: %w", c.Name, err)
 		}
 		defer func() { err = errors.Join(err, client.Close(context.WithoutCancel(ctx))) }()
 		family, ok := client.(Family)
 		if !ok {
-			return result, fmt.Errorf("bench: %s has no latch", r.Driver.Name())
+			return result, fmt.Errorf("bench: %s has no latch", c.Name)
 		}
 		latches[i] = family.Latch(fmt.Sprintf("%s:%v", r.prefix, w))
 	}
@@ -45,11 +45,12 @@ func (r *runner) latchWork(ctx context.Context, w Work) (result Result, err erro
 		rounds = append(rounds, round)
 		r.log("%v round %d: all awake after %.1f ms (median of %d), one after %.1f ms",
 			w, len(rounds), round.Figures.Release.P50/1e3, openings, round.Figures.Acquire.P50/1e3)
-		if err := r.line("slice", sliceLine{w, "", round}); err != nil {
+		if err := r.line("slice", Slice{c.Name, w, "", round}); err != nil {
 			return result, err
 		}
 	}
 	result = summarize(w, rounds, 0)
+	result.Contender = c.Name
 	return result, r.line("result", result)
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,11 @@ import (
 
 // slack is how much later than another a call must begin to count as one that should be served later.
 const slack = int64(5 * time.Millisecond)
+
+// grossSlack is the same for a verdict on the lock: on a busy machine a call is held up for some milliseconds between
+// its stamp and the server, which is nobody's fault. One that is held up for longer is overtaken by many: hence a verdict
+// counts those who were overtaken, not the pairs.
+const grossSlack = int64(50 * time.Millisecond)
 
 // watch sees who is inside one lock, whatever the driver says.
 type watch struct {
@@ -34,12 +40,14 @@ func (w *watch) leave() { w.inside.Add(-1) }
 
 // event is one cycle of a worker. Times are stamps.
 type event struct {
+	due       int64 // when it was to begin; start where calls follow each other
 	start     int64 // just before Lock was called
 	acquired  int64 // when it returned
 	releasing int64 // just before Release was called
 	released  int64 // when it returned
 	token     uint64
 	lock      int
+	worker    int
 }
 
 // window is the part of a slice that counts: neither the start nor the end of its workers.
@@ -52,10 +60,16 @@ type Figures struct {
 	Seconds float64 `json:"seconds"`
 	Cycles  int     `json:"cycles"`
 	Rate    float64 `json:"rate"` // cycles a second
-	// Acquire is the time from the call of Lock to its return: the wait.
+	// Passed is how many of them a second were hand-offs to another worker: a lock that is taken again and again by
+	// the one who released it is not handed on.
+	Passed float64 `json:"passed"`
+	// Acquire is the time from the call of Lock to its return: the wait. With calls that arrive at a rate it is
+	// from the time at which the call was due: a worker that was still busy then does not hide the delay.
 	Acquire Quantiles `json:"acquire"`
+	// Called is the same from the call itself, where that makes a difference.
+	Called  Quantiles `json:"called,omitzero"`
 	Release Quantiles `json:"release"`
-	// HandOff is from just before Release is called to the return of the next Lock.
+	// HandOff is from just before Release is called to the return of the next Lock, by another worker.
 	HandOff Quantiles `json:"hand_off"`
 	// Waiting is the share of the hand-offs whose next had called Lock before that.
 	Waiting float64 `json:"waiting"`
@@ -63,44 +77,132 @@ type Figures struct {
 	// lock may have to subscribe before it has a place; Cold counts those calls too.
 	Inversions int `json:"inversions"`
 	Cold       int `json:"inversions_cold"`
-	Overlaps   int `json:"overlaps"`
+	// Overtaken are the calls that were served behind one that had begun far later.
+	Overtaken int `json:"overtaken"`
+	Overlaps  int `json:"overlaps"`
 	// Backward counts tokens that were not larger than the one before.
-	Backward int     `json:"backward"`
-	Server   Server  `json:"server"`
-	Allocs   float64 `json:"allocs"`      // objects a cycle, in this whole process
-	Bytes    float64 `json:"alloc_bytes"` // bytes a cycle, likewise
+	Backward int `json:"backward"`
+	// Jain is Jain's index of how many holds each worker had: 1 if all had the same, 1/n if one had all.
+	Jain   float64 `json:"jain"`
+	Server Server  `json:"server"`
+	Allocs float64 `json:"allocs"`      // objects a cycle, in this whole process; 0 where clients are elsewhere
+	Bytes  float64 `json:"alloc_bytes"` // bytes a cycle, likewise
+	CPU    float64 `json:"client_cpu_us"`
+	// Late is how many calls were due in the slice and had not begun at its end.
+	Late int `json:"late,omitempty"`
+	// Waits are some of the calls in the order in which they were made, to be drawn.
+	Waits []Wait `json:"waits,omitempty"`
+
+	acquire, release, handOff times
 }
+
+// A Wait is one call: when it was made, from the start of the slice, and how long it waited.
+type Wait struct {
+	At   float64 `json:"ms"`
+	Took float64 `json:"took_ms"`
+}
+
+// maxWaits is how many waits of a slice are kept.
+const maxWaits = 150
 
 // figures reads the events of all workers of a slice, in any order.
 func figures(events []event, counted window, contended bool) Figures {
-	var f Figures
-	acquire, release := newTimes(), newTimes()
+	f := Figures{acquire: newTimes(), release: newTimes()}
+	called, waited := newTimes(), false
+	holds := map[int]int{}
 	for _, e := range events {
 		if counted.has(e.acquired) {
 			f.Cycles++
-			acquire.record(e.acquired - e.start)
-			release.record(e.released - e.releasing)
+			f.acquire.record(e.acquired - e.due)
+			f.release.record(e.released - e.releasing)
+			called.record(e.acquired - e.start)
+			waited = waited || e.due != e.start
+			holds[e.worker]++
 		}
 	}
 	f.Seconds = time.Duration(counted.to - counted.from).Seconds()
 	f.Rate = float64(f.Cycles) / f.Seconds
-	f.Acquire, f.Release = acquire.quantiles(), release.quantiles()
-	if contended {
-		f.HandOff, f.Waiting = handOffs(events, counted)
-		f.Inversions, f.Cold = inversions(events, counted.from), inversions(events, 0)
+	f.Acquire, f.Release = f.acquire.quantiles(), f.release.quantiles()
+	if waited {
+		f.Called = called.quantiles()
 	}
+	if contended {
+		f.handOff, f.Waiting = handOffs(events, counted)
+		f.HandOff = f.handOff.quantiles()
+		f.Passed = float64(f.HandOff.Count) / f.Seconds
+		f.Inversions, f.Cold = inversions(events, slack, arrive), inversions(events, slack, 0)
+		f.Overtaken = overtaken(events, grossSlack, arrive)
+		f.Waits = waits(events, counted)
+	}
+	for _, e := range events {
+		if _, known := holds[e.worker]; !known {
+			holds[e.worker] = 0 // It was there and had nothing.
+		}
+	}
+	f.Jain = jain(slices.Collect(maps.Values(holds)))
 	return f
 }
 
-// handOffs pairs each hold of a lock with the next, by their tokens, or by time where there are none.
-func handOffs(events []event, counted window) (Quantiles, float64) {
+// jain is Jain's index of fairness.
+//
+// Source: Jain, Chiu, Hawe, "A Quantitative Measure of Fairness", DEC-TR-301, 1984.
+func jain(shares []int) float64 {
+	var sum, squares float64
+	for _, n := range shares {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// waits picks calls at even distances in the order in which they were made.
+func waits(events []event, counted window) (picked []Wait) {
+	events = slices.DeleteFunc(slices.Clone(events), func(e event) bool { return !counted.has(e.start) })
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.start, b.start) })
+	n := min(len(events), maxWaits)
+	for i := range n {
+		e := events[i*len(events)/n]
+		picked = append(picked, Wait{At: micros(e.start-counted.from) / 1e3, Took: micros(e.acquired-e.start) / 1e3})
+	}
+	return picked
+}
+
+// overlaps counts the holds of a lock that began before the one before had begun to be released, and tokens that
+// were not larger than the one before: what a watch sees of clients in this process, from the records of others.
+func overlaps(events []event, limit int) (overlapping, backward int) {
+	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.acquired, b.acquired))
+	})
+	if limit > 1 {
+		return 0, 0 // Only that of one holder is told from records.
+	}
+	for i := 1; i < len(ordered); i++ {
+		last, next := ordered[i-1], ordered[i]
+		if last.lock != next.lock {
+			continue
+		}
+		if next.acquired < last.releasing {
+			overlapping++
+		}
+		if next.token != 0 && next.token <= last.token {
+			backward++
+		}
+	}
+	return overlapping, backward
+}
+
+// handOffs pairs each hold of a lock with the next, if that is another worker's, by their tokens, or by time where there are none.
+func handOffs(events []event, counted window) (times, float64) {
 	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.token, b.token), cmp.Compare(a.acquired, b.acquired))
 	})
 	t, waiting := newTimes(), 0
 	for i := 1; i < len(ordered); i++ {
 		last, next := ordered[i-1], ordered[i]
-		if last.lock != next.lock || !counted.has(next.acquired) {
+		if last.lock != next.lock || last.worker == next.worker || !counted.has(next.acquired) {
 			continue
 		}
 		t.record(next.acquired - last.releasing)
@@ -108,18 +210,17 @@ func handOffs(events []event, counted window) (Quantiles, float64) {
 			waiting++
 		}
 	}
-	q := t.quantiles()
-	return q, float64(waiting) / float64(max(q.Count, 1))
+	return t, float64(waiting) / float64(max(t.hist.TotalCount(), 1))
 }
 
-// inversions counts the pairs of calls for one lock of which one began more than the slack after the
-// other and was served before it, among the calls that did not begin before from.
-func inversions(events []event, from int64) int {
-	events = slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.start < from })
-	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.acquired, b.acquired))
-	})
+// arrive is how long a client that is new to a lock may take until it has a place: it has to subscribe.
+const arrive = int64(100 * time.Millisecond)
+
+// inversions counts the pairs of calls for one lock of which one began more than the slack after the other and was
+// served before it. Where new is not 0, the first call of a worker had its place so much later at the latest.
+func inversions(events []event, slack, new int64) int {
 	count := 0
+	ordered, placed := inTurn(events, new)
 	// From the last served to the first: later holds the starts of those served after this one, in order.
 	// A call overtakes few others, so the place to insert is near the front and copying is cheap.
 	var later []int64
@@ -130,8 +231,43 @@ func inversions(events []event, from int64) int {
 		}
 		early, _ := slices.BinarySearch(later, e.start-slack)
 		count += early
-		at, _ := slices.BinarySearch(later, e.start)
-		later = slices.Insert(later, at, e.start)
+		at, _ := slices.BinarySearch(later, placed(e))
+		later = slices.Insert(later, at, placed(e))
 	}
 	return count
+}
+
+// overtaken counts the calls that were served after one for the same lock that began more than the slack later.
+func overtaken(events []event, slack, new int64) int {
+	count, latest := 0, int64(0)
+	ordered, placed := inTurn(events, new)
+	for i, e := range ordered {
+		if i > 0 && ordered[i-1].lock == e.lock && latest-placed(e) > slack {
+			count++
+		}
+		if i == 0 || ordered[i-1].lock != e.lock {
+			latest = e.start
+		}
+		latest = max(latest, e.start)
+	}
+	return count
+}
+
+// inTurn puts calls in the order in which each lock served them, and tells when a call had its place at the latest.
+func inTurn(events []event, new int64) (ordered []event, placed func(event) int64) {
+	first := map[int]int64{}
+	for _, e := range events {
+		if at, known := first[e.worker]; !known || e.start < at {
+			first[e.worker] = e.start
+		}
+	}
+	ordered = slices.SortedFunc(slices.Values(events), func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.acquired, b.acquired))
+	})
+	return ordered, func(e event) int64 {
+		if e.start == first[e.worker] {
+			return e.start + new
+		}
+		return e.start
+	}
 }

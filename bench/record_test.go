@@ -9,49 +9,63 @@ const ms = int64(time.Millisecond)
 
 // served is a call that began at start and got the lock at acquired, both in ms, and held it for 1 ms.
 func served(start, acquired int64) event {
-	return event{start: start * ms, acquired: acquired * ms, releasing: (acquired + 1) * ms, released: (acquired + 2) * ms}
+	return event{due: start * ms, start: start * ms, acquired: acquired * ms, releasing: (acquired + 1) * ms, released: (acquired + 2) * ms}
 }
 
-func TestInversionsArePairsServedAgainstTheirOrder(t *testing.T) {
+func TestInversionsArePairsAndTheOvertakenAreCalls(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []event
-		want   int
+		want   int // pairs
+		behind int // calls that were overtaken
 	}{
-		{"nobody", nil, 0},
-		{"in order", []event{served(0, 10), served(20, 30), served(25, 40)}, 0},
-		{"too close to call", []event{served(5, 10), served(0, 20)}, 0},
-		{"later by more than the slack, served first", []event{served(6, 10), served(0, 20)}, 1},
-		{"one overtakes three", []event{served(0, 20), served(1, 30), served(2, 40), served(9, 10)}, 3},
-		{"one is overtaken by three", []event{served(0, 50), served(10, 20), served(11, 30), served(12, 40)}, 3},
-		{"last in, first out", []event{served(0, 70), served(10, 60), served(20, 50), served(30, 40)}, 6},
-		{"a call that began after the other was served", []event{served(0, 10), served(11, 12)}, 0},
+		{"nobody", nil, 0, 0},
+		{"in order", []event{served(0, 10), served(20, 30), served(25, 40)}, 0, 0},
+		{"too close to call", []event{served(5, 10), served(0, 20)}, 0, 0},
+		{"later by more than the slack, served first", []event{served(6, 10), served(0, 20)}, 1, 1},
+		{"one overtakes three", []event{served(0, 20), served(1, 30), served(2, 40), served(9, 10)}, 3, 3},
+		{"one is overtaken by three", []event{served(0, 50), served(10, 20), served(11, 30), served(12, 40)}, 3, 1},
+		{"last in, first out", []event{served(0, 70), served(10, 60), served(20, 50), served(30, 40)}, 6, 3},
+		{"a call that began after the other was served", []event{served(0, 10), served(11, 12)}, 0, 0},
 	} {
-		if got := inversions(c.events, 0); got != c.want {
+		if got := inversions(c.events, slack, 0); got != c.want {
 			t.Errorf("%s: %d inversions, want %d", c.name, got, c.want)
+		}
+		if got := overtaken(c.events, slack, 0); got != c.behind {
+			t.Errorf("%s: %d are overtaken, want %d", c.name, got, c.behind)
 		}
 	}
 }
 
 func TestInversionsOfAColdStartAreCountedApart(t *testing.T) {
 	events := []event{served(0, 70), served(10, 60), served(20, 50), served(30, 40)}
+	for i := range events {
+		events[i].worker = i
+	}
 	f := figures(events, window{15 * ms, 100 * ms}, true)
-	if f.Inversions != 1 || f.Cold != 6 {
-		t.Errorf("%d inversions and %d with the start, want 1 and 6", f.Inversions, f.Cold)
+	if f.Inversions != 0 || f.Cold != 6 {
+		t.Errorf("%d inversions and %d with the start, want 0 and 6", f.Inversions, f.Cold)
+	}
+	// Who starves from the start is overtaken all the same.
+	late := served(150, 160)
+	late.worker = 9
+	events[0].acquired = 200 * ms
+	if f := figures(append(events, late), window{15 * ms, 300 * ms}, true); f.Inversions != 1 {
+		t.Errorf("%d inversions, want that of the one who came 150 ms after the first and was served before", f.Inversions)
 	}
 }
 
 func TestInversionsAreOfOneLock(t *testing.T) {
 	first, second := served(6, 10), served(0, 20)
 	second.lock = 1
-	if got := inversions([]event{first, second}, 0); got != 0 {
+	if got := inversions([]event{first, second}, slack, 0); got != 0 {
 		t.Errorf("%d inversions between two locks", got)
 	}
 }
 
 // hold is one hold: when Lock was called and returned and when Release was called, all in ms.
 func hold(token uint64, start, acquired, releasing int64) event {
-	return event{token: token, start: start * ms, acquired: acquired * ms, releasing: releasing * ms, released: (releasing + 1) * ms}
+	return event{token: token, worker: int(acquired), due: start * ms, start: start * ms, acquired: acquired * ms, releasing: releasing * ms, released: (releasing + 1) * ms}
 }
 
 func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
@@ -61,7 +75,8 @@ func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
 		hold(101, 1, 23, 40),  // 3 after
 		hold(2000, 60, 61, 1), // 11 after, and had not called yet
 	}
-	q, waiting := handOffs(events, window{0, 1000 * ms})
+	spans, waiting := handOffs(events, window{0, 1000 * ms})
+	q := spans.quantiles()
 	if q.Count != 3 || !near(q.P50, 3000) || !near(q.Max, 11000) {
 		t.Errorf("got %+v, want 3 of p50 3,000 µs and max 11,000 µs", q)
 	}
@@ -72,15 +87,26 @@ func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
 
 func TestHandOffWithoutTokensGoesByTime(t *testing.T) {
 	events := []event{hold(0, 0, 23, 40), hold(0, 0, 10, 20), hold(0, 0, 42, 50)}
-	if q, _ := handOffs(events, window{0, 1000 * ms}); q.Count != 2 || !near(q.Max, 3000) {
+	spans, _ := handOffs(events, window{0, 1000 * ms})
+	if q := spans.quantiles(); q.Count != 2 || !near(q.Max, 3000) {
 		t.Errorf("got %+v, want 2 of at most 3,000 µs", q)
+	}
+}
+
+func TestAHoldAfterAnOwnOneIsNoHandOff(t *testing.T) {
+	events := []event{hold(1, 0, 10, 20), hold(2, 21, 22, 40), hold(3, 0, 42, 50)}
+	events[1].worker = events[0].worker
+	f := figures(events, window{0, 100 * ms}, true)
+	if f.HandOff.Count != 1 || f.Passed != 10 || f.Rate != 30 {
+		t.Errorf("%d hand-offs, %v a second of %v cycles, want 1, 10 and 30", f.HandOff.Count, f.Passed, f.Rate)
 	}
 }
 
 func TestHandOffsStayWithinALock(t *testing.T) {
 	events := []event{hold(1, 0, 10, 20), hold(2, 0, 25, 30)}
 	events[1].lock = 1
-	if q, _ := handOffs(events, window{0, 1000 * ms}); q.Count != 0 {
+	spans, _ := handOffs(events, window{0, 1000 * ms})
+	if q := spans.quantiles(); q.Count != 0 {
 		t.Errorf("%d hand-offs between two locks", q.Count)
 	}
 }

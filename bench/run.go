@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,9 +18,17 @@ import (
 // quiet the work ends with fewer rounds, and says so.
 const maxAgain = 3
 
+// leastRounds is how many rounds must count before a work may end for want of patience: a median of fewer says little.
+const leastRounds = 3
+
+// overtakenAllowed is how many holds may have one call that was overtaken, as one may be held up for longer than the
+// slack between its stamp and the server: of a lock without order many are, or some wait for as long as the others call.
+const overtakenAllowed = 500
+
 // Config is what to run.
 type Config struct {
-	Driver Driver
+	// Contenders run the same works, one after the other, work by work.
+	Contenders []Contender
 	// Beside is what the works that are to be compared with another driver are compared with.
 	Beside Driver
 	// Redis is the server on which the floors are measured and whose counters are read.
@@ -28,27 +36,33 @@ type Config struct {
 	Works  []Work
 	Rounds int
 	Slice  time.Duration
+	// FloorSlice is how long a floor is measured; Slice if it is 0.
+	FloorSlice time.Duration
+	// Patience is for how long the rounds of a work of one contender may go on when some are run again: then it ends with
+	// those that count, if they are three at least. 0: as long as it takes.
+	Patience time.Duration
+	// Within is how long the run may take: of what is left of it behind W5 to W8, each work of a contender has its share,
+	// and twice that if others have left some. Then it ends with the rounds that count, however few. 0: as long as it takes.
+	Within time.Duration
+	// Scenes are what goes wrong; see [Scenes].
+	Scenes []Scene
+	// Crowds are the lengths of queues for W7, Holds the numbers of leases for W8.
+	Crowds, Holds []int
+	// Restless lets rounds count though a floor moved, and says nothing of the order of calls: to try things, not to
+	// compare.
+	Restless bool
 	// Endless gives every call a context that cannot end, as the floors have it.
 	Endless bool
+	// Prefix begins the names of all locks; a new one for each run if it is empty.
+	Prefix string
+	// About are further facts of the environment, such as the versions of other servers.
+	About map[string]string
 	// Lines gets a JSON object a line, one for the run, each floor, each slice and each result; nil for none.
 	Lines io.Writer
 	// Log is told what goes on; nil for none.
 	Log func(format string, args ...any)
-}
 
-// Environment is what absolute figures depend on.
-type Environment struct {
-	Driver string  `json:"driver"`
-	Redis  string  `json:"redis"`
-	Go     string  `json:"go"`
-	System string  `json:"system"`
-	CPUs   int     `json:"cpus"`
-	Load   float64 `json:"load"` // of the last minute before the run; 0 where it cannot be read
-	Rounds int     `json:"rounds"`
-	Slice  string  `json:"slice"`
-	// Endless: the contexts of all calls could not end.
-	Endless bool      `json:"endless"`
-	At      time.Time `json:"at"`
+	holdsFor, besideFor time.Duration // of W8, if not as usual
 }
 
 // Round is a slice and the floors around it.
@@ -58,8 +72,9 @@ type Round struct {
 	Figures Figures            `json:"figures"`
 }
 
-// Result is one work: the medians of its rounds.
+// Result is one work of one contender: the medians of its rounds.
 type Result struct {
+	Contender string `json:"contender"`
 	Work
 	// Ratios are to each floor. A ratio of rates is better the larger it is; that of a gap, which is the
 	// one to the paced floor, the smaller.
@@ -70,22 +85,41 @@ type Result struct {
 	Rounds  int     `json:"rounds"`
 	// Again is the number of rounds that were not averaged in, because a floor moved by more than a third.
 	Again int `json:"again"`
+	// Histograms are the times of all rounds; see [Histogram].
+	Histograms map[string]string `json:"histograms,omitempty"`
+}
+
+// A Missing is what could not be measured, and why.
+type Missing struct {
+	Contender string `json:"contender"`
+	What      string `json:"what,omitempty"`
+	Reason    string `json:"reason"`
 }
 
 // Report is a whole run.
 type Report struct {
 	Environment Environment
 	Results     []Result
+	Slices      []Slice
+	Recoveries  []Recovery
+	Crowds      []Crowd
+	Holds       []Holds
+	Missing     []Missing
 }
 
-// Fault returns an error if any lock was not exclusive, or any token not larger than the one before.
+// Fault returns an error if any lock was not exclusive, any token not larger than the one before, or a lock that
+// promises an order did not keep it.
 func (r Report) Fault() error {
 	var errs []error
 	for _, result := range r.Results {
 		f := result.Figures
 		if f.Overlaps+f.Backward > 0 {
-			errs = append(errs, fmt.Errorf("bench: %v: %d holds overlapped, %d tokens were not larger than the one before",
-				result.Work, f.Overlaps, f.Backward))
+			errs = append(errs, fmt.Errorf("bench: %s: %v: %d holds overlapped, %d tokens were not larger than the one before",
+				result.Contender, result.Work, f.Overlaps, f.Backward))
+		}
+		if f.Overtaken > max(1, f.Cycles/overtakenAllowed) && r.Environment.fair(result.Contender) && !r.Environment.Restless {
+			errs = append(errs, fmt.Errorf("bench: %s: %v: %d calls were served against their order",
+				result.Contender, result.Work, f.Overtaken))
 		}
 	}
 	return errors.Join(errs...)
@@ -95,62 +129,129 @@ func (r Report) Fault() error {
 type runner struct {
 	Config
 	observer *observer
-	prefix   string // of all names, new for each run
+	begun    time.Time
+	cells    int             // works of contenders that are still to come
+	outgrown map[string]bool // contenders for whom a shorter crowd was too long
+	blind    bool            // the server does not tell what it counts
+	prefix   string          // of all names, new for each run
+	report   *Report
 }
 
 // Run measures all works one after the other. What was finished before an error is in the report.
-func Run(ctx context.Context, c Config) (Report, error) {
-	var report Report
+func Run(ctx context.Context, c Config) (report Report, err error) {
 	o, err := newObserver(c.Redis)
 	if err != nil {
 		return report, err
 	}
 	defer o.close()
-	r := &runner{Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano())}
+	r := &runner{Config: c, observer: o, prefix: c.Prefix, report: &report, begun: time.Now()}
+	if r.prefix == "" {
+		r.prefix = fmt.Sprintf("bench:%x", time.Now().UnixNano())
+	}
+	r.holdsFor, r.besideFor = holdsFor, besideFor
+	if r.FloorSlice == 0 {
+		r.FloorSlice = r.Slice
+	}
 	if report.Environment, err = r.environment(ctx); err != nil {
 		return report, err
 	}
 	if err := r.line("run", report.Environment); err != nil {
 		return report, err
 	}
-	for _, w := range c.Works {
-		measure := r.work
-		if w.Kind == KindLatch {
-			measure = r.latchWork
+	for _, c := range r.Contenders {
+		if c.Missing != nil {
+			if err := r.missing(c, "", c.Missing); err != nil {
+				return report, err
+			}
 		}
-		result, err := measure(ctx, w)
-		if err != nil {
-			return report, err
-		}
-		report.Results = append(report.Results, result)
 	}
-	return report, nil
+	r.cells = len(r.Works) * len(r.Contenders)
+	for _, w := range r.Works {
+		for _, c := range r.Contenders {
+			err := r.measure(ctx, c, w)
+			r.cells--
+			if err != nil {
+				return report, err
+			}
+		}
+	}
+	return report, r.beyond(ctx)
+}
+
+// beyond is what has no rounds: W5 to W8.
+func (r *runner) beyond(ctx context.Context) error {
+	for _, n := range r.Crowds {
+		if err := r.crowds(ctx, n); err != nil {
+			return err
+		}
+	}
+	for _, n := range r.Config.Holds {
+		if err := r.holds(ctx, n); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.Scenes {
+		if err := r.scene(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing notes what could not be measured.
+func (r *runner) missing(c Contender, what string, reason error) error {
+	m := Missing{c.Name, what, reason.Error()}
+	r.report.Missing = append(r.report.Missing, m)
+	r.log("%s %s is missing: %v", c.Name, what, reason)
+	return r.line("missing", m)
+}
+
+// measure measures one work of one contender. If one of several cannot do it, that is told and the others go on.
+func (r *runner) measure(ctx context.Context, c Contender, w Work) error {
+	if c.Missing != nil || len(c.Only) > 0 && !slices.Contains(c.Only, w.ID) {
+		return nil
+	}
+	measure := r.work
+	if w.Kind == KindLatch {
+		measure = r.latchWork
+	}
+	result, err := measure(ctx, c, w)
+	switch {
+	case err == nil:
+		r.report.Results = append(r.report.Results, result)
+	case len(r.Contenders) > 1 && ctx.Err() == nil:
+		return r.missing(c, w.String(), err)
+	}
+	return err
 }
 
 // work measures one work in rounds.
-func (r *runner) work(ctx context.Context, w Work) (result Result, err error) {
+func (r *runner) work(ctx context.Context, c Contender, w Work) (result Result, err error) {
 	floors, err := r.openFloors(ctx, w)
 	if err != nil {
 		return result, err
 	}
 	defer floors.close()
-	var c *crew
+	var made *crew
 	err = labelled(ctx, w.String(), func(ctx context.Context) (err error) {
-		c, err = newCrew(ctx, r.Driver, w, r.observer, fmt.Sprintf("%s:%v", r.prefix, w))
-		if err == nil {
-			c.endless = r.Endless
-		}
+		made, err = newCrew(ctx, r, c, w, fmt.Sprintf("%s:%s:%s", r.prefix, c.Name, strings.ReplaceAll(w.String(), " ", "-")))
 		return err
 	})
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
-	rounds, again, faults, err := r.rounds(ctx, c, floors)
+	defer func() { err = errors.Join(err, made.close(context.WithoutCancel(ctx))) }()
+	if c.Warm > 0 {
+		if _, err := made.measure(ctx, c.Warm); err != nil {
+			return result, err
+		}
+	}
+	rounds, again, faults, err := r.rounds(ctx, c.Name, made, floors)
 	if err != nil {
 		return result, err
 	}
 	result = summarize(w, rounds, again)
+	result.Contender = c.Name
 	result.Figures.Overlaps += faults.Overlaps
 	result.Figures.Backward += faults.Backward
 	return result, r.line("result", result)
@@ -158,12 +259,18 @@ func (r *runner) work(ctx context.Context, w Work) (result Result, err error) {
 
 // rounds alternates floors and slices until there are enough rounds. The faults are those of the rounds
 // that were run again: an overlap counts however restless the machine was.
-func (r *runner) rounds(ctx context.Context, c *crew, floors openFloors) (kept []Round, again int, faults Figures, err error) {
+func (r *runner) rounds(ctx context.Context, contender string, c *crew, floors openFloors) (kept []Round, again int, faults Figures, err error) {
 	before, err := r.measureFloors(ctx, c.work, floors)
 	if err != nil {
 		return nil, 0, faults, err
 	}
-	for len(kept) < r.Rounds && again <= maxAgain*r.Rounds {
+	begun := time.Now()
+	share := r.share()
+	impatient := func() bool {
+		took := time.Since(begun)
+		return r.Patience > 0 && len(kept) >= leastRounds && took > r.Patience || took > share && len(kept)+again > 0
+	}
+	for len(kept) < r.Rounds && again <= maxAgain*r.Rounds && !impatient() {
 		var figures Figures
 		err := labelled(ctx, c.work.String(), func(ctx context.Context) (err error) {
 			figures, err = c.measure(ctx, r.Slice)
@@ -184,25 +291,42 @@ func (r *runner) rounds(ctx context.Context, c *crew, floors openFloors) (kept [
 				step = fmt.Sprintf("%s floor moved from %.1f to %.1f µs", after[i].Name, before[i].Micros, after[i].Micros)
 			}
 		}
-		if err := r.line("slice", sliceLine{c.work, step, round}); err != nil {
+		if err := r.line("slice", Slice{contender, c.work, step, round}); err != nil {
 			return nil, 0, faults, err
 		}
-		if step == "" {
+		if step == "" || r.Restless {
 			kept = append(kept, round)
-			r.log("%v round %d: %s", c.work, len(kept), brief(c.work, round))
+			r.report.Slices = append(r.report.Slices, Slice{contender, c.work, step, round})
+			r.log("%s %v round %d: %s", contender, c.work, len(kept), brief(c.work, round))
 		} else {
 			again++
 			faults.Overlaps += figures.Overlaps
 			faults.Backward += figures.Backward
-			r.log("%v again: %s", c.work, step)
+			r.log("%s %v again: %s", contender, c.work, step)
 		}
 		before = after
 	}
 	return kept, again, faults, nil
 }
 
-// sliceLine is the JSON line of a round.
-type sliceLine struct {
+// beyondTime is how long W5 to W8 take of all contenders.
+const beyondTime = 4 * time.Minute
+
+// share is how long the rounds of the next work of a contender may take.
+func (r *runner) share() time.Duration {
+	if r.Within == 0 {
+		return 1<<63 - 1
+	}
+	left := r.Within - time.Since(r.begun)
+	if len(r.Scenes)+len(r.Crowds)+len(r.Config.Holds) > 0 {
+		left -= beyondTime
+	}
+	return 2 * max(left, 0) / time.Duration(max(r.cells, 1))
+}
+
+// Slice is one round of one work of one contender.
+type Slice struct {
+	Contender string `json:"contender"`
 	Work
 	Moved string `json:"moved,omitempty"` // why the round does not count
 	Round
@@ -242,7 +366,7 @@ func (r *runner) measureFloors(ctx context.Context, w Work, floors openFloors) (
 		for _, f := range floors {
 			// As for a slice: each pays for its own garbage.
 			runtime.GC()
-			m, err := f.measure(ctx, r.Slice)
+			m, err := f.measure(ctx, r.FloorSlice)
 			if err != nil {
 				return err
 			}
@@ -281,30 +405,4 @@ func (r *runner) line(kind string, value any) error {
 		return fmt.Errorf("bench: write lines: %w", err)
 	}
 	return nil
-}
-
-func (r *runner) environment(ctx context.Context) (Environment, error) {
-	version, err := r.observer.version(ctx)
-	return Environment{
-		Driver:  r.Driver.Name(),
-		Redis:   version,
-		Go:      runtime.Version(),
-		System:  runtime.GOOS + "/" + runtime.GOARCH,
-		CPUs:    runtime.GOMAXPROCS(0),
-		Load:    load(),
-		Rounds:  r.Rounds,
-		Slice:   r.Slice.String(),
-		Endless: r.Endless,
-		At:      time.Now().UTC().Truncate(time.Second),
-	}, err
-}
-
-// load returns the load average of the last minute, where the system has it in a file.
-func load() float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return number(first)
 }

@@ -28,7 +28,7 @@ func startRedisFor(t *testing.T) rueidis.ClientOption {
 func smoke(t *testing.T, d setnx, works []Work, lines *bytes.Buffer) Report {
 	t.Helper()
 	report, err := Run(t.Context(), Config{
-		Driver: d, Redis: d.redis, Works: works, Rounds: 1, Slice: 40 * time.Millisecond, Lines: lines, Log: t.Logf,
+		Contenders: []Contender{NewContender(d)}, Redis: d.redis, Works: works, Rounds: 1, Slice: 40 * time.Millisecond, Lines: lines, Log: t.Logf,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestUncontendedCycleOfTheReferenceIsTwoCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	c, err := newCrew(ctx, d, Work{ID: "W1", Clients: 1, Workers: 1}, o, "test")
+	c, err := newCrew(ctx, &runner{observer: o}, NewContender(d), Work{ID: "W1", Clients: 1, Workers: 1}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestLockThatIsNoneIsConvicted(t *testing.T) {
 
 func TestServerThatCannotBeReachedIsAnError(t *testing.T) {
 	_, err := Run(t.Context(), Config{
-		Driver: setnx{}, Redis: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Rounds: 1, Slice: time.Millisecond,
+		Contenders: []Contender{NewContender(setnx{})}, Redis: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Rounds: 1, Slice: time.Millisecond,
 	})
 	if err == nil || !strings.Contains(err.Error(), "connect") {
 		t.Errorf("got %v, want a failure to connect", err)

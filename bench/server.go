@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -81,6 +82,14 @@ func (c *counters) add(other counters) {
 	c.bytesOut += other.bytesOut
 	c.cpu += other.cpu
 	c.reply += other.reply
+}
+
+// scriptMicros is the server's time in scripts so far.
+func (c counters) scriptMicros() (us float64) {
+	for name := range scripts {
+		us += c.usec[name]
+	}
+	return us
 }
 
 // version returns the version of the server.
@@ -164,4 +173,99 @@ func serverFigures(before, after counters, cycles int) Server {
 	s.BytesOut = (after.bytesOut - before.bytesOut - float64(before.reply)) * per
 	s.CPUMicros = (after.cpu - before.cpu) * 1e6 * per
 	return s
+}
+
+// latencies are what the server tells of how long scripts took.
+type latencies struct {
+	buckets map[int64]int64 // how many, by the upper ends in µs; none before Redis 7
+	entry   int64           // the newest of its log of slow commands; -1 if there is none
+}
+
+// slowest asks for them. Without a server there are none.
+func (o *observer) slowest(ctx context.Context) (found latencies, err error) {
+	if o == nil {
+		return found, nil
+	}
+	if found.buckets, err = o.histogram(ctx); err != nil {
+		return found, err
+	}
+	found.entry, _, err = o.slowlog(ctx, 1, -1)
+	return found, err
+}
+
+// slowlog is the newest entry of the server's log of slow commands, and the longest script of up to n entries that are
+// newer than one.
+func (o *observer) slowlog(ctx context.Context, n, newer int64) (newest int64, longest float64, err error) {
+	newest = -1
+	entries, err := o.client.Do(ctx, o.client.B().Arbitrary("SLOWLOG", "GET", strconv.FormatInt(n, 10)).Build()).ToArray()
+	if _, refused := rueidis.IsRedisErr(err); refused {
+		return newest, 0, nil
+	}
+	if err != nil {
+		return newest, 0, fmt.Errorf("bench: SLOWLOG: %w", err)
+	}
+	for _, entry := range entries {
+		fields, err := entry.ToArray() // id, time, µs, arguments, ...
+		if err != nil || len(fields) < 4 {
+			return newest, 0, errors.Join(err, errors.New("bench: SLOWLOG: an answer of another form"))
+		}
+		id, err1 := fields[0].AsInt64()
+		us, err2 := fields[2].AsInt64()
+		args, err3 := fields[3].AsStrSlice()
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return newest, 0, fmt.Errorf("bench: SLOWLOG: %w", err)
+		}
+		newest = max(newest, id)
+		if id > newer && len(args) > 0 && scripts[strings.ToLower(args[0])] {
+			longest = max(longest, float64(us))
+		}
+	}
+	return newest, longest, nil
+}
+
+// longest is how long the longest script took between two looks.
+func (o *observer) longest(ctx context.Context, before, after latencies) (float64, error) {
+	if o == nil {
+		return 0, nil
+	}
+	_, longest, err := o.slowlog(ctx, 4096, before.entry)
+	if longest == 0 {
+		longest = after.since(before)
+	}
+	return longest, err
+}
+
+func (o *observer) histogram(ctx context.Context) (map[int64]int64, error) {
+	all, err := o.client.Do(ctx, o.client.B().Arbitrary("LATENCY", "HISTOGRAM", "evalsha").Build()).ToArray()
+	if _, refused := rueidis.IsRedisErr(err); refused || err == nil && len(all) < 2 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bench: LATENCY HISTOGRAM: %w", err)
+	}
+	fields, err := all[1].ToArray() // calls N histogram_usec [BUCKET COUNT ...]
+	if err != nil || len(fields) < 4 {
+		return nil, errors.Join(err, errors.New("bench: LATENCY HISTOGRAM: an answer of another form"))
+	}
+	counts, err := fields[3].AsIntSlice()
+	if err != nil {
+		return nil, fmt.Errorf("bench: LATENCY HISTOGRAM: %w", err)
+	}
+	// The counts are of all up to the bucket.
+	found, below := map[int64]int64{}, int64(0)
+	for i := 0; i+1 < len(counts); i += 2 {
+		found[counts[i]], below = counts[i+1]-below, counts[i+1]
+	}
+	return found, nil
+}
+
+// since is the largest bucket that has more than before; 0 if there is none.
+func (l latencies) since(before latencies) float64 {
+	longest := int64(0)
+	for bucket, n := range l.buckets {
+		if n > before.buckets[bucket] {
+			longest = max(longest, bucket)
+		}
+	}
+	return float64(longest)
 }

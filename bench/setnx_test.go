@@ -15,6 +15,7 @@ type setnx struct {
 	redis rueidis.ClientOption
 	// broken makes Lock succeed whoever holds it: a lock that the recorder must convict.
 	broken bool
+	lease  time.Duration // 10 s if it is 0
 	// tokens makes tokens in the order in which Lock succeeds here; without it there are none.
 	tokens *atomic.Uint64
 }
@@ -54,7 +55,11 @@ func (m *setnxMutex) Lock(ctx context.Context) (Hold, error) {
 	retry := time.NewTicker(time.Millisecond)
 	defer retry.Stop()
 	for {
-		set := m.client.B().Set().Key(m.name).Value(m.value).Nx().PxMilliseconds(10_000).Build()
+		lease := m.driver.lease
+		if lease == 0 {
+			lease = 10 * time.Second
+		}
+		set := m.client.B().Set().Key(m.name).Value(m.value).Nx().Px(lease).Build()
 		err := m.client.Do(ctx, set).Error()
 		if err == nil || m.driver.broken && rueidis.IsRedisNil(err) {
 			return m.hold(), nil

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -14,11 +15,19 @@ const maxStep = 4.0 / 3
 // longest is the longest time that a histogram takes; what is longer counts as that long.
 const longest = 10 * time.Minute
 
-// base is the zero of all times in this package: time.Since of it reads the monotonic clock alone.
+// base is the zero of all times in this package: time.Since of it reads the monotonic clock alone. Its wall clock
+// time is what relates it to the times of other processes of this machine.
 var base = time.Now()
 
 // stamp is a local time in ns since base.
 func stamp() int64 { return int64(time.Since(base)) }
+
+// fromWall is a time of another process as a stamp, toWall a stamp as what such a process understands: ns of the
+// wall clock, which all processes of a machine share. Each process reads it once, at its start, so a clock that is
+// set while a run goes on moves nothing.
+func fromWall(ns int64) int64 { return ns - base.UnixNano() }
+
+func toWall(stamp int64) int64 { return stamp + base.UnixNano() }
 
 // median returns the middle of values, the mean of the two middle ones if their number is even, and NaN
 // if there are none.
@@ -53,7 +62,9 @@ func moved(before, after float64) bool {
 // Quantiles are of a time, in µs.
 type Quantiles struct {
 	P50   float64 `json:"p50_us"`
+	P90   float64 `json:"p90_us"`
 	P99   float64 `json:"p99_us"`
+	P999  float64 `json:"p999_us"`
 	Max   float64 `json:"max_us"`
 	Count int64   `json:"count"`
 }
@@ -74,7 +85,9 @@ func (t times) add(other times) { t.hist.Merge(other.hist) }
 func (t times) quantiles() Quantiles {
 	return Quantiles{
 		P50:   micros(t.hist.ValueAtQuantile(50)),
+		P90:   micros(t.hist.ValueAtQuantile(90)),
 		P99:   micros(t.hist.ValueAtQuantile(99)),
+		P999:  micros(t.hist.ValueAtQuantile(99.9)),
 		Max:   micros(t.hist.Max()),
 		Count: t.hist.TotalCount(),
 	}
@@ -82,7 +95,28 @@ func (t times) quantiles() Quantiles {
 
 func micros(ns int64) float64 { return float64(ns) / 1e3 }
 
-// medianQuantiles returns the medians of p50 and p99, the largest of all, and the sum of the counts.
+// text is the histogram in the compressed form of the HdrHistogram libraries, for a line of JSON.
+func (t times) text() string {
+	if t.hist == nil || t.hist.TotalCount() == 0 {
+		return ""
+	}
+	text, err := t.hist.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Histogram reads what is in [Result.Histograms].
+func Histogram(text string) (*hdrhistogram.Histogram, error) {
+	h, err := hdrhistogram.Decode([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("bench: histogram: %w", err)
+	}
+	return h, nil
+}
+
+// medianQuantiles returns the medians of the quantiles, the largest of all, and the sum of the counts.
 func medianQuantiles[T any](items []T, of func(T) Quantiles) Quantiles {
 	var q Quantiles
 	for _, item := range items {
@@ -93,6 +127,11 @@ func medianQuantiles[T any](items []T, of func(T) Quantiles) Quantiles {
 		return q
 	}
 	q.P50 = medianOf(items, func(item T) float64 { return of(item).P50 })
+	q.P90 = medianOf(items, func(item T) float64 { return of(item).P90 })
 	q.P99 = medianOf(items, func(item T) float64 { return of(item).P99 })
+	q.P999 = medianOf(items, func(item T) float64 { return of(item).P999 })
 	return q
 }
+
+// Median is the middle of values, the mean of the two middle ones if their number is even, and NaN if there are none.
+func Median(values []float64) float64 { return median(values) }

@@ -7,7 +7,7 @@ import "fmt"
 // Rates are compared with rates. The gap of W4h is a time and is compared with the floor's time, so there
 // less is better.
 func ratio(w Work, floor float64, f Figures) float64 {
-	if w.Hold > 0 && !w.Beside {
+	if w.LessIsBetter() {
 		return f.HandOff.P50 / floor
 	}
 	return f.Rate * floor / 1e6
@@ -16,7 +16,7 @@ func ratio(w Work, floor float64, f Figures) float64 {
 // brief is a round in a few words.
 func brief(w Work, r Round) string {
 	text := fmt.Sprintf("%.0f/s", r.Figures.Rate)
-	if w.Hold > 0 {
+	if w.paced() && w.contended() {
 		text = fmt.Sprintf("gap %.0f µs", r.Figures.HandOff.P50)
 	}
 	for _, kind := range w.floors() {
@@ -40,7 +40,29 @@ func summarize(w Work, rounds []Round, again int) Result {
 		})
 	}
 	result.Figures = medianFigures(rounds)
+	result.Histograms = histograms(rounds)
 	return result
+}
+
+// histograms are those of all rounds together.
+func histograms(rounds []Round) map[string]string {
+	all := map[string]string{}
+	for name, of := range map[string]func(Figures) times{
+		"acquire":  func(f Figures) times { return f.acquire },
+		"release":  func(f Figures) times { return f.release },
+		"hand-off": func(f Figures) times { return f.handOff },
+	} {
+		sum := newTimes()
+		for _, r := range rounds {
+			if t := of(r.Figures); t.hist != nil {
+				sum.add(t)
+			}
+		}
+		if text := sum.text(); text != "" {
+			all[name] = text
+		}
+	}
+	return all
 }
 
 // medianFigures returns the medians of all figures, the largest of each maximum, and the sums of counts.
@@ -50,9 +72,14 @@ func medianFigures(rounds []Round) Figures {
 	}
 	f := Figures{
 		Rate:    of(func(f Figures) float64 { return f.Rate }),
+		Passed:  of(func(f Figures) float64 { return f.Passed }),
 		Waiting: of(func(f Figures) float64 { return f.Waiting }),
 		Allocs:  of(func(f Figures) float64 { return f.Allocs }),
 		Bytes:   of(func(f Figures) float64 { return f.Bytes }),
+		CPU:     of(func(f Figures) float64 { return f.CPU }),
+		Jain:    of(func(f Figures) float64 { return f.Jain }),
+		Called:  medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Called }),
+		Waits:   rounds[len(rounds)-1].Figures.Waits,
 		Acquire: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Acquire }),
 		Release: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Release }),
 		HandOff: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.HandOff }),
@@ -71,6 +98,8 @@ func medianFigures(rounds []Round) Figures {
 		f.Cycles += r.Figures.Cycles
 		f.Inversions += r.Figures.Inversions
 		f.Cold += r.Figures.Cold
+		f.Overtaken += r.Figures.Overtaken
+		f.Late += r.Figures.Late
 		f.Overlaps += r.Figures.Overlaps
 		f.Backward += r.Figures.Backward
 		for command := range r.Figures.Server.Commands {

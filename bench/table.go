@@ -11,12 +11,15 @@ var columns = []struct {
 	head string
 	cell func(Result) string
 }{
+	{"lock", func(r Result) string { return r.Contender }},
 	{"work", func(r Result) string { return r.Work.String() }},
 	{"/cycle", func(r Result) string { return ratioCell(r, floorCycle, floorParallel) }},
 	{"/message", func(r Result) string { return ratioCell(r, floorMessage) }},
 	{"/single", func(r Result) string { return ratioCell(r, floorBeside) }},
+	{"by ring", func(r Result) string { return ratioCell(r, floorRing) }},
 	{"gap/paced", func(r Result) string { return ratioCell(r, floorPaced) }},
 	{"per s", func(r Result) string { return whole(r.Figures.Rate) }},
+	{"handed on", func(r Result) string { return contendedCell(r, r.Figures.Passed) }},
 	{"hand-off p50", func(r Result) string { return contendedCell(r, r.Figures.HandOff.P50) }},
 	{"p99 µs", func(r Result) string { return contendedCell(r, r.Figures.HandOff.P99) }},
 	{"acquire p50", func(r Result) string { return whole(r.Figures.Acquire.P50) }},
@@ -31,6 +34,13 @@ var columns = []struct {
 	{"in B", func(r Result) string { return whole(r.Figures.Server.BytesIn) }},
 	{"out B", func(r Result) string { return whole(r.Figures.Server.BytesOut) }},
 	{"redis µs", func(r Result) string { return whole(r.Figures.Server.CPUMicros) }},
+	{"client µs", func(r Result) string { return whole(r.Figures.CPU) }},
+	{"jain", func(r Result) string {
+		if !r.contended() {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f", r.Figures.Jain)
+	}},
 	{"allocs", func(r Result) string { return whole(r.Figures.Allocs) }},
 	{"again", func(r Result) string { return fmt.Sprint(r.Again) }},
 }
@@ -42,8 +52,8 @@ func (r Report) WriteTable(out io.Writer) error {
 	if e.Endless {
 		calls = "cannot"
 	}
-	if _, err := fmt.Fprintf(out, "%s on Redis %s, %s, %s, %d CPUs, load %.2f; medians of %d rounds of %s; contexts %s end\n\n",
-		e.Driver, e.Redis, e.Go, e.System, e.CPUs, e.Load, e.Rounds, e.Slice, calls); err != nil {
+	if _, err := fmt.Fprintf(out, "Redis %s, %s, %s, %d CPUs, load %.2f; medians of %d rounds of %s; contexts %s end\n\n",
+		e.Redis, e.Go, e.System, e.CPUs, e.Load, e.Rounds, e.Slice, calls); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -65,7 +75,7 @@ func (r Report) WriteTable(out io.Writer) error {
 
 func (r Report) writeNotes(out io.Writer) error {
 	_, err := fmt.Fprint(out, `
-/cycle, /message, /single: rate by the rate of the floor, more is better; gap/paced: time by time, less is better.
+/cycle, /message, /single, by ring: rate by the rate of the floor, more is better; gap/paced, and by ring where holds last: time by time, less is better.
 Scripts, others (commands, also those that scripts call), bytes, µs of Redis and allocations are for a cycle.
 Floors, µs:
 `)
@@ -73,7 +83,7 @@ Floors, µs:
 		return err
 	}
 	for _, result := range r.Results {
-		line := "  " + result.Work.String()
+		line := "  " + result.Contender + " " + result.Work.String()
 		for _, kind := range result.floors() {
 			if floor, ok := result.Floors[kind.name]; ok {
 				line += fmt.Sprintf("  %s %.1f", kind.name, floor)

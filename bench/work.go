@@ -18,19 +18,30 @@ type Work struct {
 	Hold    time.Duration `json:"hold_ns"`
 	Own     bool          `json:"own"` // each worker has a lock of its own
 	// Kind is what is measured; empty for a mutex.
-	Kind string `json:"kind,omitempty"`
+	Kind string `json:"synchronizer,omitempty"`
 	// Permits is how many may hold at once; 0 stands for 1, and for readers, of whom all may.
 	Permits int `json:"permits,omitempty"`
 	// Beside: it is compared with the same work of another driver, and with nothing else.
 	Beside bool `json:"beside,omitempty"`
+	// Processes: each client is a process of its own.
+	Processes bool `json:"processes,omitempty"`
+	// Arrival is how many calls arrive in a second, whatever became of those before; 0 where each worker calls
+	// again as soon as it has released.
+	Arrival float64 `json:"arrival,omitempty"`
+	// Ring: it is compared too with a message that goes round as many goroutines as there are clients.
+	Ring bool `json:"ring,omitempty"`
 }
 
 // String names the work as tables do: W4 C=8.
 func (w Work) String() string {
-	if w.Clients == 1 {
-		return w.ID
+	name := w.ID
+	if w.Clients > 1 {
+		name = fmt.Sprintf("%s C=%d", w.ID, w.Clients)
 	}
-	return fmt.Sprintf("%s C=%d", w.ID, w.Clients)
+	if w.Arrival > 0 {
+		name += fmt.Sprintf(" %g/s", w.Arrival)
+	}
+	return name
 }
 
 // contended tells whether several workers want one lock.
@@ -44,6 +55,9 @@ func (w Work) inside() int {
 	return max(w.Permits, 1)
 }
 
+// paced: how long the holds are decides the rate, so gaps are compared, not rates.
+func (w Work) paced() bool { return w.Hold > 0 || w.Arrival > 0 }
+
 // floors returns the floors that the work is compared with.
 func (w Work) floors() []floorKind {
 	switch {
@@ -51,10 +65,18 @@ func (w Work) floors() []floorKind {
 		return []floorKind{{name: floorBeside}}
 	case w.Kind == KindLatch:
 		return nil
-	case w.Hold > 0:
-		return []floorKind{{name: floorPaced, pause: w.Hold}}
+	case w.paced() && w.contended():
+		paced := floorKind{name: floorPaced, pause: max(w.Hold, time.Millisecond)}
+		if w.Ring {
+			return []floorKind{paced, {name: floorRing, pause: paced.pause, parties: w.Clients}}
+		}
+		return []floorKind{paced}
 	case w.contended():
-		return []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
+		floors := []floorKind{{name: floorCycle, workers: 1}, {name: floorMessage}}
+		if w.Ring {
+			floors = append(floors, floorKind{name: floorRing, parties: w.Clients})
+		}
+		return floors
 	case w.Own, w.Kind == KindRead:
 		return []floorKind{{name: floorParallel, workers: w.Workers}}
 	default:
@@ -121,3 +143,16 @@ func known(works []Work) []string {
 	}
 	return ids
 }
+
+// MainFloor is the floor that a work is compared with first.
+func (w Work) MainFloor() string {
+	for _, name := range []string{floorMessage, floorPaced, floorCycle, floorParallel, floorBeside} {
+		if slices.ContainsFunc(w.floors(), func(k floorKind) bool { return k.name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// LessIsBetter: gaps are compared, not rates.
+func (w Work) LessIsBetter() bool { return w.paced() && w.contended() && !w.Beside }

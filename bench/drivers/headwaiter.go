@@ -3,33 +3,48 @@ package drivers
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Headwaiter is this library's fairlock with its defaults.
-type Headwaiter struct{ Redis rueidis.ClientOption }
+type Headwaiter struct {
+	Redis  rueidis.ClientOption
+	Prefix string // of keys, if not as usual
+	Cohort int    // of WithCohort
+}
 
 // Name implements [bench.Driver].
-func (d Headwaiter) Name() string { return "headwaiter" }
+func (d Headwaiter) Name() string {
+	if d.Cohort > 0 {
+		return fmt.Sprintf("headwaiter-cohort-%d", d.Cohort)
+	}
+	return "headwaiter"
+}
 
 // NewClient implements [bench.Driver].
 func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis})
+	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis, Prefix: d.Prefix})
 	if err != nil {
 		return nil, err
 	}
-	return headwaiterClient{c}, nil
+	return headwaiterClient{c, d.Cohort}, nil
 }
 
-type headwaiterClient struct{ *waitqueue.Client }
+type headwaiterClient struct {
+	*waitqueue.Client
+	cohort int
+}
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
-	return headwaiterMutex{fairlock.New(c.Client, name)}
+	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort))}
 }
 
 type headwaiterMutex struct{ *fairlock.Mutex }
@@ -40,4 +55,22 @@ func (m headwaiterMutex) Lock(ctx context.Context) (bench.Hold, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// Contender is a driver of this library in a run.
+func Contender(d bench.Driver, lease time.Duration) bench.Contender {
+	c := bench.NewContender(d)
+	c.About, c.Lease, c.Fair = "this library, defaults", lease, true
+	c.Queue = func(name string) []string { return []string{"ZCARD", lua.Fairlock.Keys("headwaiter", name).Queue} }
+	c.Keys = func(name string) []string { return lua.Fairlock.Keys("headwaiter", name).All() }
+	return c
+}
+
+// CohortContender is the same where the goroutines of a client pass the lock on among themselves, at most 64 times in a
+// row. Among several clients it does not keep the order of all calls.
+func CohortContender(d Headwaiter, lease time.Duration) bench.Contender {
+	d.Cohort = 64
+	c := Contender(d, lease)
+	c.Name, c.About, c.Fair, c.Only = d.Name(), "this library, WithCohort(64)", false, []string{"W3"}
+	return c
 }

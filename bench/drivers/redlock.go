@@ -25,7 +25,7 @@ func (d Redlock) NewClient(context.Context) (bench.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redlockClient{headwaiterClient: headwaiterClient{c}, options: d.Nodes}, nil
+	return &redlockClient{headwaiterClient: headwaiterClient{Client: c}, options: d.Nodes}, nil
 }
 
 type redlockClient struct {

@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// agentVariable makes the test's program an agent on a server, of a lock that is broken where a ! is in front.
+const agentVariable = "HEADWAITER_BENCH_TEST_AGENT"
+
+// agentLease outlasts a scene in which nobody dies.
+const agentLease = 5 * time.Second
+
+func TestMain(m *testing.M) {
+	addr := os.Getenv(agentVariable)
+	if addr == "" {
+		os.Exit(m.Run())
+	}
+	plain, broken := strings.CutPrefix(addr, "!")
+	d := setnx{redis: rueidis.ClientOption{InitAddress: []string{plain}}, broken: broken, lease: agentLease}
+	if err := ServeAgent(context.Background(), d, os.Stdin, os.Stdout); err != nil {
+		os.Exit(1)
+	}
+}
+
+// elsewhere is the reference driver in processes of its own.
+func elsewhere(redis rueidis.ClientOption, broken bool) Contender {
+	addr := redis.InitAddress[0]
+	if broken {
+		addr = "!" + addr
+	}
+	return Contender{
+		Name: "setnx", OnRedis: true, Lease: agentLease, Driver: setnx{redis: redis, lease: agentLease},
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), agentVariable+"="+addr)
+			return cmd
+		},
+		Queue: func(string) []string { return []string{"DBSIZE"} },
+		Keys:  func(name string) []string { return []string{name} },
+	}
+}
+
+func TestClientsInProcessesOfTheirOwnAreMeasuredAlike(t *testing.T) {
+	redis := startRedisFor(t)
+	o, err := newObserver(redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	c, err := newCrew(t.Context(), &runner{observer: o}, elsewhere(redis, false), Work{ID: "W4", Clients: 3, Workers: 1, Processes: true}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.measure(t.Context(), 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Cycles == 0 || f.Server.Scripts < 0.5 || f.CPU <= 0 || f.Overlaps+f.Backward > 0 {
+		t.Errorf("%+v", f)
+	}
+	if err := c.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALockThatIsNoneIsConvictedByTheRecordsOfOthers(t *testing.T) {
+	redis := startRedisFor(t)
+	report, err := Run(t.Context(), Config{
+		Contenders: []Contender{elsewhere(redis, true)}, Redis: redis, Rounds: 1, Slice: 100 * time.Millisecond, Log: t.Logf,
+		Works: []Work{{ID: "W4", Clients: 3, Workers: 1, Processes: true, Hold: pause}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Fault(); err == nil || !strings.Contains(err.Error(), "overlapped") {
+		t.Errorf("got %v, want the overlaps", err)
+	}
+}
+
+func TestRecordsTellOverlapsAndTokensThatDoNotRise(t *testing.T) {
+	orderly := []event{hold(1, 0, 10, 20), hold(2, 0, 20, 30), hold(3, 0, 31, 40)}
+	if o, b := overlaps(orderly, 1); o+b != 0 {
+		t.Errorf("%d overlaps and %d tokens in an orderly history", o, b)
+	}
+	odd := []event{hold(1, 0, 10, 20), hold(2, 0, 19, 30), hold(2, 0, 31, 40)}
+	if o, b := overlaps(odd, 1); o != 1 || b != 1 {
+		t.Errorf("%d overlaps and %d tokens that do not rise, want one each", o, b)
+	}
+}
+
+// A SET NX is gone after its lease, whoever waits tries every millisecond, and nobody is in a queue.
+func TestScenesArePlayed(t *testing.T) {
+	redis := startRedisFor(t)
+	report, err := Run(t.Context(), Config{
+		Contenders: []Contender{elsewhere(redis, false)}, Redis: redis, Rounds: 1, Slice: time.Millisecond, Log: t.Logf,
+		Scenes: []Scene{
+			{Kind: DeadWaiters, Waiters: 2, Bound: 20 * time.Second, Times: 1},
+			{Kind: GivesUp, Bound: 20 * time.Second, Times: 2},
+			{Kind: DeadHolder, Bound: 20 * time.Second, Times: 1},
+			{Kind: Deafened, Bound: 20 * time.Second, Times: 1},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Recoveries) != 3 || len(report.Missing) != 0 {
+		t.Fatalf("played %+v, missing %+v: want all but the last, as nothing listens", report.Recoveries, report.Missing)
+	}
+	for _, r := range report.Recoveries {
+		if !r.Within || r.Worst <= 0 && r.Kind != DeadHolder {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// Who does not hold within the bound is told of, and no more tries are made.
+func TestABoundThatIsExceededIsTold(t *testing.T) {
+	c := elsewhere(startRedisFor(t), false)
+	c.Lease = 0 // Then a dead holder's lock should be free at once, and is not.
+	r := &runner{Config: Config{Contenders: []Contender{c}}, report: &Report{}, prefix: "test"}
+	if err := r.scene(t.Context(), Scene{Kind: DeadHolder, Bound: 100 * time.Millisecond, Times: 3}); err != nil {
+		t.Fatal(err)
+	}
+	found := r.report.Recoveries
+	if len(found) != 1 || found[0].Within || found[0].Worst != 100_000 {
+		t.Errorf("%+v, want the bound of 100 ms", found)
+	}
+}
+
+// An agent whose clients cannot be made says why, and one that has ended is an error, not a wait.
+func TestAnAgentThatFailsIsAnError(t *testing.T) {
+	c := elsewhere(rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, false)
+	_, err := newRemoteBand(t.Context(), c, Work{ID: "W4", Clients: 2, Workers: 1}, "test", 2)
+	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %v, want that nobody is there", err)
+	}
+	a, err := StartAgent(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Kill()
+	if _, err := a.do(t.Context(), "memory"); err == nil {
+		t.Error("an agent that was killed answers")
+	}
+}
+
+// lasting makes holds of the sham that tell until when they last.
+type lasting struct {
+	sham
+	lease time.Duration
+	lost  *atomic.Int64
+}
+
+func (d lasting) NewClient(context.Context) (Client, error) { return d, nil }
+func (d lasting) Mutex(string) Mutex                        { s := newSham(); return lasting{s, d.lease, d.lost} }
+
+func (d lasting) Lock(ctx context.Context) (Hold, error) {
+	h, err := d.sham.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, cancel := context.WithCancel(context.Background())
+	if d.lost.Add(-1) == 0 {
+		cancel()
+	}
+	return lastingHold{h, held, cancel, time.Now().Add(d.lease)}, nil
+}
+
+type lastingHold struct {
+	Hold
+	ctx context.Context
+	end context.CancelFunc
+	by  time.Time
+}
+
+func (h lastingHold) Deadline() time.Time      { return h.by }
+func (h lastingHold) Context() context.Context { return h.ctx }
+
+func (h lastingHold) Release(ctx context.Context) error {
+	h.end()
+	return h.Hold.Release(ctx)
+}
+
+func TestManyLeasesAreWatched(t *testing.T) {
+	redis := startRedisFor(t)
+	o, err := newObserver(redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	d := lasting{newSham(), time.Minute, &atomic.Int64{}}
+	d.lost.Store(3) // The third hold is lost.
+	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
+	r := &runner{Config: Config{Contenders: []Contender{c}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond}, observer: o, report: &Report{}}
+	if err := r.holds(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.report.Holds) != 1 {
+		t.Fatalf("missing: %+v", r.report.Missing)
+	}
+	h := r.report.Holds[0]
+	if h.Lost != 1 || h.Beside <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5 {
+		t.Errorf("%+v", h)
+	}
+}

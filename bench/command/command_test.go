@@ -1,0 +1,145 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/drivers"
+)
+
+// agentVariable makes the test's program an agent on a server.
+const agentVariable = "HEADWAITER_BENCH_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	addr := os.Getenv(agentVariable)
+	if addr == "" {
+		os.Exit(m.Run())
+	}
+	if err := bench.ServeAgent(context.Background(), driver(addr), os.Stdin, os.Stdout); err != nil {
+		os.Exit(1)
+	}
+}
+
+func driver(addr string) bench.Driver {
+	return drivers.Headwaiter{Redis: rueidis.ClientOption{InitAddress: []string{addr}}}
+}
+
+// tools are a lock of this project, or what is made of it.
+func tools(change func(*bench.Contender)) Tools {
+	return Tools{Contenders: func(_ context.Context, redis string, _ []string) ([]bench.Contender, map[string]string, func(), error) {
+		c := drivers.Contender(driver(redis), 10*time.Second)
+		c.Command = func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), agentVariable+"="+redis)
+			return cmd
+		}
+		if change != nil {
+			change(&c)
+		}
+		return []bench.Contender{c}, map[string]string{"other": "1.2.3"}, func() {}, nil
+	}}
+}
+
+func runBench(t *testing.T, tools Tools, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), tools, args, &out, t.Output())
+	return out.String(), err
+}
+
+// From the flags to the pages: all that a run leaves.
+func TestARunLeavesItsPages(t *testing.T) {
+	dir := t.TempDir()
+	docs := filepath.Join(dir, "docs.md")
+	out, err := runBench(t, tools(nil), "-work", "W1,W4,W7,R1", "-clients", "2", "-rounds", "1", "-slice", "30ms", "-crowd", "50", "-restless",
+		"-processes", "-out", filepath.Join(dir, "out"), "-docs", docs)
+	require.NoError(t, err)
+	require.Contains(t, out, "W4 C=2")
+	page, err := os.ReadFile(docs)
+	require.NoError(t, err)
+	require.Contains(t, string(page), "other 1.2.3")
+	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
+	for _, name := range []string{"out/results.jsonl", "out/report.html", "out/report.md", "out/histograms", "docs/queue.svg"} {
+		require.FileExists(t, filepath.Join(dir, strings.Replace(name, "histograms", "report.html", 1)), name)
+	}
+	again, err := runBench(t, Tools{}, "report", filepath.Join(dir, "out/results.jsonl"), "-out", filepath.Join(dir, "again"))
+	require.NoError(t, err)
+	require.Contains(t, again, "report.html")
+	require.FileExists(t, filepath.Join(dir, "again/report.md"))
+}
+
+// Two runs of the same are the same, whatever the machine does meanwhile.
+func TestTwoRunsOfOneCommitCompareAsEqual(t *testing.T) {
+	dir := t.TempDir()
+	results := func(name string) string {
+		file := filepath.Join(dir, name)
+		_, err := runBench(t, tools(nil), "-work", "W1,W4", "-clients", "2,4", "-rounds", "5", "-slice", "40ms", "-floor-slice", "40ms", "-json", file)
+		require.NoError(t, err)
+		return file
+	}
+	out, err := runBench(t, Tools{}, "compare", results("old"), results("new"))
+	require.NoError(t, err, out)
+	require.Contains(t, out, " 0 better, 0 worse", out)
+}
+
+// crooked is a lock that has a fault: everybody is let in.
+type crooked struct{ bench.Driver }
+
+func (d crooked) NewClient(context.Context) (bench.Client, error) { return crookedClient{}, nil }
+
+type crookedClient struct{}
+
+func (crookedClient) Mutex(string) bench.Mutex                 { return crookedClient{} }
+func (crookedClient) Close(context.Context) error              { return nil }
+func (crookedClient) Lock(context.Context) (bench.Hold, error) { return crookedClient{}, nil }
+func (crookedClient) Release(context.Context) error            { return nil }
+func (crookedClient) Token() uint64                            { return 1 }
+
+func TestALockWithAFaultMakesTheRunFail(t *testing.T) {
+	broken := tools(func(c *bench.Contender) { c.Driver = crooked{c.Driver} })
+	_, err := runBench(t, broken, "-work", "W4", "-clients", "4", "-hold", "5ms", "-rounds", "1", "-slice", "50ms")
+	require.ErrorContains(t, err, "overlapped")
+	require.ErrorContains(t, err, "not larger than the one before")
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	gone := tools(func(c *bench.Contender) { c.Missing = io.ErrUnexpectedEOF })
+	_, err := runBench(t, gone, "-work", "W1", "-rounds", "1", "-slice", "10ms", "-out", dir)
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| headwaiter | all | unexpected EOF |")
+}
+
+func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"-work", "W9"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
+		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
+	} {
+		_, err := runBench(t, tools(nil), args...)
+		require.Error(t, err, args)
+		require.Contains(t, err.Error(), "bench", args)
+	}
+}
+
+func TestTheStandardSetStandsForItsFlags(t *testing.T) {
+	s, err := parse([]string{"-standard", "-rounds", "7"}, []string{"-work", "W1,W5,W6,W7,W8", "-rounds", "5"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 7, s.rounds)
+	require.Len(t, s.works, 1)
+	require.Len(t, s.scenes, 6)
+	require.NotEmpty(t, s.crowds)
+	require.NotEmpty(t, s.holds)
+}

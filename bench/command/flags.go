@@ -1,0 +1,176 @@
+package command
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/bench"
+)
+
+// settings are the flags.
+type settings struct {
+	works             []bench.Work
+	crowds, holds     []int
+	dead              []int
+	scenes            []bench.Scene
+	locks             []string
+	rounds            int
+	slice, floorSlice time.Duration
+	patience, within  time.Duration
+	redis             string
+	lines, out, docs  string
+	profile           string
+	endless, restless bool
+	cluster, pin      bool
+	progress          bool
+}
+
+// flags are settings in words.
+type flags struct {
+	settings
+	work, clients, crowd, hold, lock string
+	died                             string
+	held                             time.Duration
+	arrival                          float64
+	processes, ring                  bool
+	standard                         bool
+}
+
+func (f *flags) define(set *flag.FlagSet) {
+	set.StringVar(&f.work, "work", "", "what to run, such as W1,W4h,RW,W5,W7 (default: W1 to W4h)")
+	set.StringVar(&f.clients, "clients", "2,8,32,128", "numbers of clients of W4 and W4h")
+	set.StringVar(&f.lock, "locks", "headwaiter", "locks to measure, or all")
+	set.StringVar(&f.crowd, "crowd", "100,1000,10000,100000", "lengths of the queue of W7")
+	set.StringVar(&f.hold, "holds", "100,10000", "numbers of leases of W8")
+	set.StringVar(&f.died, "dead", "2,100,1000", "numbers of dead waiters of W5")
+	set.DurationVar(&f.held, "hold", 0, "how long W4 holds (default not at all)")
+	set.Float64Var(&f.arrival, "arrival", 0, "calls a second of W1 to W4 that arrive whatever became of those before (default: each worker calls again when it has released)")
+	set.BoolVar(&f.processes, "processes", false, "each client of W4 is a process of its own")
+	set.IntVar(&f.rounds, "rounds", 3, "rounds of each work; medians of them are reported")
+	set.DurationVar(&f.slice, "slice", time.Second, "how long each work is measured in a round")
+	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
+	set.DurationVar(&f.patience, "patience", 0, "how long rounds of a work may be run again; then it ends with three at least (default: no end)")
+	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
+	set.DurationVar(&f.within, "within", 0, "how long the run may take: then works end with the rounds that count (default: no end)")
+	set.StringVar(&f.redis, "redis", "", "URL of the server (default: start redis-server on a free port of loopback)")
+	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
+	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")
+	set.StringVar(&f.docs, "docs", "", "page of the documentation to write, with its pictures in a folder of the same name")
+	set.StringVar(&f.profile, "cpuprofile", "", "file for a CPU profile; its label slice tells works and floors apart")
+	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
+	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
+	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
+	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
+	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
+	set.BoolVar(&f.standard, "standard", false, "the standard set: all locks, in less than ten minutes; flags behind it change it")
+}
+
+// parse reads the arguments. -standard stands for the flags of the standard set, and must be the first.
+func parse(args, standard []string, log io.Writer) (settings, error) {
+	if len(args) > 0 && strings.TrimLeft(args[0], "-") == "standard" {
+		args = slices.Concat(standard, args[1:])
+	}
+	var f flags
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(log)
+	f.define(set)
+	set.Usage = func() {
+		fmt.Fprint(log, usage+"\n")
+		set.PrintDefaults()
+	}
+	if err := set.Parse(args); err != nil {
+		return f.settings, err
+	}
+	switch {
+	case f.standard:
+		return f.settings, errors.New("bench: -standard must be the first flag")
+	case f.pin && f.redis != "":
+		return f.settings, errors.New("bench: -pin is for servers that are started here, and -redis names one that runs")
+	case set.NArg() > 0:
+		return f.settings, fmt.Errorf("bench: %q: only flags are expected", set.Arg(0))
+	case f.rounds < 1 || f.slice <= 0 || f.floorSlice < 0 || f.patience < 0 || f.within < 0 || f.held < 0 || f.arrival < 0:
+		return f.settings, errors.New("bench: -rounds and -slice must be positive, other numbers not negative")
+	}
+	if f.lock != "all" {
+		f.locks = parseList(f.lock)
+	}
+	return f.settings, f.choose()
+}
+
+// choose makes the works out of the words.
+func (f *flags) choose() error {
+	clients, err := parseNumbers("clients", f.clients, 2)
+	if err != nil {
+		return err
+	}
+	ids := parseList(f.work)
+	beyond := func(id string) bool {
+		i := slices.Index(ids, id)
+		if i >= 0 {
+			ids = slices.Delete(ids, i, i+1)
+		}
+		return i >= 0
+	}
+	measured := len(ids) == 0
+	w5, w6, w7, w8 := beyond("W5"), beyond("W6"), beyond("W7"), beyond("W8")
+	if f.dead, err = parseNumbers("dead", f.died, 1); err != nil {
+		return err
+	}
+	for _, s := range bench.Scenes("headwaiter", f.dead) {
+		if s.Kind == bench.DeadHolder && w6 || s.Kind != bench.DeadHolder && w5 {
+			f.scenes = append(f.scenes, s)
+		}
+	}
+	if w7 {
+		if f.crowds, err = parseNumbers("crowd", f.crowd, 2); err != nil {
+			return err
+		}
+	}
+	if w8 {
+		if f.settings.holds, err = parseNumbers("holds", f.hold, 1); err != nil {
+			return err
+		}
+	}
+	works := bench.Standard(clients)
+	if !measured {
+		works = slices.Concat(works, bench.FamilyWorks(), bench.RedlockWorks())
+		if len(ids) == 0 {
+			return nil
+		}
+	}
+	if f.works, err = bench.Select(works, ids); err != nil {
+		return err
+	}
+	for i := range f.works {
+		w := &f.works[i]
+		w.Beside = f.cluster
+		w.Arrival = f.arrival
+		w.Ring = f.ring && strings.HasPrefix(w.ID, "W4")
+		if w.ID == "W4" {
+			w.Hold, w.Processes = f.held, f.processes
+		}
+	}
+	return nil
+}
+
+func parseList(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func parseNumbers(name, list string, least int) ([]int, error) {
+	var numbers []int
+	for _, word := range parseList(list) {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < least {
+			return nil, fmt.Errorf("bench: -%s: %q is not a number of at least %d", name, word, least)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}

@@ -1,0 +1,209 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/drivers"
+)
+
+// measure is the command without a word in front.
+func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer) (err error) {
+	s, err := parse(args, tools.Standard, log)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	var placed *placement
+	if s.pin {
+		if placed, err = place(); err != nil {
+			return err
+		}
+	}
+	option, cast, about, stop, err := s.engines(ctx, tools, placed)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	stopProfile, err := profile(s.profile)
+	if err != nil {
+		return err
+	}
+	defer stopProfile()
+	config := bench.Config{
+		Contenders: cast, Redis: option, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
+		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Endless: s.endless, Restless: s.restless, Patience: s.patience, Within: s.within, About: about, Log: logger(s.progress, log),
+	}
+	unmake := func() {}
+	err = placed.among(func() error {
+		end, err := s.deployments(ctx, &config)
+		if err == nil {
+			unmake = end
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer unmake()
+	results, close, err := s.results(out)
+	if err != nil {
+		return err
+	}
+	config.Lines = results
+	report, err := bench.Run(ctx, config)
+	err = errors.Join(err, close())
+	if len(report.Results) > 0 {
+		err = errors.Join(err, report.WriteTable(out))
+	}
+	if s.out != "" && err == nil {
+		err = pages(filepath.Join(s.out, resultsFile), s.out, s.docs)
+	}
+	fmt.Fprintf(log, "bench: %v\n", time.Since(begun).Round(time.Second))
+	return errors.Join(err, report.Fault())
+}
+
+// engines starts the server and whatever else the contenders need, each on its CPUs.
+func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) (
+	option rueidis.ClientOption, cast []bench.Contender, about map[string]string, stop func(), err error,
+) {
+	stopServer, stopCast := func() {}, func() {}
+	stop = func() { stopCast(); stopServer() }
+	err = placed.among(func() error {
+		started, end, err := server(ctx, s.redis)
+		if err != nil {
+			return err
+		}
+		option, stopServer = started, end
+		chosen, facts, end, err := tools.Contenders(ctx, option.InitAddress[0], s.locks)
+		if err == nil {
+			cast, about, stopCast = chosen, facts, end
+		}
+		return err
+	})
+	if placed != nil && err == nil {
+		all := map[string]string{"placement:": placed.String()}
+		maps.Copy(all, about)
+		about = all
+	}
+	return option, cast, about, stop, err
+}
+
+// resultsFile has the lines of JSON in the folder of a run.
+const resultsFile = "results.jsonl"
+
+// results is where the lines of JSON go.
+func (s *settings) results(out io.Writer) (io.Writer, func() error, error) {
+	var writers []io.Writer
+	var files []*os.File
+	open := func(name string) error {
+		file, err := os.Create(name)
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		files = append(files, file)
+		writers = append(writers, file)
+		return nil
+	}
+	switch s.lines {
+	case "":
+	case "-":
+		writers = append(writers, out)
+	default:
+		if err := open(s.lines); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.out != "" {
+		if err := os.MkdirAll(s.out, 0o755); err != nil {
+			return nil, nil, fmt.Errorf("bench: %w", err)
+		}
+		if err := open(filepath.Join(s.out, resultsFile)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return io.MultiWriter(writers...), func() error {
+		var errs []error
+		for _, file := range files {
+			errs = append(errs, file.Close())
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// deployments starts what a run needs beside one server: a cluster to compare with it, nodes for Redlock.
+func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmake func(), err error) {
+	stop := func() {}
+	measured := config.Redis
+	if s.cluster {
+		cluster, err := bench.StartCluster(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stop = cluster.Stop
+		config.Beside = drivers.Headwaiter{Redis: config.Redis}
+		measured = rueidis.ClientOption{InitAddress: cluster.Addrs()}
+		config.Redis = measured
+	}
+	nodes, err := bench.StartNodes(ctx, s.works)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	if s.cluster || len(nodes) > 0 {
+		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: measured}, Nodes: nodes.Options()})
+		own.Fair = true
+		config.Contenders = []bench.Contender{own}
+	}
+	return func() { nodes.Stop(); stop() }, nil
+}
+
+// profile starts a CPU profile, if one is wanted.
+func profile(name string) (stop func(), err error) {
+	if name == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(name)
+	if err == nil {
+		err = pprof.StartCPUProfile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bench: profile: %w", err)
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = file.Close() // A profile that was cut short shows itself to its reader.
+	}, nil
+}
+
+// server returns the option for the server at the URL, or for one that it starts and stop ends.
+func server(ctx context.Context, url string) (option rueidis.ClientOption, stop func(), err error) {
+	if url != "" {
+		if option, err = rueidis.ParseURL(url); err != nil {
+			return option, nil, fmt.Errorf("bench: -redis: %w", err)
+		}
+		return option, func() {}, nil
+	}
+	redis, err := bench.StartRedis(ctx)
+	if err != nil {
+		return option, nil, err
+	}
+	return rueidis.ClientOption{InitAddress: []string{redis.Addr}}, redis.Stop, nil
+}
+
+func logger(progress bool, log io.Writer) func(format string, args ...any) {
+	if !progress {
+		return nil
+	}
+	return func(format string, args ...any) { fmt.Fprintf(log, format+"\n", args...) }
+}

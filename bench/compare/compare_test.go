@@ -1,0 +1,91 @@
+package compare_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/compare"
+)
+
+var contended = bench.Work{ID: "W4", Clients: 8, Workers: 1}
+
+// run is a report with one work, whose rounds have the given hand-offs a second beside a floor in µs.
+func run(work bench.Work, floor float64, rates ...float64) bench.Report {
+	var r bench.Report
+	for _, rate := range rates {
+		f := bench.Figures{Rate: rate, Passed: rate, HandOff: bench.Quantiles{P50: 1e6 / rate, Count: 100}}
+		r.Slices = append(r.Slices, bench.Slice{
+			Contender: "lock", Work: work, Round: bench.Round{Floors: map[string]float64{work.MainFloor(): floor}, Figures: f},
+		})
+	}
+	return r
+}
+
+func verdict(t *testing.T, old, new bench.Report) compare.Row {
+	t.Helper()
+	rows := compare.Runs(old, new, compare.Defaults)
+	require.Len(t, rows, 1)
+	return rows[0]
+}
+
+func TestVerdictsKnowNoise(t *testing.T) {
+	quiet := []float64{8000, 8100, 7900, 8050, 7950}
+	for _, c := range []struct {
+		name     string
+		old, new bench.Report
+		want     compare.Verdict
+		why      string
+	}{
+		{"the same figures", run(contended, 100, quiet...), run(contended, 100, quiet...), compare.Same, "chance"},
+		{"a little more each", run(contended, 100, quiet...), run(contended, 100, 8600, 8700, 8500, 8650, 8550), compare.Same, "15 %"},
+		{"a third more", run(contended, 100, quiet...), run(contended, 100, 10600, 10700, 10500, 10650, 10550), compare.Better, ""},
+		{"half", run(contended, 100, quiet...), run(contended, 100, 4000, 4100, 3900, 4050, 3950), compare.Worse, ""},
+		{"noise as wide as the change", run(contended, 100, 6000, 8000, 9000, 12000, 5000), run(contended, 100, 8000, 10000, 11500, 12500, 7500), compare.Same, "chance"},
+		{"some of one among the other", run(contended, 100, 8000, 8100, 7900, 8050, 9500), run(contended, 100, 10600, 10700, 10500, 10650, 9000), compare.Same, "overlap"},
+		{"the floor halved, and the lock stayed", run(contended, 100, quiet...), run(contended, 50, quiet...), compare.Same, "floor"},
+		{"both became twice as slow: the machine", run(contended, 100, quiet...), run(contended, 200, 4000, 4100, 3900, 4050, 3950), compare.Same, ""},
+		{"three rounds", run(contended, 100, 8000, 8100, 7900), run(contended, 100, 4000, 4100, 3900), compare.Unclear, "rounds"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			row := verdict(t, c.old, c.new)
+			require.Equal(t, c.want, row.Verdict, row.Why)
+			require.Contains(t, row.Why, c.why)
+		})
+	}
+}
+
+func TestOfGapsLessIsBetter(t *testing.T) {
+	paced := contended
+	paced.Hold = 5e6
+	row := verdict(t, run(paced, 100, 8000, 8100, 7900, 8050, 7950), run(paced, 100, 4000, 4100, 3900, 4050, 3950))
+	require.Equal(t, compare.Worse, row.Verdict, row.Why)
+	require.Equal(t, "gap / paced", row.Figure)
+}
+
+func TestRoundsThatDoNotCountAreLeftOut(t *testing.T) {
+	old := run(contended, 100, 8000, 8100, 7900, 8050)
+	new := run(contended, 100, 8000, 8100, 7900, 8050, 100)
+	new.Slices[4].Moved = "message floor moved"
+	row := verdict(t, old, new)
+	require.Equal(t, compare.Same, row.Verdict)
+	require.InDelta(t, row.Old.Center, row.New.Center, 1e-9)
+}
+
+func TestOnlyWhatBothHaveIsCompared(t *testing.T) {
+	other := bench.Work{ID: "W1", Clients: 1, Workers: 1}
+	require.Empty(t, compare.Runs(run(contended, 100, 1, 2, 3, 4), run(other, 100, 1, 2, 3, 4), compare.Defaults))
+}
+
+func TestATableCountsTheVerdicts(t *testing.T) {
+	quiet := []float64{8000, 8100, 7900, 8050, 7950}
+	var b strings.Builder
+	require.NoError(t, compare.Write(&b, []compare.Row{
+		verdict(t, run(contended, 100, quiet...), run(contended, 100, quiet...)),
+		verdict(t, run(contended, 100, quiet...), run(contended, 100, 4000, 4100, 3900, 4050, 3950)),
+	}))
+	require.Contains(t, b.String(), "1 the same, 0 better, 1 worse, 0 unclear")
+	require.Contains(t, b.String(), "-50.0 %")
+}

@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ReadReport reads the lines of JSON that runs have written. Of several runs the environment is that of the last, and
+// of results of the same work of one lock the last too; the slices are those of all.
+func ReadReport(in io.Reader) (Report, error) {
+	var r Report
+	lines := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 1 {
+			if err := r.take(line); err != nil {
+				return r, fmt.Errorf("bench: line %d: %w", n, err)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if r.Environment.At.IsZero() {
+				return r, errors.New("bench: there is no run in it")
+			}
+			return r, nil
+		case err != nil:
+			return r, fmt.Errorf("bench: read results: %w", err)
+		}
+	}
+}
+
+// take reads one line.
+func (r *Report) take(line []byte) error {
+	var kind struct {
+		Kind string `json:"kind"`
+	}
+	if err := json.Unmarshal(line, &kind); err != nil {
+		return err
+	}
+	switch kind.Kind {
+	case "run":
+		r.Environment = Environment{}
+		return json.Unmarshal(line, &r.Environment)
+	case "result":
+		return replace(line, &r.Results, func(x Result) string { return x.Contender + x.Work.String() })
+	case "slice":
+		return replace(line, &r.Slices, nil)
+	case "recovery":
+		return replace(line, &r.Recoveries, func(x Recovery) string { return fmt.Sprint(x.Contender, x.Kind, x.Waiters) })
+	case "crowd":
+		return replace(line, &r.Crowds, func(x Crowd) string { return fmt.Sprint(x.Contender, x.Waiting) })
+	case "holds":
+		return replace(line, &r.Holds, func(x Holds) string { return fmt.Sprint(x.Contender, x.Leases) })
+	case "missing":
+		return replace(line, &r.Missing, func(x Missing) string { return x.Contender + " " + x.What })
+	}
+	return nil
+}
+
+// replace adds what a line has, in the place of what has the same key.
+func replace[T any](line []byte, all *[]T, key func(T) string) error {
+	var value T
+	if err := json.Unmarshal(line, &value); err != nil {
+		return err
+	}
+	for i, other := range *all {
+		if key != nil && key(other) == key(value) {
+			(*all)[i] = value
+			return nil
+		}
+	}
+	*all = append(*all, value)
+	return nil
+}
+
+// Against is how many times the rate of b is that of a, where they contend the rate of hand-offs, each by the floor that was measured beside it: the message
+// floor where they contend, the cycle floor elsewhere. It is 0 where one of them has no rounds.
+func Against(a, b Result) float64 {
+	for _, floor := range []string{floorMessage, floorCycle, floorParallel} {
+		x, ok1 := a.Ratios[floor]
+		y, ok2 := b.Ratios[floor]
+		if a.contended() && b.contended() && a.Figures.Rate > 0 && b.Figures.Rate > 0 {
+			x, y = x*a.Figures.Passed/a.Figures.Rate, y*b.Figures.Passed/b.Figures.Rate
+		}
+		if ok1 && ok2 && y > 0 {
+			return x / y
+		}
+	}
+	return 0
+}
+
+// ToFloor is the ratio of a result to the floor that its work has: which one, and the ratio.
+func ToFloor(r Result) (floor string, ratio float64) {
+	for _, floor := range []string{floorMessage, floorCycle, floorParallel, floorPaced, floorBeside} {
+		if ratio, ok := r.Ratios[floor]; ok {
+			return floor, ratio
+		}
+	}
+	return "", 0
+}

@@ -1,0 +1,354 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// The kinds of scenes.
+const (
+	DeadWaiters = "dead waiters" // W5
+	DeadHolder  = "dead holder"  // W6
+	GivesUp     = "gives up"
+	Deafened    = "deafened"
+)
+
+// A Scene is something that goes wrong: how long does the next one wait?
+type Scene struct {
+	Kind string `json:"scene"`
+	// Waiters is how many are killed; of W5.
+	Waiters int `json:"waiters,omitempty"`
+	// Bound is how long is waited for the end.
+	Bound time.Duration `json:"bound_ns"`
+	// Times is how often it is played.
+	Times int `json:"times"`
+	// Only are the contenders that take part; all if empty.
+	Only []string `json:"-"`
+}
+
+// Scenes returns those of the standard set, with so many dead waiters, of which more than a few are for the contender
+// of the given name only.
+func Scenes(own string, dead []int) (all []Scene) {
+	for _, n := range dead {
+		s := Scene{Kind: DeadWaiters, Waiters: n, Bound: 15 * time.Second, Times: 1}
+		if n > fewDead {
+			s.Only = []string{own}
+		}
+		all = append(all, s)
+	}
+	return append(all,
+		Scene{Kind: GivesUp, Bound: 5 * time.Second, Times: 5},
+		Scene{Kind: Deafened, Bound: 5 * time.Second, Times: 3},
+		Scene{Kind: DeadHolder, Bound: 15 * time.Second, Times: 1},
+	)
+}
+
+// fewDead is how many dead waiters every contender is tried with.
+const fewDead = 2
+
+// A Recovery is what became of one scene with one contender.
+type Recovery struct {
+	Contender string `json:"contender"`
+	Scene
+	// Worst and Median are of the times in µs: from the release to the next hold, and of W6 from the end of the
+	// lease of the dead holder.
+	Worst  float64 `json:"worst_us"`
+	Median float64 `json:"median_us"`
+	// Within is false where somebody did not hold within the bound: then Worst is the bound.
+	Within bool `json:"within"`
+	// Script is how long the longest script took meanwhile, in µs: as the server's log of slow commands has it, else the
+	// upper end of its bucket of times. 0 where the server does not tell.
+	Script float64 `json:"script_us,omitempty"`
+}
+
+const (
+	// mostClients is how many waiters have a client each. More of them are of a tenth as many clients, in turn.
+	mostClients = 1000
+	// formTime is how long a thousand of them may take to have their places.
+	formTime = time.Second
+)
+
+// scene plays one scene with all contenders.
+func (r *runner) scene(ctx context.Context, s Scene) error {
+	var cast []Contender
+	for _, c := range r.Contenders {
+		if c.Missing == nil && c.Command != nil && len(c.Only) == 0 && (len(s.Only) == 0 || slices.Contains(s.Only, c.Name)) {
+			cast = append(cast, c)
+		}
+	}
+	found := make([]Recovery, len(cast))
+	errs := make([]error, len(cast))
+	play := func(i int) {
+		found[i], errs[i] = r.play(ctx, cast[i], s, fmt.Sprintf("%s:%s:%s:%d", r.prefix, cast[i].Name, strings.ReplaceAll(s.Kind, " ", "-"), s.Waiters))
+	}
+	// Where all that happens is that sessions run out, all wait for theirs at once.
+	var waits []int
+	for i, c := range cast {
+		if s.Kind == DeadHolder || s.Kind == DeadWaiters && !c.OnRedis {
+			waits = append(waits, i)
+		} else {
+			play(i)
+		}
+	}
+	_ = inParallel(ctx, len(waits), func(_ context.Context, i int) error { play(waits[i]); return nil })
+	for i, c := range cast {
+		switch {
+		case errors.Is(errs[i], errNotFor):
+		case errs[i] != nil && ctx.Err() != nil:
+			return errs[i]
+		case errs[i] != nil:
+			if err := r.missing(c, s.Kind, errs[i]); err != nil {
+				return err
+			}
+		default:
+			r.report.Recoveries = append(r.report.Recoveries, found[i])
+			if err := r.line("recovery", found[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// errNotFor: the scene means nothing to the contender.
+var errNotFor = errors.New("not for this contender")
+
+// play plays a scene as often as it wants. A bound that was exceeded once ends it.
+func (r *runner) play(ctx context.Context, c Contender, s Scene, name string) (Recovery, error) {
+	found := Recovery{Contender: c.Name, Scene: s, Within: true}
+	var took []float64
+	for i := 0; i < s.Times && found.Within; i++ {
+		before, err := r.observer.slowest(ctx)
+		if err != nil {
+			return found, err
+		}
+		t, err := r.once(ctx, c, s, fmt.Sprintf("%s:%d", name, i), i)
+		switch {
+		case errors.Is(err, errBound):
+			t, found.Within = s.Bound, false
+		case err != nil:
+			return found, err
+		}
+		after, err := r.observer.slowest(ctx)
+		if err != nil {
+			return found, err
+		}
+		longest, err := r.observer.longest(ctx, before, after)
+		if err != nil {
+			return found, err
+		}
+		found.Script = max(found.Script, longest)
+		took = append(took, micros(int64(t)))
+		r.log("%s %s: %v, within %v: %v", c.Name, s.Kind, t.Round(10*time.Microsecond), s.Bound, found.Within)
+	}
+	found.Worst, found.Median = slices.Max(took), median(took)
+	return found, nil
+}
+
+var errBound = errors.New("the bound was exceeded")
+
+func (r *runner) once(ctx context.Context, c Contender, s Scene, name string, i int) (time.Duration, error) {
+	bound := s.Bound
+	if s.Kind == DeadHolder {
+		bound += c.Lease
+	}
+	bound += time.Duration(s.Waiters/1000) * formTime
+	ctx, cancel := context.WithTimeoutCause(ctx, bound+agentStart, errBound)
+	defer cancel()
+	stage := &stage{contender: c, name: name, bound: bound}
+	defer stage.close()
+	switch s.Kind {
+	case DeadWaiters:
+		return stage.deadWaiters(ctx, r.observer, s.Waiters)
+	case DeadHolder:
+		return stage.deadHolder(ctx)
+	case GivesUp:
+		return stage.givesUp(ctx, i, s.Times)
+	case Deafened:
+		return stage.deafened(ctx, r.observer.client)
+	}
+	return 0, fmt.Errorf("bench: scene %q: there is none", s.Kind)
+}
+
+// deadWaiters: A holds, n clients wait in a process that is killed, D asks, A releases. How long until D holds?
+func (s *stage) deadWaiters(ctx context.Context, o *observer, n int) (time.Duration, error) {
+	a, hold, _, err := s.holder(ctx)
+	if err != nil {
+		return 0, err
+	}
+	doomed, err := s.agent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if n > mostClients {
+		crowd := &gathering{observer: o, stage: s, crowd: doomed, clients: mostClients / 10}
+		err = crowd.grow(ctx, n, n)
+	} else {
+		err = s.queueUp(ctx, doomed, n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	doomed.Kill()
+	d, _, err := s.lock(ctx, a, 1, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := pass(ctx, settle); err != nil {
+		return 0, err
+	}
+	from, err := hold.release(ctx, stamp())
+	if err != nil {
+		return 0, err
+	}
+	at, err := s.held(ctx, d)
+	return time.Duration(at - from), err
+}
+
+// queueUp lets n clients of an agent wait.
+func (s *stage) queueUp(ctx context.Context, a *Agent, n int) error {
+	for i := range n {
+		if _, _, err := s.lock(ctx, a, i, 0); err != nil {
+			return err
+		}
+	}
+	return pass(ctx, settle+time.Duration(n)*2*time.Millisecond)
+}
+
+// deadHolder: A holds and is killed at once, B waits. How long from the end of A's lease until B holds?
+func (s *stage) deadHolder(ctx context.Context) (time.Duration, error) {
+	other, err := s.agent(ctx)
+	if err != nil {
+		return 0, err
+	}
+	a, _, from, err := s.holder(ctx)
+	if err != nil {
+		return 0, err
+	}
+	b, _, err := s.lock(ctx, other, 0, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := pass(ctx, settle); err != nil {
+		return 0, err
+	}
+	if s.contender.Lease == 0 {
+		from = stamp()
+	}
+	a.Kill()
+	at, err := s.held(ctx, b)
+	return max(0, time.Duration(at-from)-s.contender.Lease), err
+}
+
+// givesUp: A holds, B waits with a limit that ends within 2 ms of A's release, C waits behind it. How long from the
+// release, of A or of B if that got the lock, until C holds?
+func (s *stage) givesUp(ctx context.Context, i, times int) (time.Duration, error) {
+	if s.contender.Patient {
+		return 0, errNotFor
+	}
+	const limit = 4 * settle / 5
+	a, hold, _, err := s.holder(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// Clients are made before the clock runs.
+	for client := 1; client <= 2; client++ {
+		if err := s.warm(ctx, a, client); err != nil {
+			return 0, err
+		}
+	}
+	b, asked, err := s.lock(ctx, a, 1, limit)
+	if err != nil {
+		return 0, err
+	}
+	if err := pass(ctx, limit/4); err != nil {
+		return 0, err
+	}
+	c, _, err := s.lock(ctx, a, 2, 0)
+	if err != nil {
+		return 0, err
+	}
+	// From 2 ms before B's limit to 2 ms after it.
+	offset := 4*time.Millisecond*time.Duration(i)/time.Duration(max(times-1, 1)) - 2*time.Millisecond
+	from, err := hold.release(ctx, asked+int64(limit+offset))
+	if err != nil {
+		return 0, err
+	}
+	word, text, err := b.reply.next(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if word == "held" {
+		if _, err := numbers(text); err != nil {
+			return 0, err
+		}
+		if from, err = b.release(ctx, stamp()); err != nil {
+			return 0, err
+		}
+	}
+	at, err := s.held(ctx, c)
+	return max(0, time.Duration(at-from)), err
+}
+
+// deafened: A holds, B waits, and all connections on which Redis tells somebody something are killed at the moment
+// of A's release. How long until B holds?
+func (s *stage) deafened(ctx context.Context, redis rueidis.Client) (time.Duration, error) {
+	if !s.contender.OnRedis {
+		return 0, errNotFor
+	}
+	a, hold, _, err := s.holder(ctx)
+	if err != nil {
+		return 0, err
+	}
+	b, _, err := s.lock(ctx, a, 1, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := pass(ctx, settle); err != nil {
+		return 0, err
+	}
+	ears, err := listening(ctx, redis)
+	if err != nil {
+		return 0, err
+	}
+	if len(ears) == 0 {
+		return 0, errNotFor
+	}
+	for _, id := range ears {
+		kill := redis.B().Arbitrary("CLIENT", "KILL", "ID", id).Build()
+		if err := redis.Do(ctx, kill).Error(); err != nil {
+			return 0, fmt.Errorf("bench: CLIENT KILL: %w", err)
+		}
+	}
+	from, err := hold.release(ctx, stamp())
+	if err != nil {
+		return 0, err
+	}
+	at, err := s.held(ctx, b)
+	return max(0, time.Duration(at-from)), err
+}
+
+// listening are the connections that subscribe, or have their reads tracked.
+func listening(ctx context.Context, redis rueidis.Client) (ids []string, err error) {
+	list, err := redis.Do(ctx, redis.B().Arbitrary("CLIENT", "LIST").Build()).ToString()
+	if err != nil {
+		return nil, fmt.Errorf("bench: CLIENT LIST: %w", err)
+	}
+	for line := range strings.Lines(list) {
+		fields := map[string]string{}
+		for _, word := range strings.Fields(line) {
+			name, value, _ := strings.Cut(word, "=")
+			fields[name] = value
+		}
+		if fields["sub"] != "0" || fields["psub"] != "0" || fields["ssub"] != "0" && fields["ssub"] != "" || strings.Contains(fields["flags"], "t") {
+			ids = append(ids, fields["id"])
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,70 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/daemon"
+)
+
+const (
+	// startPatience is how long a fresh redis-server may take until it answers.
+	startPatience = 10 * time.Second
+	// slowScript is from when on the server notes how long a script took.
+	slowScript = 500 * time.Microsecond
+	// busDistance is how much higher the second port is on which the nodes of a cluster talk to each other.
+	busDistance = 10000
+)
+
+// A Redis is a redis-server that was started for a run: on loopback, with a port and a folder of its own,
+// and without persistence. It ends with this process, in whatever way that ends.
+type Redis struct {
+	// Addr is where it listens.
+	Addr string
+
+	server *daemon.Server
+}
+
+// StartRedis starts the redis-server that is in the path, with further arguments.
+func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w: install it (apt-get install redis-server, brew install redis) or name a running one", err)
+	}
+	r := &Redis{}
+	o := daemon.Options{
+		Name: "redis-server", Ports: 1, Limit: startPatience, Texts: []string{"Ready to accept connections"},
+		Command: func() (*exec.Cmd, error) {
+			common := []string{
+				"--port", strconv.Itoa(r.server.Port(0)), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.server.Dir(),
+				"--slowlog-log-slower-than", strconv.FormatInt(slowScript.Microseconds(), 10), "--slowlog-max-len", "4096",
+			}
+			return exec.Command(path, append(common, args...)...), nil
+		},
+	}
+	if slices.Contains(args, "--cluster-enabled") {
+		o.Beside = []int{busDistance}
+	}
+	if r.server, err = daemon.New(o); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	if err := r.server.Start(); err != nil {
+		r.Stop()
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	if ctx.Err() != nil {
+		r.Stop()
+		return nil, context.Cause(ctx)
+	}
+	r.Addr = r.server.Address(0)
+	return r, nil
+}
+
+// Stop ends the server and removes its folder.
+func (r *Redis) Stop() { r.server.Stop() }

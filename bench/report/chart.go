@@ -1,0 +1,205 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/headwaiter/headwaiter/bench"
+)
+
+// A Shape is how a chart is drawn.
+type Shape int
+
+// The shapes.
+const (
+	Lines  Shape = iota
+	Bars         // one bar for each category and series, from left to right
+	Points       // no lines between them
+)
+
+// A Chart is one picture, for whoever draws it.
+type Chart struct {
+	ID, Title string
+	Note      string // what to see in it, in a sentence
+	Shape     Shape
+	X, Y      string // names of the axes
+	LogX      bool
+	LogY      bool
+	// Names are the categories, if there are any: then X of a point is an index.
+	Names  []string
+	Series []Series
+}
+
+// A Series is one lock, or one part of what a lock costs.
+type Series struct {
+	Name   string
+	Points []Point
+}
+
+// A Point is one value.
+type Point struct{ X, Y float64 }
+
+// Charts are all that the results are enough for.
+func Charts(r bench.Report) []Chart {
+	v := view{r}
+	var found []Chart
+	for _, c := range []Chart{v.rates(), v.latencies(), v.commands(), v.processors(), v.fairness(), v.recoveries(), v.queues()} {
+		c.Series = slices.DeleteFunc(c.Series, func(s Series) bool { return len(s.Points) == 0 })
+		if len(c.Series) > 0 {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func (v view) rates() Chart {
+	c := Chart{
+		ID: "hand-offs", Title: "Hand-offs a second against clients", X: "clients that want one lock", Y: "hand-offs a second",
+		LogX: true, LogY: true, Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next. Higher is better.",
+	}
+	works, clients := v.contended()
+	for _, lock := range v.locks(works...) {
+		s := Series{Name: lock}
+		for i, work := range works {
+			if r, ok := v.find(lock, work); ok && r.Figures.Passed > 0 {
+				s.Points = append(s.Points, Point{float64(clients[i]), r.Figures.Passed})
+			}
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+// quantiles are those that a latency chart shows.
+var quantiles = []struct {
+	name string
+	q    float64
+}{{"50 %", 50}, {"75 %", 75}, {"90 %", 90}, {"95 %", 95}, {"99 %", 99}, {"99.5 %", 99.5}, {"99.9 %", 99.9}, {"all", 100}}
+
+func (v view) latencies() Chart {
+	work := v.usual()
+	c := Chart{
+		ID: "latency", Title: "How long a call waits for the lock, " + work, X: "share of the calls that wait no longer",
+		Y: "wait in ms", LogY: true, Note: "A fair lock is flat: everybody waits for one round of all. Lower is better.",
+	}
+	for _, q := range quantiles {
+		c.Names = append(c.Names, q.name)
+	}
+	for _, lock := range v.locks(work) {
+		r, _ := v.find(lock, work)
+		s := Series{Name: lock}
+		if h, err := bench.Histogram(r.Histograms["acquire"]); err == nil {
+			for i, q := range quantiles {
+				s.Points = append(s.Points, Point{float64(i), max(float64(h.ValueAtQuantile(q.q))/1e6, 1e-3)})
+			}
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+// bars makes a chart of one figure for each lock.
+func (v view) bars(c Chart, work string, of func(bench.Result) float64) Chart {
+	s := Series{Name: c.Y}
+	for _, lock := range v.locks(work) {
+		if r, ok := v.find(lock, work); ok && of(r) > 0 {
+			s.Points = append(s.Points, Point{float64(len(c.Names)), of(r)})
+			c.Names = append(c.Names, lock)
+		}
+	}
+	c.Shape, c.Series = Bars, append(c.Series, s)
+	return c
+}
+
+func (v view) commands() Chart {
+	work := v.usual()
+	return v.bars(Chart{
+		ID: "commands", Title: "Commands for a hold, " + work, Y: "commands that Redis runs, those of scripts included", LogY: true,
+		Note: "Of the locks on Redis. Lower is better.",
+	}, work, func(r bench.Result) float64 { return r.Figures.Server.Scripts + r.Figures.Server.Others })
+}
+
+func (v view) processors() Chart {
+	work := v.usual()
+	return v.bars(Chart{
+		ID: "cpu", Title: "CPU for a hold, " + work, Y: "µs of clients and, where it is known, of the server", LogY: true,
+		Note: "The server's part is known for Redis alone. Lower is better.",
+	}, work, func(r bench.Result) float64 { return r.Figures.CPU + r.Figures.Server.CPUMicros })
+}
+
+// fewDrawn are the locks whose single waits are drawn where there are many: more would hide each other.
+var fewDrawn = []string{Own, "redisson-fair", "rueidislock-tuned", "redislock-1ms", "postgres-advisory"}
+
+func (v view) fairness() Chart {
+	work := v.usual()
+	c := Chart{
+		ID: "fairness", Title: "Waits in the order in which calls came, " + work, Shape: Points, X: "when the call came, ms", Y: "wait in ms",
+		LogY: true, Note: "A fair lock makes one line; who is overtaken stands above it.",
+	}
+	for _, lock := range v.locks(work) {
+		if len(v.locks(work)) > len(fewDrawn) && !slices.Contains(fewDrawn, lock) {
+			continue
+		}
+		r, _ := v.find(lock, work)
+		s := Series{Name: lock}
+		for _, w := range r.Figures.Waits {
+			s.Points = append(s.Points, Point{w.At, max(w.Took, 1e-3)})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+// sceneName tells scenes with different numbers of waiters apart.
+func sceneName(s bench.Scene) string {
+	if s.Waiters > 0 {
+		return fmt.Sprintf("%d %s", s.Waiters, s.Kind)
+	}
+	return s.Kind
+}
+
+func (v view) recoveries() Chart {
+	c := Chart{
+		ID: "recovery", Title: "From the release to the next hold, when something went wrong", Shape: Bars, Y: "ms, the worst of all tries", LogY: true,
+		Note: "Where a bar ends at the bound of a scene, nobody held until then. Lower is better.",
+	}
+	wanted := []string{"2 " + bench.DeadWaiters, bench.GivesUp, bench.Deafened}
+	for _, r := range v.Recoveries {
+		if slices.Contains(wanted, sceneName(r.Scene)) && !slices.Contains(c.Names, r.Contender) {
+			c.Names = append(c.Names, r.Contender)
+		}
+	}
+	for _, scene := range wanted {
+		s := Series{Name: scene}
+		for i, lock := range c.Names {
+			for _, r := range v.Recoveries {
+				if r.Contender == lock && sceneName(r.Scene) == scene {
+					s.Points = append(s.Points, Point{float64(i), max(r.Worst/1e3, 0.1)})
+				}
+			}
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+func (v view) queues() Chart {
+	c := Chart{
+		ID: "queue", Title: "The server's time for one hand-off against the length of the queue", X: "calls that wait", Y: "µs of Redis", LogX: true, LogY: true,
+		Note: "Lower is better, and flat is what is wanted.",
+	}
+	crowds := slices.Clone(v.Crowds)
+	slices.SortStableFunc(crowds, func(a, b bench.Crowd) int { return cmp.Compare(a.Waiting, b.Waiting) })
+	for _, x := range crowds {
+		i := slices.IndexFunc(c.Series, func(s Series) bool { return s.Name == x.Contender })
+		if i < 0 {
+			i = len(c.Series)
+			c.Series = append(c.Series, Series{Name: x.Contender})
+		}
+		if x.HandOff > 0 {
+			c.Series[i].Points = append(c.Series[i].Points, Point{float64(x.Waiting), x.HandOff})
+		}
+	}
+	return c
+}

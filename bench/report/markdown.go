@@ -1,0 +1,72 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/bench"
+)
+
+// head is what the page says before any figure.
+const head = `# Benchmarks
+
+Written by ` + "`make bench`" + `; change nothing here. Figures are of one machine and one hour. What can be compared is the ratio to a floor that was measured in the same minute, between the slices of each work: the **cycle** floor is a ` + "`SET NX PX`" + ` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A round whose floor moved by more than a third is run again. A client is one instance of a library with connections of its own; the works are told in [bench/doc.go](../bench/doc.go).
+
+`
+
+// Markdown writes the page. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
+func Markdown(out io.Writer, r bench.Report, pictures string) error {
+	var b strings.Builder
+	b.WriteString(head)
+	for _, fact := range Facts(r.Environment) {
+		fmt.Fprintf(&b, "- %s\n", fact)
+	}
+	charts := map[string]Chart{}
+	for _, c := range Charts(r) {
+		charts[c.ID] = c
+	}
+	for _, s := range Sections(r) {
+		fmt.Fprintf(&b, "\n## %s\n\n", s.Title)
+		for _, text := range s.Text {
+			fmt.Fprintf(&b, "%s\n\n", text)
+		}
+		for _, id := range s.Charts {
+			if c, ok := charts[id]; ok && pictures != "" {
+				fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n%s\n\n", c.Title, pictures, c.ID, c.Note)
+			}
+		}
+		markdownTable(&b, s.Table)
+	}
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return fmt.Errorf("report: markdown: %w", err)
+	}
+	return nil
+}
+
+func markdownTable(b *strings.Builder, t Table) {
+	line := func(cells []string) {
+		for i, cell := range cells {
+			cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+		}
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
+	}
+	line(t.Heads)
+	rule := make([]string, len(t.Heads))
+	for i := range rule {
+		rule[i] = "---:"
+		if i == 0 || t.Heads[i] == "work" || t.Heads[i] == "lock" || strings.HasPrefix(t.Heads[i], "wh") {
+			rule[i] = "---"
+		}
+	}
+	line(rule)
+	for _, row := range t.Rows {
+		line(row)
+	}
+}
+
+// MarkdownFile writes the page into a file.
+func MarkdownFile(name string, r bench.Report, pictures string) error {
+	return write(name, func(out *os.File) error { return Markdown(out, r, pictures) })
+}

@@ -1,0 +1,37 @@
+// Command bench measures this project's locks and others beside each other, each against the floors of the machine
+// it runs on.
+//
+//	go run ./bench/rivals/cmd/bench [flags]
+//
+// It starts the servers that it needs on loopback. An overlap of two holds, a token that does not rise, or an order
+// that is promised and not kept makes it exit non-zero.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/command"
+	"github.com/headwaiter/headwaiter/bench/rivals"
+)
+
+func main() {
+	os.Exit(command.Main(command.Tools{Contenders: contenders, Agent: rivals.Agent, Standard: standard}))
+}
+
+// standard is the standard set.
+var standard = []string{
+	"-locks", "all", "-work", "W1,W4,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000", "-rounds", "3", "-slice", "250ms", "-floor-slice", "120ms", "-patience", "2s", "-within", "7m", "-pin",
+	"-out", "bench-results", "-docs", "docs/benchmarks.md",
+}
+
+func contenders(ctx context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
+	servers := rivals.StartServers(ctx, redis, rivals.Engines(names))
+	cast, err := rivals.Select(rivals.Contenders(servers), names)
+	if err != nil {
+		servers.Stop()
+		return nil, nil, nil, err
+	}
+	return cast, servers.Versions, servers.Stop, nil
+}

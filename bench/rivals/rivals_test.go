@@ -1,0 +1,88 @@
+package rivals
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/bench"
+)
+
+func TestMain(m *testing.M) {
+	// As the command does where its first word is agent.
+	if len(os.Args) == 3 && os.Args[1] == "agent" {
+		driver, err := Agent(os.Args[2])
+		if err == nil {
+			err = bench.ServeAgent(context.Background(), driver, os.Stdin, os.Stdout)
+		}
+		if err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Each contender locks, hands on between clients and between processes, and excludes.
+func TestEveryContenderIsALock(t *testing.T) {
+	redis, err := bench.StartRedis(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(redis.Stop)
+	servers := StartServers(t.Context(), redis.Addr, Engines(nil))
+	t.Cleanup(servers.Stop)
+	require.Empty(t, servers.Missing, "a server cannot be had")
+	require.Len(t, servers.Versions, 3)
+	cast := Contenders(servers)
+	for i, c := range cast {
+		// In the version of the day it loses wake-ups between two clients, and then one waits for good.
+		if strings.HasPrefix(c.Name, "rueidislock") {
+			cast[i].Only = []string{"W1"}
+		}
+	}
+	report, err := bench.Run(t.Context(), bench.Config{
+		Contenders: cast, Redis: rueidis.ClientOption{InitAddress: []string{redis.Addr}}, Rounds: 1, Slice: 20 * time.Millisecond,
+		Restless: true, Log: t.Logf,
+		Works: []bench.Work{{ID: "W1", Clients: 1, Workers: 1}, {ID: "W4", Clients: 2, Workers: 1, Processes: true}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, report.Fault())
+	for _, m := range report.Missing {
+		if strings.HasPrefix(m.Contender, "rueidislock") {
+			// No timer backs its waits, so a wake-up that it loses is lost for good, of a lone worker now and then too.
+			require.Contains(t, m.Reason, "a worker does not come back")
+			continue
+		}
+		require.True(t, strings.HasPrefix(m.Contender, "redisson"), "%s %s: %s", m.Contender, m.What, m.Reason)
+		require.Contains(t, m.Reason, "Java")
+	}
+	// The cohort has another work, and the two of Redisson and the two of rueidislock may be missing.
+	require.GreaterOrEqual(t, len(report.Results), 2*(len(cast)-5))
+}
+
+func TestWhatCannotRunIsNamedWithTheReason(t *testing.T) {
+	t.Setenv("HEADWAITER_REDISSON", t.TempDir())
+	servers := &Servers{Redis: "127.0.0.1:1", Missing: map[string]string{"etcd": "it is not installed"}}
+	reasons := map[string]string{}
+	for _, c := range Contenders(servers) {
+		if c.Missing != nil {
+			reasons[c.Name] = c.Missing.Error()
+		}
+	}
+	require.Len(t, reasons, 4)
+	require.Contains(t, reasons["redisson-fair"], "Java")
+	require.Equal(t, "it is not installed", reasons["etcd-mutex"])
+	require.Equal(t, "it is not installed", reasons["headwaiter-etcd"])
+}
+
+func TestOnlyTheServersThatAreNeededAreStarted(t *testing.T) {
+	require.Empty(t, Engines([]string{"headwaiter", "redisson-fair"}))
+	require.Equal(t, []string{"etcd", "postgres"}, Engines([]string{"headwaiter-etcd", "postgres-advisory"}))
+	require.Len(t, Engines(nil), 3)
+	_, err := Select(Contenders(&Servers{}), []string{"headwaiter", "unheard"})
+	require.ErrorContains(t, err, `"unheard": there is headwaiter, headwaiter-cohort-64, redisson-fair`)
+}

@@ -1,0 +1,245 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// crewOf is a crew without a server.
+func crewOf(t *testing.T, d Driver, w Work) *crew {
+	t.Helper()
+	c, err := newCrew(t.Context(), &runner{}, Contender{Name: d.Name(), Driver: d}, w, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// within allows for five parts in a hundred.
+func within(got, want float64) bool { return math.Abs(got-want) <= want/20 }
+
+// What a driver is known to take must come out again.
+func TestAKnownDelayIsReadBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newSham()
+		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
+		f, err := crewOf(t, d, Work{ID: "W1", Clients: 1, Workers: 1}).measure(t.Context(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !within(f.Acquire.P50, 10_000) || !within(f.Release.P50, 6_000) || !within(f.Rate, 1000./16) {
+			t.Errorf("lock %v and release %v µs, %v cycles a second: want 10,000, 6,000 and 62.5", f.Acquire.P50, f.Release.P50, f.Rate)
+		}
+	})
+}
+
+// Four clients of a lock that takes 10 ms to give and 6 ms to take back: a hand-off takes both, and a wait four of
+// them less a release.
+func TestAKnownHandOffIsReadBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newSham()
+		d.locks, d.leaves = 10*time.Millisecond, 6*time.Millisecond
+		f, err := crewOf(t, d, Work{ID: "W4", Clients: 4, Workers: 1}).measure(t.Context(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !within(f.HandOff.P50, 16_000) || !within(f.Acquire.P50, 58_000) {
+			t.Errorf("a hand-off of %v µs and a wait of %v, want 16,000 and 58,000", f.HandOff.P50, f.Acquire.P50)
+		}
+		if f.Inversions != 0 || f.Overlaps != 0 || f.Passed != f.Rate || f.Jain < 0.98 {
+			t.Errorf("%+v of a lock that is fair", f)
+		}
+	})
+}
+
+// conviction runs a driver, and returns what the report says of it.
+func conviction(t *testing.T, d Driver) error {
+	t.Helper()
+	w := Work{ID: "W4", Clients: 4, Workers: 1, Hold: 10 * time.Millisecond}
+	f, err := crewOf(t, d, w).measure(t.Context(), 400*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := Report{
+		Environment: Environment{Contenders: []Entry{{Name: d.Name(), Fair: true}}},
+		Results:     []Result{{Contender: d.Name(), Work: w, Figures: f}},
+	}
+	return report.Fault()
+}
+
+func TestALockThatBreaksItsOrderIsConvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shamThatTakesTime()
+		if err := conviction(t, d); err != nil {
+			t.Fatalf("a fair lock is convicted: %v", err)
+		}
+		d = shamThatTakesTime()
+		d.last = true
+		if err := conviction(t, d); err == nil || !strings.Contains(err.Error(), "against their order") {
+			t.Errorf("got %v, want the inversions", err)
+		}
+	})
+}
+
+// One call may be held up on its way. Where the machine is known to be restless, any number may.
+func TestAVerdictOnOrderNeedsMoreThanOneCall(t *testing.T) {
+	for _, c := range []struct {
+		overtaken, cycles int
+		fair, restless    bool
+		convicted         bool
+	}{
+		{overtaken: 0, cycles: 40, fair: true},
+		{overtaken: 1, cycles: 40, fair: true},
+		{overtaken: 2, cycles: 40, fair: true, convicted: true},
+		{overtaken: 2, cycles: 40},
+		{overtaken: 20, cycles: 40, fair: true, restless: true},
+		{overtaken: 4, cycles: 2000, fair: true},
+		{overtaken: 5, cycles: 2000, fair: true, convicted: true},
+	} {
+		report := Report{
+			Environment: Environment{Contenders: []Entry{{Name: "a", Fair: c.fair}}, Restless: c.restless},
+			Results:     []Result{{Contender: "a", Figures: Figures{Cycles: c.cycles, Overtaken: c.overtaken}}},
+		}
+		if err := report.Fault(); (err != nil) != c.convicted {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	// Who holds beside others is convicted wherever that is.
+	report := Report{Environment: Environment{Restless: true}, Results: []Result{{Figures: Figures{Overlaps: 1}}}}
+	if err := report.Fault(); err == nil {
+		t.Error("an overlap on a restless machine is no fault")
+	}
+}
+
+func TestALockThatLetsEverybodyInIsConvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shamThatTakesTime()
+		d.broken = true
+		if err := conviction(t, d); err == nil || !strings.Contains(err.Error(), "overlapped") {
+			t.Errorf("got %v, want the overlaps", err)
+		}
+	})
+}
+
+// shamThatTakesTime is a sham that takes a millisecond: by a clock that stands still
+// while it works, a slice would never end.
+func shamThatTakesTime() sham {
+	d := newSham()
+	d.locks = time.Millisecond
+	return d
+}
+
+// given is a floor that measures what it is given.
+type given struct{ micros []float64 }
+
+func (g *given) measure(context.Context, time.Duration) (Floor, error) {
+	f := Floor{Name: floorCycle, Micros: g.micros[0]}
+	g.micros = g.micros[1:]
+	return f, nil
+}
+
+func (g *given) close() {}
+
+func TestARoundWhoseFloorMovedIsRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crewOf(t, shamThatTakesTime(), Work{ID: "W1", Clients: 1, Workers: 1})
+		r := &runner{Config: Config{Rounds: 2, Slice: 5 * time.Millisecond}, report: &Report{}}
+		// The second measurement is a jump up, the fourth one down: neither round with a jump counts.
+		floor := &given{[]float64{100, 200, 210, 100, 110}}
+		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{floor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(kept) != 2 || again != 2 || kept[0].Floors[floorCycle] != 205 || kept[1].Floors[floorCycle] != 105 {
+			t.Errorf("kept %d, again %d, floors %v and %v: want those of the quiet rounds, 205 and 105",
+				len(kept), again, kept[0].Floors, kept[1].Floors)
+		}
+		if len(r.report.Slices) != 2 {
+			t.Errorf("%d slices in the report", len(r.report.Slices))
+		}
+	})
+}
+
+func TestAWorkOnARestlessMachineEndsWithThreeRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crewOf(t, shamThatTakesTime(), Work{ID: "W1", Clients: 1, Workers: 1})
+		r := &runner{Config: Config{Rounds: 5, Slice: 5 * time.Millisecond, Patience: time.Nanosecond}, report: &Report{}}
+		// Three rounds count, behind two that do not.
+		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{&given{[]float64{100, 200, 100, 100, 100, 100}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(kept) != leastRounds || again != 2 {
+			t.Errorf("kept %d, again %d, want three that count and two that do not", len(kept), again)
+		}
+	})
+}
+
+func TestAWorkEndsWithItsShareOfTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crewOf(t, shamThatTakesTime(), Work{ID: "W1", Clients: 1, Workers: 1})
+		r := &runner{
+			Config: Config{Rounds: 5, Slice: 5 * time.Millisecond, Within: time.Nanosecond}, begun: time.Now(), cells: 1, report: &Report{},
+		}
+		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{&given{[]float64{100, 200, 100, 100, 100, 100}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(kept) != 0 || again != 1 {
+			t.Errorf("kept %d, again %d, want the one that there was time for, which does not count", len(kept), again)
+		}
+		r.Within, r.cells = time.Minute, 60
+		if got := r.share(); got < 1900*time.Millisecond || got > 2*time.Second {
+			t.Errorf("a share of %v, want twice a sixtieth of a minute", got)
+		}
+		r.Scenes = Scenes("sham", nil)
+		if got := r.share(); got != 0 {
+			t.Errorf("a share of %v, want none: a minute is less than W5 to W8 take", got)
+		}
+	})
+}
+
+// A call that stalls makes those late that were due meanwhile. With a closed loop there are none, and with arrivals
+// they must not be forgotten.
+func TestCallsThatCouldNotBeMadeInTimeCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := shamThatTakesTime()
+		d.stall = 300 * time.Millisecond
+		w := Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}
+		f, err := crewOf(t, d, w).measure(t.Context(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// About sixty of two hundred calls were due while one stalled. From the calls themselves it is that one.
+		if f.Acquire.P90 < 100_000 || f.Called.P90 > 50_000 {
+			t.Errorf("a tenth waited longer than %v µs, from the calls %v: want the stall in the one and not in the other", f.Acquire.P90, f.Called.P90)
+		}
+	})
+}
+
+func TestArrivalsComeAtTheirRate(t *testing.T) {
+	n := dueUntil(1000, 0, int64(10*time.Second))
+	if n < 9_500 || n > 10_500 {
+		t.Errorf("%d arrivals in 10 s, want about 10,000", n)
+	}
+}
+
+func TestJainsIndex(t *testing.T) {
+	for _, c := range []struct {
+		shares []int
+		want   float64
+	}{{[]int{5, 5, 5, 5}, 1}, {[]int{20, 0, 0, 0}, 0.25}, {nil, 0}, {[]int{0, 0}, 0}} {
+		if got := jain(c.shares); got != c.want {
+			t.Errorf("%v: %v, want %v", c.shares, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// settle is how long a call may take until it has its place, however slow the library.
+const settle = 400 * time.Millisecond
+
+// stage is the agents of one scene.
+type stage struct {
+	contender Contender
+	name      string
+	bound     time.Duration
+	agents    []*Agent
+}
+
+func (s *stage) close() {
+	for _, a := range s.agents {
+		a.Kill() // Whatever it still waits for.
+	}
+}
+
+func (s *stage) agent(ctx context.Context) (*Agent, error) {
+	a, err := StartAgent(ctx, s.contender)
+	if err == nil {
+		s.agents = append(s.agents, a)
+	}
+	return a, err
+}
+
+// calling is one call of an agent.
+type calling struct {
+	agent *Agent
+	id    int
+	reply *reply
+}
+
+// lock lets a client of an agent ask, and returns when it has called.
+func (s *stage) lock(ctx context.Context, a *Agent, client int, limit time.Duration) (calling, int64, error) {
+	return s.lockNamed(ctx, a, client, limit, s.name)
+}
+
+// warm lets a client hold a lock that nobody else wants.
+func (s *stage) warm(ctx context.Context, a *Agent, client int) error {
+	c, _, err := s.lockNamed(ctx, a, client, 0, fmt.Sprintf("%s:warm:%d", s.name, client))
+	if err != nil {
+		return err
+	}
+	if _, err := s.held(ctx, c); err != nil {
+		return err
+	}
+	_, err = c.release(ctx, stamp())
+	return err
+}
+
+func (s *stage) lockNamed(ctx context.Context, a *Agent, client int, limit time.Duration, name string) (calling, int64, error) {
+	id, r := a.send("lock %d %d %s", client, limit, name)
+	text, err := r.word(ctx, "asked")
+	if err != nil {
+		return calling{}, 0, fmt.Errorf("lock: %w", err)
+	}
+	n, err := numbers(text)
+	if err != nil {
+		return calling{}, 0, err
+	}
+	return calling{a, id, r}, fromWall(n[0]), nil
+}
+
+// held waits until the call holds, for as long as the bound.
+func (s *stage) held(ctx context.Context, c calling) (int64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bound, errBound)
+	defer cancel()
+	text, err := c.reply.word(ctx, "held")
+	if err != nil {
+		return 0, err
+	}
+	n, err := numbers(text)
+	if err != nil {
+		return 0, err
+	}
+	return fromWall(n[0]), nil
+}
+
+// release ends a hold at the given time, and returns when it was called and its reply to be waited for.
+func (c calling) release(ctx context.Context, at int64) (int64, error) {
+	text, err := c.agent.do(ctx, "release %d %d", c.id, toWall(at))
+	if err != nil {
+		return 0, fmt.Errorf("release: %w", err)
+	}
+	n, err := numbers(text)
+	if err != nil {
+		return 0, err
+	}
+	return fromWall(n[0]), nil
+}
+
+// pass waits, for what another process does and does not tell.
+func pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// holder lets the first client of a new agent hold.
+func (s *stage) holder(ctx context.Context) (*Agent, calling, int64, error) {
+	a, err := s.agent(ctx)
+	if err != nil {
+		return nil, calling{}, 0, err
+	}
+	c, _, err := s.lock(ctx, a, 0, 0)
+	if err != nil {
+		return nil, c, 0, err
+	}
+	at, err := s.held(ctx, c)
+	return a, c, at, err
+}
