@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/postgres"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 )
@@ -20,7 +21,10 @@ import (
 // programs is the folder with the examples, built once.
 var programs string
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	kit.HangUps()
+	os.Exit(build(m))
+}
 
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "headwaiter-examples-")
@@ -142,6 +146,32 @@ func TestALateLeaderIsRefused(t *testing.T) {
 	})
 }
 
+func TestRequestsOfACustomerRunOneAfterTheOther(t *testing.T) {
+	each(t, "http", func(t *testing.T, said string) {
+		free := numbers(t, said, "without a lock: ada has # points; payments at a time: # of one customer")
+		require.Less(t, free[0], 12, "no point was lost: the example shows nothing")
+		require.Greater(t, free[1], 1)
+		require.Equal(t, []int{12, 1}, numbers(t, said, "with the lock: ben has # points; payments at a time: # of one customer"))
+		// Side by side are requests of different customers alone.
+		require.Equal(t, []int{12, 1, 2}, numbers(t, said, "cyd has # points; payments at a time: # of one customer, # of all"))
+		require.Equal(t, []int{12, 1, 2}, numbers(t, said, "dan has # points; payments at a time: # of one customer, # of all"))
+		inOrder(t, said, `a client gives up: of 2 requests that waited for eve, 1 waits\n`,
+			`served are the other two: points 1 and 2\n`)
+	})
+}
+
+func TestABatchIsInWhenItsLatchOpens(t *testing.T) {
+	each(t, "batchimport", func(t *testing.T, said string) {
+		require.Equal(t, []int{6, 621}, numbers(t, said, "the latch is open: # parts are in, # rows"))
+		require.Equal(t, []int{7}, numbers(t, said, "imports begun: #, one of them by"))
+		killed := regexp.MustCompile(`by (\w), which was killed in the middle`).FindStringSubmatch(said)
+		require.NotNil(t, killed)
+		inOrder(t, said, killed[1]+`  imports part 3\n`, `\w  imports part 3\n`,
+			`\w  has imported part 3\n`, `\w  finds all parts in\n`, `\w  finds all parts in\n`)
+		require.NotContains(t, said, killed[1]+"  has imported part 3")
+	})
+}
+
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	t.Parallel()
 	fails := func(status int, says string, environment []string, name string, args ...string) {
@@ -153,7 +183,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 		require.Equal(t, status, cmd.ProcessState.ExitCode(), "%s", out)
 		require.Contains(t, string(out), says)
 	}
-	for _, name := range []string{"cachefill", "cron", "workers"} {
+	for _, name := range []string{"batchimport", "cachefill", "cron", "http", "workers"} {
 		fails(1, "refused", nil, name, "--redis", "redis://127.0.0.1:1")
 	}
 	fails(1, "postgres: ", []string{"HEADWAITER_POSTGRES_BIN=" + t.TempDir()}, "leader")
