@@ -1,23 +1,35 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test servers redis lint bench fuzz search sim chaos deploy soak mutants
+.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-once fuzz search sim chaos deploy soak mutants \
+	spell staticcheck vuln api licences sbom workflows shell oldest-go release-test release-check
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL" takes a real one
 	go run ./cmd/headwaiter demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /internal/(chaos|check|deploy|soak)$$
+ALONE := /(internal/(chaos|check|deploy|soak)|headwaiter/(bench|redlock))$$
+# What needs servers of other kinds, and what needs Prometheus.
+ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|bench/rivals)(/|$$)
+MONITORING := /contrib/(prometheus|otel)(/|$$)
 
-test: servers ## the whole suite, with the race detector; ARGS="-run NAME" for a part of it
+test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)')
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
+
+test-engines: servers ## the adapters to etcd, ZooKeeper and Postgres, on real servers; fetches those that are missing
+	@scripts/need etcd zookeeper pgbouncer
+	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
+
+test-monitoring: servers ## metrics, rules and the dashboard with a real Prometheus, and traces
+	@scripts/need prometheus promtool
+	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(MONITORING)')
 
 servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
 	@scripts/need postgres gcc
@@ -29,8 +41,16 @@ lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
 	go vet $(ALL)
 
-bench: redis ## measure against the floors of this machine; ARGS="--help" tells the choices
-	go run ./bench/cmd/bench $(ARGS)
+bench: redis ## measure this and its rivals against the floors of this machine; writes docs/benchmarks.md; ARGS="--help"
+	@scripts/need postgres etcd zookeeper java
+	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
+
+bench-redisson: ## build the Java program that measures Redisson: needs Java 17 and Maven
+	@scripts/need java mvn
+	mvn -q -B -f bench/rivals/redisson/pom.xml package
+
+bench-once: redis ## run every micro-benchmark once, to see that it still does
+	go test -run '^$$' -bench . -benchtime 1x $$(go list $(ALL) | grep -E '/(lua|lease|waitqueue|fence|striped|multilock)$$')
 
 FUZZTIME ?= 30s
 
@@ -63,3 +83,52 @@ sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins
 
 mutants: redis ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
 	go run ./internal/mutants/cmd $(ARGS)
+
+# Tools, each pinned; go run fetches them once.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+spell: ## British spelling of pages and comments; words of our own are in scripts/words.txt
+	@scripts/need hunspell
+	scripts/spell
+
+staticcheck: ## staticcheck over all modules
+	go run $(STATICCHECK) $(ALL)
+
+vuln: ## known vulnerabilities that our code reaches, over all modules; asks vuln.go.dev
+	go run $(GOVULNCHECK) $(ALL)
+
+api: ## what changed for users since the last release; NEXT=vX.Y.Z says what the next will be
+	NEXT=$(NEXT) scripts/api
+
+workflows: ## check the workflow files
+	go run $(ACTIONLINT)
+
+shell: ## check the shell scripts
+	@scripts/need shellcheck
+	shellcheck scripts/api scripts/need scripts/release scripts/spell .ci/run
+
+# The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here.
+OLDEST_GO = go$$(go list -m -f '{{.GoVersion}}' github.com/headwaiter/headwaiter)
+
+oldest-go: redis ## the core's tests with the oldest Go that it promises to work with
+	@GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go version || { echo "$(OLDEST_GO) is not here and cannot be fetched"; exit 1; }
+	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go vet ./...
+	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go test -count=1 $(ARGS) \
+		$$(GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go list ./... | grep -v -E '/internal/(chaos|check|deploy|soak|tidy|model|mutants|search|sim)(/|$$)')
+
+licences: ## write docs/licences.md: the licences of what the modules need
+	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release
+	bin/release -root . licences
+
+VERSION ?= v0.0.0-unreleased
+
+sbom: ## write a bill of materials to dist/sbom.json; VERSION=vX.Y.Z
+	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release
+	bin/release -root . sbom $(VERSION) dist/sbom.json
+
+release-test: ## pack all modules as the module proxy does, and build a stranger's module against each
+	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...
+
+release-check: lint staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, beside the tests
