@@ -32,6 +32,14 @@ type Scene struct {
 	Only []string `json:"-"`
 }
 
+// String tells scenes with different numbers of waiters apart: 100 dead waiters.
+func (s Scene) String() string {
+	if s.Waiters > 0 {
+		return fmt.Sprintf("%d %s", s.Waiters, s.Kind)
+	}
+	return s.Kind
+}
+
 // Scenes returns those of the standard set, with so many dead waiters, of which more than a few are for the contender
 // of the given name only.
 func Scenes(own string, dead []int) (all []Scene) {

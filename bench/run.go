@@ -53,6 +53,9 @@ type Config struct {
 	Restless bool
 	// Endless gives every call a context that cannot end, as the floors have it.
 	Endless bool
+	// ScriptName names a script by its SHA-1; "" if it has none. If it is not nil, the server writes down every script
+	// that runs, which takes a part of its time: [Report].Scripts tells what each took. It is for a single server.
+	ScriptName func(sha string) string
 	// Prefix begins the names of all locks; a new one for each run if it is empty.
 	Prefix string
 	// About are further facts of the environment, such as the versions of other servers.
@@ -104,6 +107,7 @@ type Report struct {
 	Recoveries  []Recovery
 	Crowds      []Crowd
 	Holds       []Holds
+	Scripts     []ScriptTimes
 	Missing     []Missing
 }
 
@@ -168,7 +172,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	r.cells = len(r.Works) * len(r.Contenders)
 	for _, w := range r.Works {
 		for _, c := range r.Contenders {
-			err := r.measure(ctx, c, w)
+			err := r.scripted(ctx, w.String(), func() error { return r.measure(ctx, c, w) })
 			r.cells--
 			if err != nil {
 				return report, err
@@ -181,17 +185,17 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 // beyond is what has no rounds: W5 to W8.
 func (r *runner) beyond(ctx context.Context) error {
 	for _, n := range r.Crowds {
-		if err := r.crowds(ctx, n); err != nil {
+		if err := r.scripted(ctx, fmt.Sprintf("W7 n=%d", n), func() error { return r.crowds(ctx, n) }); err != nil {
 			return err
 		}
 	}
 	for _, n := range r.Config.Holds {
-		if err := r.holds(ctx, n); err != nil {
+		if err := r.scripted(ctx, fmt.Sprintf("W8 n=%d", n), func() error { return r.holds(ctx, n) }); err != nil {
 			return err
 		}
 	}
 	for _, s := range r.Scenes {
-		if err := r.scene(ctx, s); err != nil {
+		if err := r.scripted(ctx, s.String(), func() error { return r.scene(ctx, s) }); err != nil {
 			return err
 		}
 	}

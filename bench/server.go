@@ -193,42 +193,16 @@ func (o *observer) slowest(ctx context.Context) (found latencies, err error) {
 	return found, err
 }
 
-// slowlog is the newest entry of the server's log of slow commands, and the longest script of up to n entries that are
-// newer than one.
-func (o *observer) slowlog(ctx context.Context, n, newer int64) (newest int64, longest float64, err error) {
-	newest = -1
-	entries, err := o.client.Do(ctx, o.client.B().Arbitrary("SLOWLOG", "GET", strconv.FormatInt(n, 10)).Build()).ToArray()
-	if _, refused := rueidis.IsRedisErr(err); refused {
-		return newest, 0, nil
-	}
-	if err != nil {
-		return newest, 0, fmt.Errorf("bench: SLOWLOG: %w", err)
-	}
-	for _, entry := range entries {
-		fields, err := entry.ToArray() // id, time, µs, arguments, ...
-		if err != nil || len(fields) < 4 {
-			return newest, 0, errors.Join(err, errors.New("bench: SLOWLOG: an answer of another form"))
-		}
-		id, err1 := fields[0].AsInt64()
-		us, err2 := fields[2].AsInt64()
-		args, err3 := fields[3].AsStrSlice()
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return newest, 0, fmt.Errorf("bench: SLOWLOG: %w", err)
-		}
-		newest = max(newest, id)
-		if id > newer && len(args) > 0 && scripts[strings.ToLower(args[0])] {
-			longest = max(longest, float64(us))
-		}
-	}
-	return newest, longest, nil
-}
-
 // longest is how long the longest script took between two looks.
 func (o *observer) longest(ctx context.Context, before, after latencies) (float64, error) {
 	if o == nil {
 		return 0, nil
 	}
-	_, longest, err := o.slowlog(ctx, 4096, before.entry)
+	_, runs, err := o.slowlog(ctx, -1, before.entry)
+	longest := 0.0
+	for _, run := range runs {
+		longest = max(longest, run.micros)
+	}
 	if longest == 0 {
 		longest = after.since(before)
 	}

@@ -70,7 +70,10 @@ func (r Report) WriteTable(out io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return r.writeNotes(out)
+	if err := r.writeNotes(out); err != nil {
+		return err
+	}
+	return r.writeScripts(out)
 }
 
 func (r Report) writeNotes(out io.Writer) error {

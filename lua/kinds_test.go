@@ -28,3 +28,14 @@ func TestAKeyTellsItsName(t *testing.T) {
 	}
 	require.Nil(t, ProtocolOf("fence"))
 }
+
+func TestAScriptIsKnownByItsHash(t *testing.T) {
+	for _, s := range []*Script{Fairlock.Ask, Fairlock.Ask.Sharded(), Restart} {
+		if named := Named(s.SHA); named == nil || named.Name != s.Name {
+			t.Errorf("%s is known as %v", s.Name, named)
+		}
+	}
+	if Named("no such hash") != nil {
+		t.Error("a script of others has a name")
+	}
+}

@@ -38,12 +38,19 @@ var toSharded = strings.NewReplacer("'PUBLISH'", "'SPUBLISH'", "'NUMSUB'", "'SHA
 
 const includeMark = "-- @include "
 
+// all are the scripts by their SHA-1.
+var all = map[string]*Script{}
+
+// Named is the script that EVALSHA calls so; nil if it is none of these.
+func Named(sha string) *Script { return all[sha] }
+
 // load reads a script and what it includes. It panics where a file is missing, which every test shows.
 func load(name string) *Script {
 	var b strings.Builder
 	include(&b, name+".lua", map[string]bool{})
 	s := newScript(name, b.String())
 	s.sharded = newScript(name, toSharded.Replace(s.Source))
+	all[s.SHA], all[s.sharded.SHA] = s, s.sharded
 	return s
 }
 

@@ -79,18 +79,53 @@ func TestARunLeavesItsPages(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "again/report.md"))
 }
 
-// Two runs of the same are the same, whatever the machine does meanwhile.
-func TestTwoRunsOfOneCommitCompareAsEqual(t *testing.T) {
+func TestARunTellsWhereTheTimeWent(t *testing.T) {
 	dir := t.TempDir()
-	results := func(name string) string {
-		file := filepath.Join(dir, name)
-		_, err := runBench(t, tools(nil), "-work", "W1,W4", "-clients", "2,4", "-rounds", "5", "-slice", "40ms", "-floor-slice", "40ms", "-json", file)
+	cpu, allocations := filepath.Join(dir, "cpu"), filepath.Join(dir, "allocations")
+	out, err := runBench(t, tools(nil), "-work", "W1,W7", "-rounds", "1", "-slice", "30ms", "-crowd", "50", "-restless",
+		"-scripts", "-cpuprofile", cpu, "-allocprofile", allocations)
+	require.NoError(t, err)
+	require.Regexp(t, `W1 +fairlock/ask +\d+ `, out)
+	require.Regexp(t, `W7 n=50 +fairlock/end +\d+ `, out)
+	for _, file := range []string{cpu, allocations} {
+		info, err := os.Stat(file)
 		require.NoError(t, err)
-		return file
+		require.NotZero(t, info.Size(), file)
 	}
-	out, err := runBench(t, Tools{}, "compare", results("old"), results("new"))
+	_, err = runBench(t, tools(nil), "-work", "W1", "-cpuprofile", filepath.Join(dir, "none", "cpu"))
+	require.ErrorContains(t, err, "-cpuprofile")
+	_, err = runBench(t, tools(nil), "-work", "W1", "-allocprofile", filepath.Join(dir, "none", "allocations"))
+	require.ErrorContains(t, err, "-allocprofile")
+}
+
+// What was measured by turns compares as equal, whatever the machine does meanwhile: it does it to both.
+func TestTheHalvesOfOneRunCompareAsEqual(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	_, err := runBench(t, tools(nil), "-work", "W1,W4", "-clients", "2,4", "-rounds", "10", "-slice", "40ms", "-floor-slice", "40ms", "-json", whole)
+	require.NoError(t, err)
+	text, err := os.ReadFile(whole)
+	require.NoError(t, err)
+	halves, turn := [2]string{}, 0
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case !strings.HasPrefix(line, `{"kind":"slice"`):
+			halves[0] += line
+			halves[1] += line
+		case !strings.Contains(line, `"moved":`):
+			halves[turn%2] += line
+			turn++
+		}
+	}
+	require.Positive(t, turn)
+	var files []string
+	for i, half := range halves {
+		files = append(files, filepath.Join(dir, []string{"old", "new"}[i]))
+		require.NoError(t, os.WriteFile(files[i], []byte(half), 0o600))
+	}
+	out, err := runBench(t, Tools{}, "compare", files[0], files[1])
 	require.NoError(t, err, out)
-	require.Contains(t, out, " 0 better, 0 worse", out)
+	require.Contains(t, out, ", 0 better, 0 worse, ", out)
 }
 
 // crooked is a lock that has a fault: everybody is let in.
@@ -127,6 +162,7 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-work", "W9"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
+		{"-scripts", "-cluster"},
 	} {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)

@@ -25,7 +25,8 @@ type settings struct {
 	patience, within  time.Duration
 	redis             string
 	lines, out, docs  string
-	profile           string
+	cpu, allocations  string
+	scripts           bool
 	endless, restless bool
 	cluster, pin      bool
 	progress          bool
@@ -62,7 +63,9 @@ func (f *flags) define(set *flag.FlagSet) {
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
 	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")
 	set.StringVar(&f.docs, "docs", "", "page of the documentation to write, with its pictures in a folder of the same name")
-	set.StringVar(&f.profile, "cpuprofile", "", "file for a CPU profile; its label slice tells works and floors apart")
+	set.StringVar(&f.cpu, "cpuprofile", "", "file for a CPU profile of the clients; its label slice tells works and floors apart")
+	set.StringVar(&f.allocations, "allocprofile", "", "file for a profile of what the clients allocate, one object in a hundred or so")
+	set.BoolVar(&f.scripts, "scripts", false, "let the server write down every script, and tell what each took of it: to look, not to compare")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
 	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
@@ -92,6 +95,8 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 		return f.settings, errors.New("bench: -standard must be the first flag")
 	case f.pin && f.redis != "":
 		return f.settings, errors.New("bench: -pin is for servers that are started here, and -redis names one that runs")
+	case f.scripts && f.cluster:
+		return f.settings, errors.New("bench: -scripts is for one server, not for a cluster")
 	case set.NArg() > 0:
 		return f.settings, fmt.Errorf("bench: %q: only flags are expected", set.Arg(0))
 	case f.rounds < 1 || f.slice <= 0 || f.floorSlice < 0 || f.patience < 0 || f.within < 0 || f.held < 0 || f.arrival < 0:

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -35,14 +34,17 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	if err != nil {
 		return err
 	}
-	stopProfile, err := profile(s.profile)
+	stopProfiles, err := profiles(s.cpu, s.allocations)
 	if err != nil {
 		return err
 	}
-	defer stopProfile()
+	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
 		Contenders: cast, Redis: option, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
 		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Endless: s.endless, Restless: s.restless, Patience: s.patience, Within: s.within, About: about, Log: logger(s.progress, log),
+	}
+	if s.scripts {
+		config.ScriptName = drivers.ScriptName
 	}
 	unmake := func() {}
 	err = placed.among(func() error {
@@ -63,7 +65,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	config.Lines = results
 	report, err := bench.Run(ctx, config)
 	err = errors.Join(err, close())
-	if len(report.Results) > 0 {
+	if len(report.Results)+len(report.Scripts) > 0 {
 		err = errors.Join(err, report.WriteTable(out))
 	}
 	if s.out != "" && err == nil {
@@ -166,24 +168,6 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 		config.Contenders = []bench.Contender{own}
 	}
 	return func() { nodes.Stop(); stop() }, nil
-}
-
-// profile starts a CPU profile, if one is wanted.
-func profile(name string) (stop func(), err error) {
-	if name == "" {
-		return func() {}, nil
-	}
-	file, err := os.Create(name)
-	if err == nil {
-		err = pprof.StartCPUProfile(file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bench: profile: %w", err)
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = file.Close() // A profile that was cut short shows itself to its reader.
-	}, nil
 }
 
 // server returns the option for the server at the URL, or for one that it starts and stop ends.

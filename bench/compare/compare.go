@@ -61,9 +61,9 @@ type sample struct {
 
 // Runs compares two reports, whose slices are the samples.
 //
-// A change needs three witnesses, because one alone is often wrong: the ratios to the floor differ by more than chance
-// would have it, their medians and those of the bare figures have moved the same way by more than Least, and the
-// rounds of the two runs do not overlap. If the floors of the two runs are a third apart and the bare figure did
+// A change needs four witnesses, because one alone is often wrong: the ratios to the floor differ by more than chance
+// would have it, their medians and those of the bare figures have moved the same way by more than Least, the rounds of
+// the two runs do not overlap, and the medians are further apart than the rounds of either run among themselves. If the floors of the two runs are a third apart and the bare figure did
 // not move, nothing is said: then the machine was another.
 func Runs(old, new bench.Report, o Options) []Row {
 	before, after := samples(old), samples(new)
@@ -134,6 +134,8 @@ func judge(old, new sample, o Options) Row {
 		row.Verdict, row.Why = Same, "the floor moved, not the lock"
 	case overlap(old.ratios, new.ratios):
 		row.Verdict, row.Why = Same, "the rounds overlap"
+	case math.Abs(bench.Median(new.ratios)-bench.Median(old.ratios)) < max(spread(old.ratios), spread(new.ratios)):
+		row.Verdict, row.Why = Same, "less than the rounds of one run differ by"
 	case ratio > 0:
 		row.Verdict = Better
 	default:
@@ -155,6 +157,9 @@ func change(old, new []float64, less bool) float64 {
 func overlap(a, b []float64) bool {
 	return slices.Min(a) <= slices.Max(b) && slices.Min(b) <= slices.Max(a)
 }
+
+// spread is from the least to the most.
+func spread(of []float64) float64 { return slices.Max(of) - slices.Min(of) }
 
 // Write writes a table, and how many of each verdict there are.
 func Write(out io.Writer, rows []Row) error {

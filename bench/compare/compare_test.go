@@ -45,6 +45,7 @@ func TestVerdictsKnowNoise(t *testing.T) {
 		{"half", run(contended, 100, quiet...), run(contended, 100, 4000, 4100, 3900, 4050, 3950), compare.Worse, ""},
 		{"noise as wide as the change", run(contended, 100, 6000, 8000, 9000, 12000, 5000), run(contended, 100, 8000, 10000, 11500, 12500, 7500), compare.Same, "chance"},
 		{"some of one among the other", run(contended, 100, 8000, 8100, 7900, 8050, 9500), run(contended, 100, 10600, 10700, 10500, 10650, 9000), compare.Same, "overlap"},
+		{"restless, and no further apart than among themselves", run(contended, 100, 6900, 8400, 7200, 9000, 7700), run(contended, 100, 6200, 6500, 6400, 6000, 6300), compare.Same, "one run differ"},
 		{"the floor halved, and the lock stayed", run(contended, 100, quiet...), run(contended, 50, quiet...), compare.Same, "floor"},
 		{"both became twice as slow: the machine", run(contended, 100, quiet...), run(contended, 200, 4000, 4100, 3900, 4050, 3950), compare.Same, ""},
 		{"three rounds", run(contended, 100, 8000, 8100, 7900), run(contended, 100, 4000, 4100, 3900), compare.Unclear, "rounds"},

@@ -74,3 +74,11 @@ func CohortContender(d Headwaiter, lease time.Duration) bench.Contender {
 	c.Name, c.About, c.Fair, c.Only = d.Name(), "this library, WithCohort(64)", false, []string{"W3"}
 	return c
 }
+
+// ScriptName is the name of one of this library's scripts; "" for those of others.
+func ScriptName(sha string) string {
+	if s := lua.Named(sha); s != nil {
+		return s.Name
+	}
+	return ""
+}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/headwaiter/headwaiter/bench"
@@ -151,14 +150,6 @@ func (v view) fairness() Chart {
 	return c
 }
 
-// sceneName tells scenes with different numbers of waiters apart.
-func sceneName(s bench.Scene) string {
-	if s.Waiters > 0 {
-		return fmt.Sprintf("%d %s", s.Waiters, s.Kind)
-	}
-	return s.Kind
-}
-
 func (v view) recoveries() Chart {
 	c := Chart{
 		ID: "recovery", Title: "From the release to the next hold, when something went wrong", Shape: Bars, Y: "ms, the worst of all tries", LogY: true,
@@ -166,7 +157,7 @@ func (v view) recoveries() Chart {
 	}
 	wanted := []string{"2 " + bench.DeadWaiters, bench.GivesUp, bench.Deafened}
 	for _, r := range v.Recoveries {
-		if slices.Contains(wanted, sceneName(r.Scene)) && !slices.Contains(c.Names, r.Contender) {
+		if slices.Contains(wanted, r.Scene.String()) && !slices.Contains(c.Names, r.Contender) {
 			c.Names = append(c.Names, r.Contender)
 		}
 	}
@@ -174,7 +165,7 @@ func (v view) recoveries() Chart {
 		s := Series{Name: scene}
 		for i, lock := range c.Names {
 			for _, r := range v.Recoveries {
-				if r.Contender == lock && sceneName(r.Scene) == scene {
+				if r.Contender == lock && r.Scene.String() == scene {
 					s.Points = append(s.Points, Point{float64(i), max(r.Worst/1e3, 0.1)})
 				}
 			}

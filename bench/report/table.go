@@ -170,7 +170,7 @@ func (v view) recovery() Section {
 	}
 	var scenes []string
 	for _, r := range v.Recoveries {
-		if name := sceneName(r.Scene); !slices.Contains(scenes, name) {
+		if name := r.Scene.String(); !slices.Contains(scenes, name) {
 			scenes = append(scenes, name)
 		}
 	}
@@ -180,7 +180,7 @@ func (v view) recovery() Section {
 		for _, scene := range scenes {
 			cell := none
 			for _, r := range v.Recoveries {
-				if r.Contender == c.Name && sceneName(r.Scene) == scene {
+				if r.Contender == c.Name && r.Scene.String() == scene {
 					cell, any = recoveryCell(r), true
 				}
 			}
