@@ -2,7 +2,7 @@
 //
 // The locks are those of package fairlock with the same names, so a multilock and a fairlock of one name exclude each
 // other. Outside a cluster all names are asked for in one script, which takes all if all are free and nobody waits,
-// and else keeps a place in every queue: two multilocks stand in the same order in all the queues that they have in
+// and else takes what is free and keeps a place in the queues of the rest: two multilocks stand in the same order in all the queues that they have in
 // common, so they cannot wait for each other in a circle. In a cluster that holds for the names of one slot; slots
 // are gone through in their order.
 //
@@ -88,7 +88,9 @@ func (m *Lock) Names() []string {
 
 // Lock waits its turn for all names and returns one lease on all of them: its context ends when one of them is lost,
 // and its Release gives all of them back, in one script for those of a slot. Its token is the highest of theirs, so it
-// is above those of all earlier holds of each name, and a resource guarded by any of them may look at it.
+// is above those of all earlier holds of each name, and Release raises the names' own to it: a resource guarded by any of
+// them may look at it. In a cluster a hold that is lost raises none: after it a name's next token is higher if the clocks
+// of the nodes differ by less than the time since the grant.
 //
 // If ctx ends first, Lock gives up all its places and returns an error that wraps the context's and its cause. With a
 // context that comes from a hold of one of the names it fails at once with [waitqueue.ErrDeadlock].

@@ -337,6 +337,78 @@ func TestTheScriptsForSeveralDoWhatThoseForOneDo(t *testing.T) {
 	})
 }
 
+// ahead gives a name a last token that lies an hour ahead of the server's clock.
+func ahead(t *testing.T, s redistest.Backend, name string) uint64 {
+	t.Helper()
+	token := uint64(time.Now().Add(time.Hour).UnixMicro())
+	keys := lua.Fairlock.Keys("headwaiter", name)
+	s.Do("HSET", keys.Lock, "token", fmt.Sprint(token), "kept", "0")
+	s.Do("PEXPIRE", keys.Lock, "60000")
+	return token
+}
+
+// Whoever guards something by one of the names has seen the token of all: the next holder of that name comes in.
+func TestTheNextHolderOfANameHasAHigherToken(t *testing.T) {
+	next := func(t *testing.T, s redistest.Backend, token uint64, all []string) {
+		t.Helper()
+		for _, name := range all {
+			// A client of its own, which has not seen any token.
+			l, err := fairlock.New(kit.Dial(t, s), name).Lock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, l.Token(), token, name)
+			kit.Release(t, l)
+		}
+	}
+	t.Run("free", func(t *testing.T) {
+		kit.Each(t, func(t *testing.T, s redistest.Backend) {
+			all := names(t, 3)
+			last := ahead(t, s, all[1])
+			l, err := multilock.New(kit.Dial(t, s), all).Lock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, l.Token(), last)
+			for _, name := range all {
+				info, err := fairlock.New(kit.Dial(t, s), name).Inspect(t.Context())
+				require.NoError(t, err)
+				require.Greater(t, info.Token, last, "the asks that find all free give all one height")
+			}
+			kit.Release(t, l)
+			next(t, s, l.Token(), all)
+		})
+	})
+	t.Run("taken one after the other", func(t *testing.T) {
+		kit.Each(t, func(t *testing.T, s redistest.Backend) {
+			all := names(t, 3)
+			c := kit.Dial(t, s)
+			held, err := fairlock.New(c, all[1]).Lock(t.Context())
+			require.NoError(t, err)
+			call := kit.Lock(t.Context(), multilock.New(kit.Dial(t, s), all, multilock.WithBound(kit.Patience)).Lock)
+			kit.Waiting(t, 1, fairlock.New(c, all[1]).Inspect)
+			last := ahead(t, s, all[1])
+			kit.Release(t, held)
+			l := call.Value(t)
+			require.Greater(t, l.Token(), last)
+			// The first ends while somebody waits for it, the others while nobody does.
+			waits := kit.Lock(t.Context(), fairlock.New(kit.Dial(t, s), all[0]).Lock)
+			kit.Waiting(t, 1, fairlock.New(c, all[0]).Inspect)
+			kit.Release(t, l)
+			after := waits.Value(t)
+			require.Greater(t, after.Token(), l.Token())
+			kit.Release(t, after)
+			next(t, s, l.Token(), all)
+		})
+	})
+	t.Run("in a cluster", func(t *testing.T) {
+		s := redistest.Cluster(t)
+		all := names(t, 6)
+		last := ahead(t, s, all[1])
+		l, err := multilock.New(kit.Dial(t, s), all).Lock(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, l.Token(), last)
+		kit.Release(t, l)
+		next(t, s, l.Token(), all)
+	})
+}
+
 // In a cluster the names of different slots are asked for slot by slot.
 func TestNamesOfDifferentSlots(t *testing.T) {
 	t.Parallel()

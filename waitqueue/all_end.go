@@ -92,7 +92,7 @@ func (w *whole) release(ctx context.Context, parts []*part) (err error) {
 
 func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 	c := w.client
-	if ctx.Err() != nil || len(parts) == 1 {
+	if ctx.Err() != nil || len(w.parts) == 1 {
 		for _, p := range parts {
 			if failed := p.lease.Release(ctx); err == nil {
 				err = failed

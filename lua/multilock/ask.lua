@@ -1,7 +1,10 @@
--- multilock/ask: take all of several locks if all are free and nobody waits, else keep a place in every queue.
+-- multilock/ask: take all of several locks if all are free and nobody waits, else take what is free
+-- and keep a place in the queues of the rest.
 --
 -- The places are taken in one script, so any two such calls stand in the same order in all the queues that they
 -- have in common, and none of them waits for the other in one while the other waits for it in the next.
+--
+-- The tokens are above the last of all the locks: whoever guards something by one of them may have seen the highest.
 --
 -- KEYS  for each lock, as fairlock/ask has them:
 --       lock      hash  who holds, until when, the last token
@@ -40,10 +43,11 @@ end
 if plain then
   local floor, since, replies = tonumber(ARGV[4]), format('%.0f', now), {}
   if floor > now + DAY_US then floor = 0 end
+  for _, h in ipairs(found) do floor = math.max(floor, tonumber(h[2] or 0)) end
   for i, h in ipairs(found) do
     local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
     local tokens, lease_ms = string.match(ticket, ':(%d+):(%d+):%d+$')
-    local token = math.max(tonumber(h[2] or 0), floor, now - 1) + tokens
+    local token = math.max(floor, now - 1) + tokens
     local ends = now + lease_ms * 1000
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
       'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
@@ -60,15 +64,17 @@ end
 -- @include lib/queue.lua
 
 -- All types are looked at before the first write.
-local locks, free = {}, true
+local locks, free, last = {}, true, 0
 for i = 1, #KEYS / 3 do
   local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[4], ARGV[5])
   s.ticket, s.arrival = ARGV[6 + 2 * i], tonumber(ARGV[7 + 2 * i])
   s.caller = hold.client(s.ticket)
   s.size = redis.call('ZCARD', s.queue)
+  last = math.max(last, s.token)
   locks[i] = s
 end
 for _, s in ipairs(locks) do
+  s.floor = math.max(s.floor, last)
   local over = not s.owner or s.ends <= now or s.ends - now > s.lease
   if over then
     expiry.settle(s)

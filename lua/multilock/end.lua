@@ -1,6 +1,9 @@
 -- multilock/end: the end of one ticket of each of several locks: out of the queue, freed if it holds, and the next
 -- is served, as fairlock/end does for one.
 --
+-- The token of a hold of several locks is the highest of theirs, so whoever holds one of them next has to get a higher
+-- one: their last tokens are raised to the highest of them, and to that of the client.
+--
 -- KEYS  for each lock, as fairlock/end has them:
 --       lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
@@ -14,22 +17,28 @@
 --       client and is not confirmed
 
 -- The usual case comes ahead of the includes, as in fairlock/end. The numbers are those of lib/base.
-local DONE, SPARE_US = 5, 60000000
+local DONE, SPARE_US, DAY_US = 5, 60000000, 86400000000
 
 -- All ours, and nobody waits for any: free them.
-local plain, leases = true, {}
+local plain, leases, tokens, last = true, {}, {}, 0
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease')
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease', 'token')
   if h[1] ~= ARGV[2 + i] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
   end
-  leases[i] = tonumber(h[2])
+  leases[i], tokens[i] = tonumber(h[2]), tonumber(h[3])
+  last = math.max(last, tokens[i])
 end
 if plain then
-  local replies = {}
+  local replies, floor = {}, tonumber(ARGV[1])
+  if floor > last then
+    local t = redis.call('TIME')
+    if floor <= t[1] * 1000000 + t[2] + DAY_US then last = floor end
+  end
   for i, lease in ipairs(leases) do
     redis.call('HDEL', KEYS[3 * i - 2], 'owner')
+    if tokens[i] < last then redis.call('HSET', KEYS[3 * i - 2], 'token', string.format('%.0f', last)) end
     if lease > SPARE_US / 4 then
       redis.call('HDEL', KEYS[3 * i - 2], 'kept')
       redis.call('PEXPIRE', KEYS[3 * i - 2], string.format('%.0f', SPARE_US / 1000))
@@ -42,12 +51,13 @@ end
 -- @include lib/queue.lua
 -- @include lib/reason.lua
 local now = base.now()
-local locks = {}
+local locks, highest = {}, 0
 for i = 1, #KEYS / 3 do
   local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[1], ARGV[2])
   s.ticket = ARGV[2 + i]
   s.caller = hold.client(s.ticket)
   s.size = redis.call('ZCARD', s.queue)
+  if s.owner == s.ticket then highest = math.max(highest, s.token, s.floor) end
   locks[i] = s
 end
 
@@ -57,6 +67,7 @@ for i, s in ipairs(locks) do
   if s.owner == s.ticket then
     hold.free(s)
     if s.size == 0 then hold.clear(s) end
+    s.floor = math.max(s.floor, highest)
   else
     status = base.REFUSED
     s.size = s.size - redis.call('ZREM', s.queue, s.ticket)
@@ -66,6 +77,10 @@ for i, s in ipairs(locks) do
     expiry.settle(s)
     queue.advance(s, s.caller)
     hold.keep(s, s.size)
+  end
+  if status == base.DONE and s.token < s.floor then
+    s.token = s.floor
+    redis.call('HSET', s.lock, 'token', base.int(s.token))
   end
   if status == base.REFUSED then
     states = { reason.of(s, s.ticket) }
