@@ -134,15 +134,19 @@ func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	return index, nil
 }
 
-// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew.
+// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew. With [waitqueue.ErrUnwoken] it
+// has done so, and those who wait find out by themselves.
 func (b *Barrier) Reset(ctx context.Context) error {
 	if b.err != nil {
 		return b.wrap("reset", b.err)
 	}
 	id := b.queue.RequestID()
-	_, err := b.queue.Call(ctx, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
+	r, err := b.queue.Call(ctx, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
 		return []string{id, a.NotAfter}
 	})
+	if err == nil && r.Has(lua.Unwoken) {
+		err = waitqueue.ErrUnwoken
+	}
 	return b.wrap("reset", err)
 }
 

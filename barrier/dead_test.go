@@ -173,3 +173,14 @@ func TestAResetThatComesTooLateResetsNothing(t *testing.T) {
 		require.Equal(t, by < 3*time.Second, waits.Returned())
 	})
 }
+
+func TestAResetThatMayNotBePublishedIsAnErrorAndResetsAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	v := dial(t, s, 3)
+	here := v.comes(t, t.Context(), 1)
+	s.Do("ACL", "SETUSER", "default", "-publish")
+	require.ErrorIs(t, v.Reset(t.Context()), waitqueue.ErrUnwoken)
+	fail(t, here)
+	require.Zero(t, v.inspect(t).Waiting)
+}

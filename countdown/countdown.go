@@ -23,7 +23,7 @@ const MaxCount = 1<<53 - 1
 // DefaultLifetime is for how long a latch outlives its last use where [WithLifetime] does not say otherwise.
 const DefaultLifetime = 24 * time.Hour
 
-// repeatFor is how long a CountDown is repeated that is not answered: half of the time for which the server
+// repeatFor is how long a change is repeated that is not answered: half of the time for which the server
 // remembers that it has counted.
 const repeatFor = 5 * time.Minute
 
@@ -111,7 +111,7 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	case r.Has(lua.Unwoken):
 		err = waitqueue.ErrUnwoken
 	}
-	return int64(max(r.Place, 0)), l.wrap("count down", err)
+	return max(r.Place, 0), l.wrap("count down", err)
 }
 
 // Count returns what is left: 0 if the latch is open. One that is not set is [ErrUnset].
@@ -138,7 +138,8 @@ func (l *Latch) Wait(ctx context.Context) error {
 }
 
 // Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone]. What is set
-// while Remove runs may stay.
+// while Remove runs may stay. With true and [waitqueue.ErrUnwoken] it is removed, and those who wait find out by
+// themselves.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	info, err := l.inspect(ctx)
 	if err != nil || info.State == lua.StateUnset {
@@ -146,10 +147,14 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	}
 	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
 	// attempt whose reply was lost has removed it, or somebody else.
-	_, err = l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
+	r, err := l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
 		return []string{strconv.FormatUint(info.Token, 10), a.Floor, a.Counted}
 	})
-	return err == nil, l.wrap("remove", err)
+	removed := err == nil
+	if removed && r.Has(lua.Unwoken) {
+		err = waitqueue.ErrUnwoken
+	}
+	return removed, l.wrap("remove", err)
 }
 
 // Inspect tells the count that was set, the one that is left, and how many clients wait. It changes nothing.

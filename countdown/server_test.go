@@ -45,6 +45,9 @@ func TestAnOpeningThatMayNotBePublishedIsAnErrorAndOpensAllTheSame(t *testing.T)
 	require.NoError(t, c.Err(t))
 	require.Less(t, time.Since(begun), 2*hears)
 	require.Zero(t, v.left(t))
+	removed, err := v.Remove(t.Context())
+	require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+	require.True(t, removed)
 }
 
 func TestWaitersOutliveTheirConnections(t *testing.T) {

@@ -103,7 +103,7 @@ func usable(ctx context.Context, token uint64) error {
 // ended is the error of a context, which wraps its cause too.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
+	if err == nil || cause == nil || errors.Is(cause, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -70,7 +70,7 @@ type Reply struct {
 	Now     int64  // server µs
 	Token   uint64 // the last that the lock has given
 	Until   int64  // server µs: the end of the present lease, or of the mark behind which the lock is free
-	Place   int    // how many are ahead, the holder among them; -1: not queued
+	Place   int64  // how many are ahead, the holder among them; -1: not queued
 	Waiting int    // tickets, or an estimate of the clients, that wait
 	Arrival int64
 	Flags   int64
@@ -107,7 +107,7 @@ func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
 	}
 	r = Reply{
 		Status: Status(n[0]), Now: n[1], Token: uint64(n[2]), Until: n[3],
-		Place: int(n[4]), Waiting: int(n[5]), Arrival: n[6],
+		Place: n[4], Waiting: int(n[5]), Arrival: n[6],
 		Flags: n[7], Skipped: int(n[8]), Expired: int(n[9]),
 	}
 	switch len(fields) {

@@ -41,7 +41,8 @@ var joined sync.Map // of member, by memberKey
 
 func membersOf(c *waitqueue.Client, name string, stripes int, opts []Option) members {
 	outlast := func(t *waitqueue.Terms) {
-		// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed.
+		// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
+		// the client makes of the name have leases of one length.
 		t.Lease = min(2*max(t.Lease, waitqueue.DefaultLease), waitqueue.MaxLease)
 		t.MaxHold, t.WithoutRenewal, t.Priority = 0, false, 0
 	}
@@ -61,7 +62,7 @@ func (m members) join(ctx context.Context) error {
 		return m.mismatch(ctx, err)
 	}
 	if err != nil {
-		return err
+		return caused(ctx, err)
 	}
 	mine := member{m.stripes, permit}
 	for {
@@ -70,8 +71,9 @@ func (m members) join(ctx context.Context) error {
 			break
 		}
 		if x := found.(member); x.permit.Context().Err() == nil {
-			// Another call was first. One permit is enough.
-			return errors.Join(m.agrees(x.stripes), permit.Release(context.WithoutCancel(ctx)))
+			// Another call was first. One permit is enough; if the other cannot be given back, it ends with the client.
+			_ = permit.Release(context.WithoutCancel(ctx))
+			return m.agrees(x.stripes)
 		}
 		joined.CompareAndDelete(m.key, found)
 	}
@@ -93,6 +95,14 @@ func (m members) mismatch(ctx context.Context, err error) error {
 		return fmt.Errorf("%d stripes here, another number elsewhere: %w", m.stripes, err)
 	}
 	return m.agrees(int(info.Limit / permitsEach))
+}
+
+// caused adds the cause of ctx, if it has ended: a context without values does not tell it.
+func caused(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
 
 // valueless is a context without its values, which a permit would keep for as long as its client lives.

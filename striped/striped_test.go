@@ -79,6 +79,7 @@ func TestAWaitIsBoundedByItsContext(t *testing.T) {
 		require.Regexp(t, `^striped: lock "a": fairlock: lock "n:./4": waited .*: context canceled: enough$`, err.Error())
 		_, err = striped.New(kit.Dial(t, s), "n", 4).Lock(ctx, "a") // A client that is no member yet.
 		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cause)
 		kit.Release(t, held)
 	})
 }

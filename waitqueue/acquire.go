@@ -188,7 +188,7 @@ func (w *wait) answered(r *lua.Reply) error {
 		w.clean = true
 		return ErrBusy
 	case lua.Granted, lua.Waiting, lua.Acting:
-		w.taken = int64(r.Place)
+		w.taken = r.Place
 	default:
 		w.clean = true
 		return w.ticket.verdict(r.Status, r.States)

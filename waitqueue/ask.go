@@ -107,7 +107,7 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
 		}
 		if t.state == asking {
-			t.place = r.Place
+			t.place = int(r.Place)
 			t.state = waiting
 			if r.Place < 0 {
 				t.state = subscribing

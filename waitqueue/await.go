@@ -96,7 +96,7 @@ func (w *wait) act() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.place = r.Place
+	t.place = int(r.Place)
 	t.state = passed
 	return nil
 }
@@ -124,10 +124,10 @@ func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.place = r.Place
+		t.place = int(r.Place)
 		t.pass()
 	case lua.Waiting, lua.Acting:
-		t.place, t.arrival = r.Place, r.Arrival
+		t.place, t.arrival = int(r.Place), r.Arrival
 		switch {
 		case r.Status == lua.Acting:
 			t.state = acting

@@ -64,13 +64,25 @@ func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 			return nil, WaitError(place, begun, nil, err)
 		}
 		last = err
-		if Rest(ctx, Pause(tries)) != nil {
+		switch {
+		case c.rest(ctx, Pause(tries)) == nil:
+		case c.Life.Err() != nil:
+			return nil, WaitError(place, begun, last, waitqueue.ErrClosed)
+		default:
 			return nil, WaitError(place, begun, last, WhyEnded(ctx))
 		}
 		if c.Between != nil {
 			c.Between(err)
 		}
 	}
+}
+
+// rest pauses, unless the call or its client ends first.
+func (c Call) rest(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.Life, cancel)()
+	return Rest(ctx, d)
 }
 
 // An Opening is a session that is asked for. All calls that need one wait for the same.

@@ -41,6 +41,25 @@ func TestACallGoesOnAfterAnAttemptThatWasLostByNoFaultOfIts(t *testing.T) {
 	})
 }
 
+func TestACallThatRestsEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		life, end := context.WithCancel(t.Context())
+		c, held := attempts(life, errPasses)
+		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
+		c.Once = func(*int) (*lease.Lease, error) { return nil, errPasses }
+		ended := make(chan error)
+		go func() {
+			_, err := c.Acquire(t.Context())
+			ended <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		end()
+		require.ErrorIs(t, <-ended, waitqueue.ErrClosed)
+		require.Equal(t, begun, time.Now())
+	})
+}
+
 func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())

@@ -34,7 +34,7 @@ func Who(name string) string {
 	}, fmt.Sprintf("%s@%s#%d", name, host, os.Getpid()))
 }
 
-// CheckName says why a name cannot be used, where unprintable are the characters that the engine takes in none.
+// CheckName says why a name cannot be used. Unprintable reports the characters that no name of the engine may have.
 func CheckName(name string, unprintable func(rune) bool) error {
 	switch {
 	case name == "":
@@ -101,8 +101,8 @@ func Rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Insist sends a request that may be sent twice until it is answered by more than an error that passes, or the first of
-// two contexts ends. Each attempt has to end by itself. The number of attempts tells whether an earlier one may have had
+// Insist sends a request that may be sent twice until the answer is no error, or one that does not pass, or until the
+// first of two contexts ends. Each attempt has to end by itself. The number of attempts tells whether an earlier one may have had
 // its effect.
 func Insist[T any](ctx, other context.Context, passes func(error) bool, send func() (T, error)) (answer T, attempts int, err error) {
 	for {

@@ -27,6 +27,7 @@ type player struct {
 	clients [clients][slots]slot
 	number  uint64
 	highest int64 // token that anybody has seen
+	raises  bool  // ends are of holds of several locks
 	now     int64 // the newest time of the server
 	sent    []Request
 	muted   bool // for the next request
@@ -205,7 +206,7 @@ func (p *player) build(s step) Request {
 		if s.choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note}
+		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Raises: p.raises && token <= 0 && note == ""}
 	case opRenew:
 		if t.text == "" {
 			return nil

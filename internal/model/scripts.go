@@ -37,6 +37,7 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
+	Raises    bool // the floor is the lock's token from then on, as multilock/end has it
 }
 
 // A Renew is a request of fairlock/renew.
@@ -252,6 +253,7 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 		if m.Lock.Lease > spare/4 { // What was kept for a long lease need not be any longer.
 			m.Lock.Kept, m.LockEnds = 0, now+spare
 		}
+		r.raise(c)
 		return lua.Reply{Status: lua.Done}
 	}
 	status := lua.Done
@@ -273,6 +275,9 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 		c.advance()
 		c.keep(size)
 	}
+	if owns {
+		r.raise(c)
+	}
 	if status == lua.Refused {
 		states = []string{m.reason(r.Ticket)}
 		if c.held() && m.Lock.Phase == granted && lua.TicketClient(m.Lock.Owner) == c.caller {
@@ -280,6 +285,13 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 		}
 	}
 	return c.reply(status, -1, size, 0, states...)
+}
+
+// raise lifts the token of the lock to the floor.
+func (r End) raise(c *call) {
+	if r.Raises {
+		c.Lock.Token = max(c.Lock.Token, c.floor)
+	}
 }
 
 // reason is why a ticket is not, or no longer, the owner.

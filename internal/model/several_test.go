@@ -29,7 +29,7 @@ func (s *several) run(k lua.Keys, r Request) (lua.Reply, error) {
 		args = append([]string{args[1], args[2], rest[0], rest[1], rest[2], rest[3], rest[4]}, ticket, args[3])
 		return s.script(lua.MultiAsk, k, args)
 	case End:
-		if r.Token == 0 && r.Note == "" { // It has no note to carry.
+		if r.Raises {
 			args := r.Args()
 			return s.script(lua.MultiEnd, k, []string{args[2], args[3], args[0]})
 		}
@@ -58,7 +58,9 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
 	for seed := range histories {
 		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
 			set(stage.Epoch)
-			return newPlayer(s, keysOf(seed)).play(h)
+			p := newPlayer(s, keysOf(seed))
+			p.raises = true
+			return p.play(h)
 		})
 		if t.Failed() {
 			return

@@ -118,7 +118,7 @@ func (h *happened) placed() error {
 			return nil
 		}
 		at := slices.IndexFunc(h.after.queue, func(s scored) bool { return s.name == r.Ticket })
-		if at < 0 || h.reply.Place != place(r.Ticket) {
+		if at < 0 || h.reply.Place != int64(place(r.Ticket)) {
 			return fmt.Errorf("place %d in the reply, %d in the queue", h.reply.Place, place(r.Ticket))
 		}
 		if score := h.after.queue[at].score; score != decimal(h.reply.Arrival) {

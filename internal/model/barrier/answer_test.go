@@ -117,9 +117,9 @@ func (j *judge) asked(h happened, r Ask) error {
 	switch h.Reply.Status {
 	case lua.Granted:
 		ok = came && h.Reply.Arrival == generation && fate == lua.StateGranted
-		ok = ok && (h.Reply.Place == j.index[r.Ticket] || h.Reply.Place == -1 && r.Arrival != 0)
+		ok = ok && (h.Reply.Place == int64(j.index[r.Ticket]) || h.Reply.Place == -1 && r.Arrival != 0)
 	case lua.Waiting, lua.Acting:
-		ok = present && h.Reply.Place == indexOf(here) && fate == lua.StateQueued && h.Reply.Arrival == generation
+		ok = present && h.Reply.Place == int64(indexOf(here)) && fate == lua.StateQueued && h.Reply.Arrival == generation
 		ok = ok && h.After[Leases].Number(r.Ticket) == h.Now+stage.Lease(r.Ticket)
 		ok = ok && (h.Reply.Status == lua.Acting) == (acting == r.Ticket)
 		ok = ok && (h.Reply.Status == lua.Waiting || full)

@@ -254,7 +254,7 @@ func TestThousandsMeet(t *testing.T) {
 		looks.Tickets = append(looks.Tickets, lua.Arrival{Ticket: ask.Ticket, Arrival: reply.Arrival})
 	}
 	require.Equal(t, lua.Waiting, reply.Status)
-	require.Equal(t, 1, reply.Place)
+	require.EqualValues(t, 1, reply.Place)
 	// Leases that end in a day: as if the clock had been there, and stepped back.
 	args := []string{"ZADD", k.All()[Leases]}
 	for _, a := range looks.Tickets {

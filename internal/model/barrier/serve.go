@@ -91,7 +91,7 @@ func (c *call) prolong(ticket string) { c.Leases[ticket] = c.now + stage.Lease(t
 // reply ends the call.
 func (c *call) reply(status lua.Status, place int64, arrival int64, states ...string) lua.Reply {
 	r := lua.Reply{
-		Status: status, Now: c.now, Token: uint64(c.Generation), Place: int(place), Arrival: arrival,
+		Status: status, Now: c.now, Token: uint64(c.Generation), Place: place, Arrival: arrival,
 		Expired: c.expired, States: states,
 	}
 	if c.Generation != 0 {

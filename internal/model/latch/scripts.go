@@ -122,7 +122,7 @@ func (r Ask) Run(l *Latch, now int64) lua.Reply {
 	case r.Mode == lua.Try:
 		reply.Status = lua.Busy
 	}
-	reply.Place, reply.Arrival = int(l.Count), l.Generation
+	reply.Place, reply.Arrival = l.Count, l.Generation
 	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
 	return reply
 }
@@ -134,7 +134,7 @@ func (r Check) Run(l *Latch, now int64) lua.Reply {
 	}
 	l.used(now)
 	reply := l.reply(lua.Done, now)
-	reply.Place, reply.Arrival = int(l.Count), l.Generation
+	reply.Place, reply.Arrival = l.Count, l.Generation
 	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
 	for _, a := range r.Tickets {
 		state := lua.StateQueued + " " + stage.Decimal(l.Count)
@@ -170,7 +170,7 @@ func (r Set) Run(l *Latch, now int64) lua.Reply {
 		l.Calls.Note(r.ID, r.NotAfter, now)
 	}
 	reply := l.reply(status, now)
-	reply.Place, reply.Arrival = int(l.Count), l.Generation
+	reply.Place, reply.Arrival = l.Count, l.Generation
 	return reply
 }
 
@@ -192,7 +192,7 @@ func (r Down) Run(l *Latch, now int64) lua.Reply {
 		l.Calls.Note(r.ID, r.NotAfter, now)
 	}
 	reply := l.reply(lua.Done, now)
-	reply.Place, reply.Arrival = int(l.Count), l.Generation
+	reply.Place, reply.Arrival = l.Count, l.Generation
 	if counted && l.Count == 0 {
 		reply.Flags = l.publish(lua.MessageOpen, l.Generation)
 	}
@@ -205,7 +205,7 @@ func (r Remove) Run(l *Latch, now int64) lua.Reply {
 	if l.Generation == 0 || r.Generation != 0 && r.Generation != l.Generation {
 		return reply
 	}
-	reply.Status, reply.Place, reply.Arrival = lua.Done, int(l.Count), l.Generation
+	reply.Status, reply.Place, reply.Arrival = lua.Done, l.Count, l.Generation
 	reply.Flags = l.publish(lua.MessageBroken, l.Generation)
 	l.Lose()
 	return reply

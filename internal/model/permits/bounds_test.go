@@ -87,7 +87,7 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 		require.Equal(t, "600", p.before[0].Members["used"])
 		require.Equal(t, p.before[0].Members["token"], p.before[0].Members["group"], "one token for all")
 		last := p.waits(t, 3, ticket("d", 2, lua.Write, p.limit))
-		require.Equal(t, 1, last.Place, "those who hold count as one")
+		require.EqualValues(t, 1, last.Place, "those who hold count as one")
 	})
 }
 

@@ -287,7 +287,7 @@ func (c *call) until() int64 {
 func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Reply {
 	return lua.Reply{
 		Status: status, Now: c.now, Token: uint64(c.Hash.Token), Until: c.until(),
-		Place: place, Waiting: waiting, Arrival: arrival,
+		Place: int64(place), Waiting: waiting, Arrival: arrival,
 		Flags: c.flags, Skipped: c.skipped, Expired: c.expired, Grants: c.grants, States: states,
 	}
 }

@@ -179,7 +179,7 @@ func (h *happened) placed() error {
 		if h.reply.Status != lua.Waiting || h.reply.Place < 0 {
 			return nil
 		}
-		if h.reply.Place != place(r.Ticket) {
+		if h.reply.Place != int64(place(r.Ticket)) {
 			return fmt.Errorf("place %d in the reply, %d in the queue", h.reply.Place, place(r.Ticket))
 		}
 		if score := h.after[1].Members[r.Ticket]; score != stage.Decimal(h.reply.Arrival) {
