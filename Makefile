@@ -1,7 +1,7 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-once fuzz search sim chaos deploy soak mutants \
-	spell staticcheck vuln api licences sbom workflows shell oldest-go release-test release-check
+	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -13,7 +13,7 @@ demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL
 	go run ./cmd/headwaiter demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /(internal/(chaos|check|deploy|soak)|headwaiter/(bench|redlock))$$
+ALONE := /(internal/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
 # What needs servers of other kinds, and what needs Prometheus.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
@@ -49,7 +49,10 @@ bench-redisson: ## build the Java program that measures Redisson: needs Java 17 
 	@scripts/need java mvn
 	mvn -q -B -f bench/rivals/redisson/pom.xml package
 
-bench-once: redis ## run every micro-benchmark once, to see that it still does
+profile: redis ## where the time of W1 to W8 goes, into out/profile (Linux: perf, strace); ARGS="W1 W4"
+	scripts/profile $(ARGS)
+
+bench-once: redis ## run every micro-benchmark of the core once, to see that it still does
 	go test -run '^$$' -bench . -benchtime 1x $$(go list $(ALL) | grep -E '/(lua|lease|waitqueue|fence|striped|multilock)$$')
 
 FUZZTIME ?= 30s
@@ -107,7 +110,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/need scripts/release scripts/spell .ci/run
+	shellcheck scripts/api scripts/need scripts/profile scripts/release scripts/spell .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here.
 OLDEST_GO = go$$(go list -m -f '{{.GoVersion}}' github.com/headwaiter/headwaiter)
@@ -127,6 +130,11 @@ VERSION ?= v0.0.0-unreleased
 sbom: ## write a bill of materials to dist/sbom.json; VERSION=vX.Y.Z
 	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release
 	bin/release -root . sbom $(VERSION) dist/sbom.json
+
+release-notes: ## write what CHANGELOG.md says of VERSION=vX.Y.Z to dist/notes.md
+	@mkdir -p dist
+	awk -v section='## [$(VERSION:v%=%)]' 'index($$0, "## [") == 1 { on = index($$0, section) == 1; next } on' CHANGELOG.md >dist/notes.md
+	@grep -q '[^[:space:]]' dist/notes.md || { echo "CHANGELOG.md says nothing of $(VERSION)"; exit 1; }
 
 release-test: ## pack all modules as the module proxy does, and build a stranger's module against each
 	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...

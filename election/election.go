@@ -57,8 +57,8 @@ func (e *Election) Name() string { return e.campaign.Name() }
 
 // Campaign waits its turn, proclaims value, and returns the leadership.
 //
-// Candidates lead in the order in which Redis saw them. The lease's context ends before another can lead, with a cause
-// that says why; its Token is higher than that of every leader before, and belongs in every write that only the leader
+// Candidates lead in the order in which Redis saw them. The lease's context ends with a cause that says
+// why, before another can lead if it is for want of renewals; its Token is higher than that of every leader before, and belongs in every write that only the leader
 // may do. Release resigns: the next candidate leads at once. If ctx ends first, or value cannot be proclaimed, Campaign
 // gives up its place, or the lead, and returns an error as fairlock's Lock does, which is a [lease.ErrLost] where the
 // lead was lost before anybody heard of it.
@@ -155,7 +155,8 @@ func (e *Election) look(ctx context.Context) (Leader, int64, error) {
 // The channel keeps the newest alone. One that was not received in time is replaced by the next, so a slow receiver
 // misses what is over, and never the last. Lost messages, broken connections and restarts of the server only delay it:
 // a change of which no message comes is found within three seconds, and the end of a leader that dies at the end of its
-// lease; with more clients that observe one name than 200, within 6 ms times their number.
+// lease; with more clients that observe one name than 200, within three seconds or 7 ms times their number, whichever
+// is longer.
 //
 // The channel is closed when ctx ends. Where the client is closed, or Redis has an error that no retry mends, the last
 // Leader says so in Err, and the channel is closed.

@@ -3,7 +3,7 @@
 // A [Lease] is what a successful Lock or Acquire returns. It ends in one of two ways. Released, by its
 // owner: the context's cause is [ErrReleased]. Lost, because the time ran out without a renewal, because
 // somebody forced it, because the server forgot it, or because the client was closed: the cause is an
-// error for which errors.Is(err, ErrLost) holds and which says which of these it was.
+// error for which errors.Is(err, ErrLost) holds and which says which of these it was; a maximum hold that is over is one too.
 //
 // The package knows no engine and imports the standard library alone. What renews a hold and what takes
 // it back is the business of whoever made it, through the [Keeper] that [New] returns.
@@ -107,8 +107,9 @@ func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
 // context.Cause tells which: [ErrReleased], or an error for which errors.Is(err, ErrLost) holds.
 //
 // Its values are those of the context that Lock was called with. It has no deadline of its own, because
-// the hold's moves with each renewal. At a loss it ends before the server gives the lock to anybody
-// else, by the clock of this machine.
+// the hold's moves with each renewal. When the time runs out it ends before the server gives the lock to
+// anybody else, by the clock of this machine. A release by force, and a server that has lost its state, are
+// told after the fact: at once where a message comes through, and else with the next renewal.
 func (l *Lease) Context() context.Context { return (*holdContext)(l) }
 
 // Token returns the fencing token of the hold, larger than that of every earlier hold of the same name.

@@ -3,7 +3,8 @@ package lua
 // Countdown is the protocol of the latch. Nothing is held and nobody has a place, so nothing ends.
 //
 // In replies the place is the count that is left, token and arrival are the generation: a number that rises
-// each time the latch is set. A message of MessageOpen is for those who wait for just that generation.
+// each time the latch is set. A message of MessageOpen or MessageBroken is for those who wait for just that
+// generation.
 var Countdown = &Protocol{
 	Kind:      "latch",
 	Ask:       load("countdown/ask"),

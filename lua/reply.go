@@ -172,8 +172,8 @@ const (
 	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
 	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
 	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
-	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open
-	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken
+	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open, or who leads has changed
+	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken, or a latch was removed
 )
 
 // A Message is what a client hears on a wake channel.

@@ -12,7 +12,7 @@ const (
 	Permit    = 'p' // permits of a semaphore
 	Read      = 'r' // one of many readers
 	Write     = 'w' // all that readers could have
-	Party     = 'b' // one that meets others at a barrier, or waits at a latch
+	Party     = 'b' // one that meets others at a barrier, waits at a latch, or observes an election
 )
 
 // AllReaders is what a writer takes of a read-write lock, of which a reader takes 1.

@@ -60,7 +60,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // TryLock returns a lease on m if ctx holds it already, or if nobody has it and nobody waits for it, and an
 // error that wraps [waitqueue.ErrBusy] otherwise.
 //
-// It never overtakes those who wait, as the tryLock of Java's ReentrantLock does.
+// Unlike the tryLock of Java's ReentrantLock it never overtakes those who wait.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.queue.Try(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ func (m *RWMutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns a lease for writing if nobody holds m and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait, as Java's does.
+// [waitqueue.ErrBusy] otherwise: unlike Java's, it never overtakes those who wait.
 func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.write.Try(ctx)
 	return l, m.wrap("try lock", err)
@@ -76,7 +76,7 @@ func (m *RWMutex) RLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryRLock returns a lease for reading if nobody holds m for writing and nobody waits for it, and an error that
-// wraps [waitqueue.ErrBusy] otherwise: it never overtakes a writer that waits, as Java's does.
+// wraps [waitqueue.ErrBusy] otherwise: unlike Java's, it never overtakes a writer that waits.
 func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.read.Try(ctx)
 	return l, m.wrap("try read lock", err)
@@ -88,7 +88,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 // they are released or downgraded too.
 //
 // A lease that is lost is an error for which errors.Is(err, lease.ErrLost) holds, one that was released is
-// [lease.ErrReleased]. After any other error the lease is one for reading, though readers may be kept out
+// [lease.ErrReleased], one of another lock [waitqueue.ErrNotHeld], and stays as it is. After any other error the lease is one for reading, though readers may be kept out
 // until Downgrade is called again or the lease is released.
 func (m *RWMutex) Downgrade(ctx context.Context, l *lease.Lease) error {
 	return m.wrap("downgrade", m.write.Downgrade(ctx, l))

@@ -73,8 +73,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 }
 
 // TryAcquire returns a lease on n permits if that many are free and nobody waits, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait, as the tryAcquire of Java's Semaphore
-// does.
+// [waitqueue.ErrBusy] otherwise: unlike the tryAcquire of Java's Semaphore it never overtakes those who
+// wait.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	q, err := s.ask(n)
 	if err != nil {

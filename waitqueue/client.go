@@ -224,6 +224,10 @@ func (c *Client) spawn(f func()) bool {
 // raise keeps the highest token seen, for scripts to rise above (I2).
 func (c *Client) raise(token uint64) { c.floor.raise(token) }
 
+// Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
+// is for primitives on several servers, whose tokens are to agree.
+func (c *Client) Above(token uint64) { c.raise(token) }
+
 // Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
 // what is not confirmed then ends with its lease, and Close returns the context's error. A second

@@ -14,7 +14,7 @@
 // # The states of a ticket
 //
 //	         ask                 not granted, client is subscribed
-//	idle ───────────► asking ──────────────────────────────► waiting ◄─────────┐
+//	idling ─────────► asking ──────────────────────────────► waiting ◄─────────┐
 //	                   │  │  not granted, no subscription       │   ▲          │ not ours
 //	                   │  └──────────────► subscribing ─────────┘   │ check    │
 //	                   │ granted           (confirmed: check)       └──────────┤
@@ -26,7 +26,7 @@
 //	  any of them ──► ending ──► ended
 //	     caller gave up, release, loss, close     the end was acknowledged
 //
-// idle: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
+// idling: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
 // client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:
 // granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
 // ending: the script that takes it out of the queue, or frees what it holds, is under way. ended:
@@ -70,7 +70,8 @@
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
 //	I5  A state that waits has a timer that ends in a check.
-//	I6  Every key expires about a minute after the last thing that could need it.
+//	I6  Every key expires about a minute after the last thing that could need it; latches and barriers after
+//	    their lifetime, a semaphore that was resized after 30 days.
 //	I7  A script does a bounded amount of work and says when there is more.
 //	I8  Every script may run twice for the same ticket with the result of running once.
 //
@@ -143,9 +144,9 @@
 //
 // # Who does the work
 //
-// A client has three goroutines at rest: the agenda, which is one heap of timers for leases, looks and
-// repeated ends; the listener, which owns the connection that subscribes, one for each node of a cluster; and,
-// while there are ends that nobody waits for, the one that sends them. A fourth writes the log of a client that has
-// one; an [Observer] is called where things happen. Callbacks on the reader of a connection never block and
+// At rest a client has one goroutine, the agenda, which is one heap of timers for leases, looks and repeated ends.
+// While something is subscribed there is the listener, which owns the connection for that, one for each node of a
+// cluster; while there are ends that nobody waits for, the one that sends them. Another writes the log of a client that
+// has one; an [Observer] is called where things happen. Callbacks on the reader of a connection never block and
 // never send.
 package waitqueue

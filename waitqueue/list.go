@@ -40,7 +40,8 @@ const (
 // server by SCAN, which needs that right, in steps that hold up nobody, and changes nothing.
 //
 // What exists all the time is found, once. What comes or goes meanwhile may be found or not, and so may what moves to
-// another node. A name is known for about a minute after its last use.
+// another node. A name is known for about a minute after its last use, a latch or barrier for its
+// lifetime.
 //
 // The walk ends with an error where SCAN fails, or the context ends. Of a name that cannot be inspected, such as a key
 // of another type, the error is in the Listed.
