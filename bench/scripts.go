@@ -18,7 +18,7 @@ import (
 // ScriptTimes are what the runs of one script took of the server's time while one work was measured, its floors too.
 type ScriptTimes struct {
 	Of    string  `json:"of"`     // the work
-	Name  string  `json:"script"` // the first eight digits of its SHA-1 if it has no name
+	Name  string  `json:"script"` // the first eight digits of its SHA-1 if it has no name, eval where it was sent as a text
 	Calls int     `json:"calls"`
 	Mean  float64 `json:"mean_us"`
 	P50   float64 `json:"p50_us"`
@@ -117,7 +117,11 @@ func (o *observer) slowlog(ctx context.Context, n, newer int64) (newest int64, r
 		}
 		newest = max(newest, id)
 		if id > newer && len(args) > 1 && scripts[strings.ToLower(args[0])] {
-			runs = append(runs, scriptRun{args[1], float64(us)})
+			sha := args[1]
+			if command := strings.ToLower(args[0]); command != "evalsha" {
+				sha = command // It has a text or a name.
+			}
+			runs = append(runs, scriptRun{sha, float64(us)})
 		}
 	}
 	return newest, runs, nil
