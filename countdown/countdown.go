@@ -148,7 +148,7 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
 	// attempt whose reply was lost has removed it, or somebody else.
 	r, err := l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
-		return []string{strconv.FormatUint(info.Token, 10), a.Floor, a.Counted}
+		return []string{strconv.FormatUint(info.Token, 10)}
 	})
 	removed := err == nil
 	if removed && r.Has(lua.Unwoken) {

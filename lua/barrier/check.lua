@@ -4,7 +4,7 @@
 --       leases    zset  tickets of the present generation by server µs until which their leases last
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
---       calls     zset  requests that had their effect; not used
+--       calls     zset  not used
 -- ARGV  client    who looks; not used
 --       mode      hears, proven or deaf: all the same, as nothing is sent to one client
 --       notafter  server µs after which the check changes nothing

@@ -4,7 +4,7 @@
 --       leases    zset  tickets of the present generation by server µs until which their leases last
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
---       calls     zset  requests that had their effect; not used
+--       calls     zset  not used
 -- ARGV  most      how many of the parties that have come to tell
 -- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state}
 --       token is the generation, limit the parties, used those that have come; holders has for each of

@@ -4,7 +4,7 @@
 --       leases    zset  tickets of the present generation by server µs until which their leases last
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
---       calls     zset  requests that had their effect; not used
+--       calls     zset  not used
 -- ARGV  ticket      that of the last to come
 --       generation  in which it has arrived
 --       ok          1 if the action went well, 0 if the barrier is to break

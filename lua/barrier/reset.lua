@@ -4,7 +4,7 @@
 --       leases    zset  tickets of the present generation by server µs until which their leases last
 --       arrivals  hash  of each of these tickets its index, when it came, and who it is
 --       last      hash  the arrivals of the generation before
---       calls     zset  ids of resets that had their effect, by server µs until which they are known
+--       calls     zset  ended or repeated tickets, and resets, by server µs until which they are known
 -- ARGV  id        client:number of the request, the same when it is repeated
 --       notafter  server µs after which the request changes nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}

@@ -5,8 +5,6 @@
 -- KEYS  lock      hash  the count, the generation, how long the latch lives
 --       calls     zset  ids of requests that had their effect, by server µs until which they are known
 -- ARGV  token     only if it is of this generation; 0 for any
---       floor     not used
---       counted   not used
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE, with the count that was left in place, or REFUSED
 -- RETRY unsafe without a token: a second call deletes a latch that was set since

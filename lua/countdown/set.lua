@@ -30,7 +30,7 @@ else
   s.count, s.lifetime = tonumber(ARGV[2]), tonumber(ARGV[3])
   redis.call('HSET', s.lock, 'count', base.int(s.count), 'initial', base.int(s.count),
     'generation', base.int(s.generation), 'first', base.int(s.first),
-    'lifetime', base.int(s.lifetime), 'setter', ARGV[1])
+    'lifetime', base.int(s.lifetime))
   latch.keep(s)
 end
 gather.note(s, ARGV[1], ARGV[4])

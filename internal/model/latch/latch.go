@@ -16,7 +16,6 @@ type Latch struct {
 	Generation, First int64
 	Count, Initial    int64
 	Lifetime          int64 // ms
-	Setter            string
 	Ends              int64 // when the key expires
 
 	// Calls are requests to set and to count down that had their effect.
@@ -60,7 +59,6 @@ func (l *Latch) State(now int64) stage.State {
 		} {
 			hash[field] = stage.Decimal(value)
 		}
-		hash["setter"] = l.Setter
 	}
 	return stage.State{stage.Fields(hash, l.Ends, now), stage.Scores(l.Calls.Until, l.Calls.Ends, now)}
 }

@@ -99,7 +99,7 @@ func (r Down) Args() []string { return []string{r.ID, stage.Decimal(r.NotAfter)}
 func (Remove) Script() *lua.Script { return lua.LatchRemove }
 
 // Args returns what the script gets.
-func (r Remove) Args() []string { return []string{stage.Decimal(r.Generation), "0", "1"} }
+func (r Remove) Args() []string { return []string{stage.Decimal(r.Generation)} }
 
 // Run tells whether the latch is open to one who has seen a generation of it.
 func (r Ask) Run(l *Latch, now int64) lua.Reply {
@@ -157,13 +157,13 @@ func (r Set) Run(l *Latch, now int64) lua.Reply {
 	switch {
 	case l.Generation == 0:
 		l.Generation, l.First = now, now
-		l.Count, l.Initial, l.Lifetime, l.Setter = r.Count, r.Count, r.Lifetime, r.ID
+		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	case l.Calls.Known(r.ID):
 	case l.Count > 0:
 		status = lua.Refused
 	default:
 		l.Generation++
-		l.Count, l.Initial, l.Lifetime, l.Setter = r.Count, r.Count, r.Lifetime, r.ID
+		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	}
 	l.used(now)
 	if status == lua.Done {
