@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -76,6 +77,15 @@ func (c *stepped) judged() *lease.Lease {
 	return l
 }
 
+// force takes the vote of a node away, and waits until the call knows.
+func (c *stepped) force(i int) {
+	c.t.Helper()
+	client := c.m.nodes[i].client
+	_, err := client.Queue(lua.Redlock, c.m.Name(), waitqueue.With(nil)).ForceRelease(c.t.Context(), 0)
+	require.NoError(c.t, err)
+	kit.Eventually(c.t, fmt.Sprintf("the loss of the vote of node %d", i), func() bool { return c.vote(i).lease == nil })
+}
+
 // Of five votes two rise to the third, and then with that one to the fourth.
 func TestAVoteRisesAsOftenAsItHasTo(t *testing.T) {
 	t.Parallel()
@@ -98,6 +108,31 @@ func TestAVoteRisesAsOftenAsItHasTo(t *testing.T) {
 		for _, way := range c.ways {
 			way.Heal()
 		}
+		kit.Release(t, l)
+	})
+}
+
+// A hold begins while one of its votes is rising yet. It needs that vote when another is lost, whatever comes of the
+// rise: the token was in a quorum when the hold began.
+func TestARiseThatFailsTakesNoVoteFromAHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := step(t, 1, 10, 12, 12)
+		c.ways[0].Freeze()
+		require.Nil(t, c.judged())
+		rising := c.vote(0)
+		require.True(t, rising.raising)
+		c.ways[2].Heal()
+		c.given(2)
+		l := c.judged()
+		require.NotNil(t, l)
+		require.Equal(t, c.base+12, l.Token())
+		c.force(1)
+		require.True(t, c.vote(0).raising)
+		require.True(t, rising.lease == c.risen(0).lease, "the hold has one vote of three, and goes on: %v", l.Context().Err() == nil)
+		c.ways[0].Heal()
+		before := l.Deadline()
+		kit.Eventually(t, "a renewal with both votes", func() bool { return l.Deadline().After(before) })
 		kit.Release(t, l)
 	})
 }

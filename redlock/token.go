@@ -58,7 +58,8 @@ func choose(tokens []uint64, quorum int) (token uint64, have int) {
 }
 
 // raised lets the token of a vote rise at its node, from the one that the node is known to have. Where that is not
-// confirmed in time the vote is given back and asked for again: what token the node has for it is not known.
+// confirmed in time the vote is given back and asked for again: what token the node has for it is not known. A hold
+// that began meanwhile keeps the vote, and counts on it already.
 func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	n := &c.m.nodes[i]
 	id, from, to := n.client.ID(), strconv.FormatUint(known, 10), strconv.FormatUint(wanted, 10)
@@ -73,11 +74,14 @@ func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	if c.over || v.lease != l {
 		return
 	}
-	if err != nil || r.Status != lua.Granted {
-		c.giveWay(i)
-	} else {
+	switch {
+	case err == nil && r.Status == lua.Granted:
 		v.token, v.raising = wanted, false
 		n.client.Above(wanted)
+	case c.keeper != nil:
+		v.raising = false // A quorum had the token when the hold began, and a renewal tells whether the vote is there.
+	default:
+		c.giveWay(i)
 	}
 	c.poke()
 }
