@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -135,4 +136,25 @@ func TestARiseThatFailsTakesNoVoteFromAHold(t *testing.T) {
 		kit.Eventually(t, "a renewal with both votes", func() bool { return l.Deadline().After(before) })
 		kit.Release(t, l)
 	})
+}
+
+// A release ends the lease first, and takes the votes then. Between these the votes of a quorum are lost.
+func TestAReleaseThatMeetsTheLossOfTheQuorumSaysSo(t *testing.T) {
+	for _, left := range []int{1, 0} {
+		t.Run(fmt.Sprintf("%d left", left), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := step(t, 0, 10, 10, 10)
+				l := c.judged()
+				require.NotNil(t, l)
+				c.keeper.End()
+				for i := range 3 - left {
+					c.force(i)
+				}
+				err := c.release(context.Background())
+				require.ErrorIs(t, err, lease.ErrForced)
+				require.EqualError(t, err, fmt.Sprintf("%v (%d of 3 nodes are left)", lease.ErrForced, left))
+			})
+		})
+	}
 }
