@@ -153,7 +153,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 // label is the name, cut to what an error should show.
 func (m *Mutex) label() string {
 	if len(m.nodes) == 0 {
-		return m.name
+		return new(waitqueue.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
 	}
 	return m.nodes[0].queue.Label()
 }
