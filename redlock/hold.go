@@ -60,8 +60,8 @@ func (c *call) until() (u lease.Until, votes int) {
 	return u, len(ends)
 }
 
-// pace is when to look at the deadline again: votes are renewed at a third of their lease, so it moves before a look
-// at half of that finds it too near.
+// pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond and at
+// most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a renewal.
 func (c *call) pace(left time.Duration) time.Duration {
 	return min(max(left/3, time.Millisecond), c.m.set.lease/6)
 }
