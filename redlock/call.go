@@ -38,7 +38,7 @@ type call struct {
 	limit  time.Time     // the maximum hold; zero if there is none
 	timer  *time.Timer   // of the next look at the deadline
 	slept  [2]time.Duration
-	lost   error // why the hold ended, if it was lost
+	lost   error // why the hold was lost, if it was; its lease may tell of a release that had begun
 }
 
 // A vote is what a call has at one node. The lock of the call guards it.
@@ -144,7 +144,7 @@ func (c *call) gone(i int, l *lease.Lease) {
 	c.drop(v)
 	if c.keeper != nil {
 		c.keep(cause)
-		if c.over || c.m.set.trustful || errors.Is(cause, lease.ErrForced) {
+		if c.lost != nil || c.m.set.trustful || errors.Is(cause, lease.ErrForced) {
 			return
 		}
 	}

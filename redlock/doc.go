@@ -8,7 +8,7 @@
 //
 // A node is an ordinary fair queue of package waitqueue: a ticket, a hold with a lease, renewals, a hand-off by
 // message. A call has a ticket at each node, asked for at once, and each hold is a vote. It holds when a quorum has
-// voted, N/2+1, and asks no longer for the rest; votes that come late are added. It ends when fewer than a quorum are
+// voted, N/2+1, and waits no longer for the rest; votes that come late are added. It ends when fewer than a quorum are
 // certain, and then all are given back, also where nothing is known of them: the end of a ticket is repeated until it
 // is acknowledged or its lease is over.
 //

@@ -60,8 +60,8 @@ func (c *call) until() (u lease.Until, votes int) {
 	return u, len(ends)
 }
 
-// pace is when to look at the deadline again: votes are renewed at a third of their lease, so it moves before a look
-// at half of that finds it too near.
+// pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond and at
+// most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a renewal.
 func (c *call) pace(left time.Duration) time.Duration {
 	return min(max(left/3, time.Millisecond), c.m.set.lease/6)
 }
@@ -70,7 +70,7 @@ func (c *call) pace(left time.Duration) time.Duration {
 func (c *call) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.over {
+	if !c.over && c.lost == nil {
 		c.keep(lease.ErrExpired)
 	}
 }
@@ -79,7 +79,8 @@ func (c *call) watch() {
 func (c *call) keep(cause error) {
 	u, votes := c.until()
 	if votes < c.m.quorum {
-		c.lose(fmt.Errorf("%w (%d of %d nodes are left)", cause, votes, len(c.votes)))
+		c.lost = fmt.Errorf("%w (%d of %d nodes are left)", cause, votes, len(c.votes))
+		c.lose(c.lost)
 		return
 	}
 	if !c.keeper.Extend(u) {
@@ -94,10 +95,11 @@ func (c *call) keep(cause error) {
 // lose ends the hold as lost, and gives back what is left of it. The lock is held.
 func (c *call) lose(cause error) {
 	c.keeper.Lose(cause)
-	c.lost = context.Cause(c.keeper.Lease().Context())
-	if errors.Is(c.lost, lease.ErrReleased) {
+	ended := context.Cause(c.keeper.Lease().Context())
+	if errors.Is(ended, lease.ErrReleased) {
 		return // The release has begun, and does the rest.
 	}
+	c.lost = ended
 	c.giveAllBack(c.end())
 	c.stop()
 }
@@ -108,14 +110,15 @@ func (c *call) lose(cause error) {
 const grace = 5 * time.Millisecond
 
 // release gives all votes back at once, and comes back when a quorum of nodes has confirmed it: whoever is next can
-// hold then. For the other nodes it waits some ms more; then they are told in the background.
+// hold then. For the other nodes it waits some ms more; then they are told in the background. Votes that come from now
+// on are given back and do not count: they say nothing of whether it was held to the end.
 func (c *call) release(ctx context.Context) error {
 	c.mu.Lock()
 	if c.over {
 		c.mu.Unlock()
 		return c.lost
 	}
-	leases := c.end()
+	leases, lost := c.end(), c.lost
 	c.mu.Unlock()
 	if time.Since(c.begun) > grace {
 		c.stop() // What has not voted by now is slow, or has voted for another.
@@ -126,7 +129,7 @@ func (c *call) release(ctx context.Context) error {
 	answers := c.giveAllBack(leases)
 	timer := time.NewTimer(2 * c.m.set.timeout)
 	defer timer.Stop()
-	o := outcome{quorum: c.m.quorum, votes: len(leases)}
+	o := outcome{quorum: c.m.quorum, votes: len(leases), before: lost}
 	for range leases {
 		select {
 		case err := <-answers:
@@ -151,6 +154,7 @@ func (c *call) release(ctx context.Context) error {
 // An outcome is what the nodes say of a release.
 type outcome struct {
 	quorum, votes     int
+	before            error // why the hold was lost before the votes were given back, if it was
 	ours, lost        int
 	why, last, asleep error
 }
@@ -175,6 +179,8 @@ func (o *outcome) add(err error) bool {
 // err is what it comes to. Votes that were not there any more are lost, and with too many of them the hold was.
 func (o *outcome) err() error {
 	switch {
+	case o.before != nil:
+		return o.before
 	case o.ours >= o.quorum:
 		return o.asleep
 	case o.votes-o.lost < o.quorum:

@@ -34,11 +34,13 @@ func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 		"an empty name":      {redlock.New(clients, ""), waitqueue.ErrName, `redlock: lock "": unusable name: it is empty`},
 		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), waitqueue.ErrTooLarge, `aaa…"`},
 		"a brace that opens": {redlock.New(clients, "}a"), waitqueue.ErrName, "closing brace"},
+		"a name of no nodes": {redlock.New(nil, strings.Repeat("ä", 1<<16)), redlock.ErrNodes, `ää…": unusable nodes`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.mutex.Lock(soon(t))
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, c.text)
+			require.Less(t, len(err.Error()), 300, "the name is to be cut")
 			require.NotContains(t, err.Error(), "node 1", "it is no node's fault")
 			_, err = c.mutex.TryLock(soon(t))
 			require.ErrorIs(t, err, c.want)

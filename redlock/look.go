@@ -77,7 +77,8 @@ func (c *call) look() {
 	}
 }
 
-// answering reports whether a look has found that all nodes answer. The first look has yet to.
+// answering reports whether all nodes that may vote yet have answered the last look. Before the first look is over
+// none has.
 func (c *call) answering() bool {
 	if time.Since(c.begun) < 2*c.m.set.timeout {
 		return false
@@ -119,8 +120,8 @@ func (c *call) lookAt(i int) {
 	c.poke()
 }
 
-// mayGiveWay reports whether the vote is still the one that was looked after, and no part of a quorum. The lock is
-// held.
+// mayGiveWay reports whether the vote is still l, which was there when the look began, and no part of a quorum. The lock
+// is held.
 func (c *call) mayGiveWay(v *vote, l *lease.Lease) bool {
 	if l == nil || v.lease != l || c.keeper != nil {
 		return false

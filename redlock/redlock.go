@@ -97,7 +97,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // [waitqueue.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
 // moment all may fail. It waits for about a time-out at the most, and gives back what it has got. Where that is because
 // nodes have no vote yet after a restart, the error wraps [waitqueue.ErrRestarted] too. Once it holds by a majority, it
-// asks on the nodes that were busy.
+// goes on asking the nodes that were busy.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
 	if err != nil {
@@ -123,8 +123,8 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Wait returns when nothing is under way any more of what earlier calls have left to slow nodes: a call that holds
-// or fails, and a release, return when a majority has answered. It is for tidy ends; the clients' Close sees to
-// what has to be given back.
+// or fails, and a release, return when a majority has answered. What is held asks for further votes until it is
+// released, so call Wait when nothing is held. It is for tidy ends; the clients' Close sees to what has to be given back.
 func (m *Mutex) Wait(ctx context.Context) error {
 	if err := m.work.wait(ctx); err != nil {
 		return fmt.Errorf("redlock: wait for %q: %w", m.label(), err)
@@ -153,7 +153,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 // label is the name, cut to what an error should show.
 func (m *Mutex) label() string {
 	if len(m.nodes) == 0 {
-		return m.name
+		return new(waitqueue.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
 	}
 	return m.nodes[0].queue.Label()
 }

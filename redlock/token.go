@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -30,8 +31,8 @@ func (c *call) agree() (uint64, bool) {
 	for i := range c.votes {
 		if v := &c.votes[i]; v.certain() && !v.raising && v.token < token {
 			v.raising = true
-			l := v.lease
-			c.run(func() { c.raised(i, l.Token(), token) })
+			l, known := v.lease, v.token
+			c.run(func() { c.raised(i, l, known, token) })
 		}
 	}
 	return 0, false
@@ -56,11 +57,12 @@ func choose(tokens []uint64, quorum int) (token uint64, have int) {
 	return token, have
 }
 
-// raised lets the token of a vote rise at its node. Where that is not confirmed in time the vote is given back and
-// asked for again: what token the node has for it is not known.
-func (c *call) raised(i int, granted, wanted uint64) {
+// raised lets the token of a vote rise at its node, from the one that the node is known to have. Where that is not
+// confirmed in time the vote is given back and asked for again: what token the node has for it is not known. A hold
+// that began meanwhile keeps the vote, and counts on it already.
+func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	n := &c.m.nodes[i]
-	id, from, to := n.client.ID(), strconv.FormatUint(granted, 10), strconv.FormatUint(wanted, 10)
+	id, from, to := n.client.ID(), strconv.FormatUint(known, 10), strconv.FormatUint(wanted, 10)
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	r, err := n.queue.Call(ctx, lua.Raise, c.m.set.timeout, func(a waitqueue.Attempt) []string {
@@ -69,14 +71,17 @@ func (c *call) raised(i int, granted, wanted uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &c.votes[i]
-	if c.over || v.lease == nil || v.lease.Token() != granted {
+	if c.over || v.lease != l {
 		return
 	}
-	if err != nil || r.Status != lua.Granted {
-		c.giveWay(i)
-	} else {
+	switch {
+	case err == nil && r.Status == lua.Granted:
 		v.token, v.raising = wanted, false
 		n.client.Above(wanted)
+	case c.keeper != nil:
+		v.raising = false // A quorum had the token when the hold began, and a renewal tells whether the vote is there.
+	default:
+		c.giveWay(i)
 	}
 	c.poke()
 }

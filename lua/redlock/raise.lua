@@ -4,7 +4,7 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  client    who holds
---       token     that of the grant, by which the hold is known
+--       token     that of the hold, by which it is known: of the grant, or one that it has risen to
 --       wanted    the token that it is to have, larger than that
 --       notafter  server µs after which nothing changes
 -- REPLY {status, now}

@@ -1,6 +1,7 @@
 -- redlock/renew: let a hold last for another lease. It never revives one that has ended.
 --
--- It differs from that of the fair lock in one thing: the token may have risen since it was granted.
+-- It differs from that of the fair lock in two things: the token may have risen since it was granted, and a hold is
+-- never entered again, so there are no entries.
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 -- ARGV  ticket    whose hold it is
