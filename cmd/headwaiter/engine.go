@@ -111,7 +111,7 @@ func (e *engine) address(url string) string {
 	return withoutPassword(url)
 }
 
-// parseHosts reads a URL with several hosts by commas, which url.Parse takes no port of. The URL it returns has the first.
+// parseHosts reads a URL with several hosts by commas, where url.Parse takes one. The URL that it returns has the first.
 func parseHosts(address string) (u *url.URL, hosts []string, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	end := strings.IndexAny(rest, "/?#")
