@@ -93,7 +93,8 @@ func (s *Server) before(peer *server.Peer, command string, args ...string) bool 
 	return true
 }
 
-// matters reports whether a message tells somebody of a change: the others are about the connection itself.
+// matters reports whether a message is one of those that DropMessages loses. The others are about whether a client lives
+// and hears, or end a call for more permits than there are.
 func matters(message string) bool {
 	kind, _, _ := strings.Cut(message, " ")
 	switch kind {

@@ -206,6 +206,20 @@ func TestALostNoticeOfForceIsFoundByTheRenewal(t *testing.T) {
 	})
 }
 
+func TestTheNewsOfAnElectionCanBeLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		observed := election.New(s.Client(t), "cron").Observe(t.Context())
+		require.Empty(t, (<-observed).Value)
+		synctime.Pass(time.Second) // The look that follows a subscription is over.
+		s.DropMessages(1)
+		began := time.Now()
+		_, err := election.New(s.Client(t), "cron").Campaign(context.Background(), "me")
+		require.NoError(t, err)
+		require.Equal(t, "me", (<-observed).Value)
+		require.Greater(t, time.Since(began), 500*time.Millisecond, "nothing was lost")
+	})
+}
+
 func TestDropMessagesTakesBackWhatWasNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		latch := countdown.New(s.Client(t), "parts")

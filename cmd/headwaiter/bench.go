@@ -29,6 +29,8 @@ const (
 	benchLongestHold = time.Second
 	benchLongest     = time.Minute
 	benchMostRounds  = 100
+	// benchMostCalls arrive in a second at the most: far above what one server does.
+	benchMostCalls = 1e6
 )
 
 // benchmark is one call of bench.
@@ -85,9 +87,12 @@ work, unless --arrival says how many calls a second it may take. With a rate a c
 could not be made when it was due counts from then. Its keys begin with ` + benchPrefix + `
 and expire; it changes no setting and kills no connection.
 
-Exit codes: 1 if two held at once, or an order was not kept, and
+Exit codes:
+  0       it is measured
+  1       two held at once, or an order was not kept
   64      called wrongly
-  69      Redis cannot be reached, or refuses`
+  69      Redis cannot be reached, or refuses
+  130     interrupted`
 
 // chosen are the works, with what the flags say of them.
 func (b *benchmark) chosen() ([]bench.Work, error) {
@@ -95,8 +100,8 @@ func (b *benchmark) chosen() ([]bench.Work, error) {
 	var rate float64
 	if b.arrival != "closed" {
 		var err error
-		if rate, err = strconv.ParseFloat(b.arrival, 64); err != nil || rate <= 0 {
-			return nil, fail(exitUsage, "bench: --arrival %q: must be closed, or a number above 0"+see, b.arrival)
+		if rate, err = strconv.ParseFloat(b.arrival, 64); err != nil || !(rate > 0 && rate <= benchMostCalls) {
+			return nil, fail(exitUsage, "bench: --arrival %q: must be closed, or a number above 0 and up to %.0f"+see, b.arrival, benchMostCalls)
 		}
 	}
 	switch {
@@ -135,7 +140,8 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 		return err
 	}
 	// A server that cannot be used is told of as everywhere, and before anything is measured.
-	client, err := dial(b.redis, "bench")
+	l := lookout{redis: b.redis}
+	client, err := l.dial("bench")
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ func TestBenchMeasuresAServerAndLeavesNothingButWhatExpires(t *testing.T) {
 func TestBenchRefusesWhatWouldHarmAServer(t *testing.T) {
 	for _, args := range [][]string{
 		{"--clients", "1000"}, {"--clients", "1"}, {"--slice", "1h"}, {"--hold", "1m"}, {"--rounds", "0"}, {"--arrival", "often"},
-		{"--arrival", "-1"}, {"--work", "W5"}, {"--work", "W7"},
+		{"--arrival", "-1"}, {"--arrival", "0"}, {"--arrival", "inf"}, {"--arrival", "nan"}, {"--arrival", "1e300"},
+		{"--work", "W5"}, {"--work", "W7"},
 	} {
 		_, err := benchOf(t, append(args, "--redis", "redis://127.0.0.1:1")...)
 		var f *failure

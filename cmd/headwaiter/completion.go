@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 	var l lookout
 	l.redis, _ = cmd.Flags().GetString("redis")
 	l.prefix, _ = cmd.Flags().GetString("prefix")
-	o, err := l.options("completion")
+	o, err := l.options("headwaiter completion")
 	if err != nil {
 		return nil, nothing
 	}
@@ -67,9 +68,23 @@ func completeKinds(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return lua.Kinds(), cobra.ShellCompDirectiveNoFileComp
 }
 
+// A kindValue is the value of the flag --kind: one of those that there are.
+type kindValue string
+
+func (k *kindValue) Set(kind string) error {
+	if kind != "" && lua.ProtocolOf(kind) == nil {
+		return fmt.Errorf("there is %s", strings.Join(lua.Kinds(), ", "))
+	}
+	*k = kindValue(kind)
+	return nil
+}
+
+func (k *kindValue) String() string { return string(*k) }
+func (k *kindValue) Type() string   { return "string" }
+
 // kindFlag adds the flag --kind.
 func kindFlag(cmd *cobra.Command, kind *string) {
-	cmd.Flags().StringVar(kind, "kind", "", "which of several of the same name: "+strings.Join(lua.Kinds(), ", "))
+	cmd.Flags().Var((*kindValue)(kind), "kind", "which of several of the same name: "+strings.Join(lua.Kinds(), ", "))
 	if err := cmd.RegisterFlagCompletionFunc("kind", completeKinds); err != nil {
 		panic(err) // There is no such flag.
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -30,20 +32,6 @@ func redisURL(flag string) string {
 	return defaultRedis
 }
 
-// dial connects a client that operators will see by the given name. Its errors say where it tried to
-// connect, without the password.
-func dial(address, name string) (*waitqueue.Client, error) {
-	redis, err := parse(address)
-	if err != nil {
-		return nil, err
-	}
-	client, err := waitqueue.Dial(waitqueue.Options{Redis: redis, Name: name})
-	if err != nil {
-		return nil, fail(exitUnavailable, "cannot use Redis at %s: %s", withoutPassword(address), reason(err, address))
-	}
-	return client, nil
-}
-
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (rueidis.ClientOption, error) {
 	redis, err := rueidis.ParseURL(address)
@@ -51,15 +39,22 @@ func parse(address string) (rueidis.ClientOption, error) {
 		return redis, nil
 	}
 	why := strings.TrimPrefix(err.Error(), "redis: ")
-	if errors.As(err, new(*url.Error)) {
+	if u, wrong := url.Parse(address); wrong != nil || muddled(u) {
 		why = "no URL" // The error's own text repeats the address, password and all.
 	}
 	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), why)
 }
 
+// muddled tells an address with an @ where none belongs: what is before it may be a password that was not escaped.
+func muddled(u *url.URL) bool { return strings.Contains(u.RequestURI()+u.Fragment, "@") }
+
+// passwordLike is a password with its name before it, as in what other programs take for addresses.
+var passwordLike = regexp.MustCompile(`(?i)(pass\w*\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)`)
+
 // withoutPassword is an address as it may be shown.
 func withoutPassword(address string) string {
-	if u, err := url.Parse(address); err == nil {
+	address = passwordLike.ReplaceAllString(address, "${1}xxxxx")
+	if u, err := url.Parse(address); err == nil && !muddled(u) {
 		return u.Redacted()
 	}
 	// Whatever stands before the last @ may hold a password, even if the rest makes no sense.
@@ -69,10 +64,13 @@ func withoutPassword(address string) string {
 	return address
 }
 
-// reason is an error's text with a hint behind it where somebody new would need one.
+// reason is an error's text in one line, with a hint behind it where somebody new would need one.
 func reason(err error, address string) string {
-	text := strings.TrimPrefix(err.Error(), "waitqueue: ")
+	text := oneLine(strings.TrimPrefix(err.Error(), "waitqueue: "))
 	text = strings.TrimPrefix(text, waitqueue.ErrUnusable.Error()+": ") // It has been said.
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = strings.Replace(text, context.DeadlineExceeded.Error(), "no answer in time", 1)
+	}
 	if strings.Contains(text, "connection refused") && address == defaultRedis {
 		return fmt.Sprintf("%s; start one there, or name another by --redis or %s", text, redisVariable)
 	}

@@ -95,6 +95,9 @@ func (c *consultation) run(out io.Writer) error {
 		d.Report = &report
 	}
 	if err != nil {
+		if bad := badPrefix(err); bad != nil {
+			return bad
+		}
 		why := reason(err, c.redis)
 		d.Error = &why
 		err = fail(exitUnusable, "cannot use Redis at %s: %s", d.Redis, why)

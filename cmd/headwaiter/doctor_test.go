@@ -59,6 +59,17 @@ func consult(t *testing.T, url string) (d aDiagnosis, code int, complaint string
 	return d, s.code(), complaint
 }
 
+// A mistake of the call is told apart from a Redis that is broken.
+func TestTheDoctorTakesABadPrefixForAMistake(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"--json=false", "--json"} {
+		s := start(t, "doctor", format, "--prefix", "a{b}", "--redis", "redis://127.0.0.1:1")
+		assert.Equal(t, []string{`headwaiter: prefix "a{b}": must be printable, without braces, at most 128 bytes`}, s.rest(s.stderr))
+		assert.Empty(t, s.rest(s.stdout))
+		assert.Equal(t, exitUsage, s.code())
+	}
+}
+
 func TestTheDoctorFindsNothingWrongWithASoundServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -24,7 +26,9 @@ type engine struct {
 	fixed    bool
 	// prepare does what the demo needs to have done once; nil if nothing.
 	prepare func(ctx context.Context, e *engine, url string) error
-	connect func(e *engine, url, client string, lasts time.Duration) (server, error)
+	connect func(on where, client string, lasts time.Duration) (server, error)
+	// shows is an address of this engine as it may be shown; nil where that is withoutPassword.
+	shows func(url string) string
 }
 
 // A server is the connection of one client to an engine.
@@ -56,11 +60,12 @@ func engineNames() string {
 // where is the choice of an engine and a server, as flags and environment make it.
 type where struct {
 	*engine
-	url string
+	url    string
+	prefix string // of the keys of a Redis, if not the usual one
 }
 
 // chooser are the flags for it.
-type chooser struct{ engine, url, redis string }
+type chooser struct{ engine, url, redis, prefix string }
 
 // flags adds the flags.
 func (c *chooser) flags(f *pflag.FlagSet) {
@@ -78,9 +83,12 @@ func (c *chooser) choose() (where, error) {
 		if e.name != c.engine && !(c.engine == "" && e == onRedis) {
 			continue
 		}
+		if c.prefix != "" && e != onRedis {
+			return where{}, fail(exitUsage, "--prefix has no meaning with --engine %s: it is what the keys of a Redis begin with", e.name)
+		}
 		for _, url := range []string{c.redis, c.url, os.Getenv(e.variable), e.fallback} {
 			if url != "" {
-				return where{e, url}, nil
+				return where{e, url, c.prefix}, nil
 			}
 		}
 	}
@@ -89,15 +97,47 @@ func (c *chooser) choose() (where, error) {
 
 // dial connects a client that operators will see by the given name.
 func (w where) dial(client string, lasts time.Duration) (server, error) {
-	return w.connect(w.engine, w.url, client, lasts)
+	return w.connect(w, client, lasts)
 }
 
 // shown is the server as it may be shown.
-func (w where) shown() string { return w.noun + " at " + withoutPassword(w.url) }
+func (w where) shown() string { return w.noun + " at " + w.address(w.url) }
+
+// address is an address of this engine as it may be shown.
+func (e *engine) address(url string) string {
+	if e.shows != nil {
+		return e.shows(url)
+	}
+	return withoutPassword(url)
+}
+
+// parseHosts reads a URL with several hosts by commas, where url.Parse takes one. The URL that it returns has the first.
+func parseHosts(address string) (u *url.URL, hosts []string, err error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	begin := strings.LastIndexByte(rest[:end], '@') + 1
+	hosts = strings.Split(rest[begin:end], ",")
+	for _, host := range hosts {
+		one, err := url.Parse(scheme + "://" + rest[:begin] + host + rest[end:])
+		if err != nil {
+			return nil, nil, err
+		}
+		if one.Host == "" {
+			return nil, nil, errors.New("a host is missing")
+		}
+		if u == nil {
+			u = one
+		}
+	}
+	return u, hosts, nil
+}
 
 // misread is the failure of a URL that makes no sense.
 func (e *engine) misread(url string, why any) error {
-	return fail(exitUsage, "cannot use %q as the address of %s: %v; write it like %s", withoutPassword(url), e.noun, why, e.form)
+	return fail(exitUsage, "cannot use %q as the address of %s: %v; write it like %s", e.address(url), e.noun, why, e.form)
 }
 
 // unreachable is the failure of a server that cannot be used.
@@ -110,7 +150,15 @@ func (e *engine) unreachable(url string, err error) error {
 	if url == e.fallback {
 		text += fmt.Sprintf("; start one there, or name another by --url or %s", e.variable)
 	}
-	return fail(exitUnavailable, "cannot use %s at %s: %s", e.noun, withoutPassword(url), text)
+	return fail(exitUnavailable, "cannot use %s at %s: %s", e.noun, e.address(url), text)
+}
+
+// together is what a situation says where it is known how many wait, the one who asks among them.
+func together(n int) string {
+	if n <= 0 {
+		return "" // It has been served meanwhile.
+	}
+	return fmt.Sprintf(", %d waiting, this one included", n)
 }
 
 // aheadOfUs is what a situation says of the place.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"net/url"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,23 +15,23 @@ var onEtcd = &engine{
 	name: "etcd", noun: "etcd", variable: "HEADWAITER_ETCD", fallback: "http://127.0.0.1:2379",
 	form:     "http://user:password@host:2379, https://…, several hosts by commas",
 	shortest: etcdlock.MinLease,
-	connect: func(e *engine, url, client string, lasts time.Duration) (server, error) {
-		config, err := etcdConfig(e, url)
+	connect: func(on where, client string, lasts time.Duration) (server, error) {
+		config, err := etcdConfig(on.engine, on.url)
 		if err != nil {
 			return nil, err
 		}
 		c, err := etcdlock.Dial(etcdlock.Options{Etcd: config, Lease: lasts, Name: client})
 		if err != nil {
-			return nil, e.unreachable(url, err)
+			return nil, on.unreachable(on.url, err)
 		}
 		named := func(name string) inspectedLock { return etcdlock.New(c, name) }
-		return inspected{c, named}.greeted(e, url)
+		return inspected{c, named}.greeted(on)
 	},
 }
 
 func etcdConfig(e *engine, address string) (clientv3.Config, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	u, hosts, err := parseHosts(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return clientv3.Config{}, e.misread(address, "no URL of that kind")
 	}
 	config := clientv3.Config{Username: u.User.Username(), Logger: zap.NewNop(), DialTimeout: greeting}
@@ -41,7 +39,7 @@ func etcdConfig(e *engine, address string) (clientv3.Config, error) {
 	if u.Scheme == "https" {
 		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	for host := range strings.SplitSeq(u.Host, ",") {
+	for _, host := range hosts {
 		config.Endpoints = append(config.Endpoints, u.Scheme+"://"+host)
 	}
 	return config, nil

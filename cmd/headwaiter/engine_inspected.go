@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -23,12 +22,12 @@ type inspectedLock interface {
 }
 
 // greeted is the server if it answers: its client connects when it is first used.
-func (s inspected) greeted(e *engine, url string) (server, error) {
+func (s inspected) greeted(on where) (server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), greeting)
 	defer cancel()
 	if _, err := s.named("headwaiter").Inspect(ctx); err != nil {
 		s.hangUp()
-		return nil, e.unreachable(url, err)
+		return nil, on.unreachable(on.url, err)
 	}
 	return s, nil
 }
@@ -46,7 +45,7 @@ func (s inspected) situation(name string) string {
 	if info.Holder.Who != "" {
 		text += " by " + info.Holder.Who
 	}
-	return text + fmt.Sprintf(", %d waiting", info.Waiting)
+	return text + together(info.Waiting)
 }
 
 func (s inspected) hangUp() { hangUp(s.client) }

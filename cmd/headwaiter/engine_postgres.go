@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,8 +27,9 @@ const (
 var onPostgres = &engine{
 	name: "postgres", noun: "Postgres", variable: postgresVariable, fallback: defaultPostgres, form: postgresForm,
 	fixed: true, prepare: makeSchema,
-	connect: func(e *engine, url, _ string, _ time.Duration) (server, error) {
-		return dialPostgres(e, url, func(c *sqllock.Client, name string, _ time.Duration) sqlLock {
+	shows: postgresAddress,
+	connect: func(on where, _ string, _ time.Duration) (server, error) {
+		return dialPostgres(on.engine, on.url, func(c *sqllock.Client, name string, _ time.Duration) sqlLock {
 			return sqllock.NewSession(c, name)
 		})
 	},
@@ -33,18 +39,57 @@ var onPostgres = &engine{
 var onPostgresTable = &engine{
 	name: "postgres-lease", noun: "Postgres", variable: postgresVariable, fallback: defaultPostgres, form: postgresForm,
 	shortest: time.Second, prepare: makeSchema,
-	connect: func(e *engine, url, _ string, _ time.Duration) (server, error) {
-		return dialPostgres(e, url, func(c *sqllock.Client, name string, lasts time.Duration) sqlLock {
+	shows: postgresAddress,
+	connect: func(on where, _ string, _ time.Duration) (server, error) {
+		return dialPostgres(on.engine, on.url, func(c *sqllock.Client, name string, lasts time.Duration) sqlLock {
 			return sqllock.NewLeased(c, name, sqllock.WithLease(lasts))
 		})
 	},
 }
 
+// postgresConfig reads an address. Its errors do not repeat it, as those of the driver do.
+func postgresConfig(address string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, errors.New("no URL of that kind")
+	}
+	// Behind the host it is likely the end of a password with a / in it, which the driver's errors would show.
+	if u, err := url.Parse(address); err == nil && strings.Contains(u.EscapedPath(), "@") {
+		return nil, errors.New("an @ behind the host must be written %40, and a / before it %2F")
+	}
+	return config, nil
+}
+
+// postgresAddress is where an address leads: host, port and database. All else may hold a password, in more forms than
+// one, and so may the whole of what makes no sense.
+func postgresAddress(address string) string {
+	config, err := postgresConfig(address)
+	if err != nil {
+		return "…"
+	}
+	c := config.ConnConfig
+	if strings.HasPrefix(c.Host, "/") {
+		return fmt.Sprintf("postgres:///%s?host=%s&port=%d", c.Database, c.Host, c.Port)
+	}
+	var hosts []string
+	add := func(host string, port uint16) {
+		both := net.JoinHostPort(host, strconv.Itoa(int(port)))
+		if !slices.Contains(hosts, both) { // Each may be there with TLS and without.
+			hosts = append(hosts, both)
+		}
+	}
+	add(c.Host, c.Port)
+	for _, f := range c.Fallbacks {
+		add(f.Host, f.Port)
+	}
+	return "postgres://" + strings.Join(hosts, ",") + "/" + c.Database
+}
+
 // makeSchema makes what the locks need, unless it is there.
 func makeSchema(ctx context.Context, e *engine, url string) error {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := postgresConfig(url)
 	if err != nil {
-		return e.misread(url, "no URL of that kind")
+		return e.misread(url, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -69,16 +114,15 @@ type postgresServer struct {
 }
 
 func dialPostgres(e *engine, url string, make func(*sqllock.Client, string, time.Duration) sqlLock) (server, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := postgresConfig(url)
 	if err != nil {
-		// The error's own text repeats the address, password and all.
-		return nil, e.misread(url, "no URL of that kind")
+		return nil, e.misread(url, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), greeting)
 	defer cancel()
 	c, err := sqllock.Dial(ctx, sqllock.Options{Config: config})
 	if errors.Is(err, sqllock.ErrSchema) {
-		return nil, fail(exitUnavailable, "the database at %s lacks what locks need: headwaiter schema | psql URL makes it", withoutPassword(url))
+		return nil, fail(exitUnavailable, "the database at %s lacks what locks need: headwaiter schema | psql URL makes it", e.address(url))
 	}
 	if err != nil {
 		return nil, e.unreachable(url, err)
@@ -97,7 +141,10 @@ func (s postgresServer) situation(name string) string {
 	if err != nil {
 		return " …"
 	}
-	return fmt.Sprintf(", %d waiting", n)
+	if n == 0 {
+		return " …" // It has been served meanwhile, or is about to ask again.
+	}
+	return together(n)
 }
 
 func (s postgresServer) hangUp() { hangUp(s.client) }

@@ -14,8 +14,9 @@ import (
 var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
 	shortest: waitqueue.MinLease,
-	connect: func(_ *engine, url, client string, _ time.Duration) (server, error) {
-		c, err := dial(url, client)
+	connect: func(on where, client string, _ time.Duration) (server, error) {
+		l := lookout{redis: on.url, prefix: on.prefix}
+		c, err := l.connect(client)
 		return redisServer{c}, err
 	},
 }

@@ -13,27 +13,27 @@ var onZooKeeper = &engine{
 	name: "zk", noun: "ZooKeeper", variable: "HEADWAITER_ZOOKEEPER", fallback: "zk://127.0.0.1:2181",
 	form:     "zk://user:password@host:2181, several hosts by commas, /node behind them",
 	shortest: zklock.MinLease,
-	connect: func(e *engine, url, client string, lasts time.Duration) (server, error) {
-		options, err := zooKeeperOptions(e, url)
+	connect: func(on where, client string, lasts time.Duration) (server, error) {
+		options, err := zooKeeperOptions(on.engine, on.url)
 		if err != nil {
 			return nil, err
 		}
 		options.Name, options.Lease = client, lasts
 		c, err := zklock.Dial(options)
 		if err != nil {
-			return nil, e.unreachable(url, err)
+			return nil, on.unreachable(on.url, err)
 		}
 		named := func(name string) inspectedLock { return zklock.New(c, name) }
-		return inspected{c, named}.greeted(e, url)
+		return inspected{c, named}.greeted(on)
 	},
 }
 
 func zooKeeperOptions(e *engine, address string) (zklock.Options, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "zk" || u.Host == "" {
+	u, hosts, err := parseHosts(address)
+	if err != nil || u.Scheme != "zk" {
 		return zklock.Options{}, e.misread(address, "no URL of that kind")
 	}
-	o := zklock.Options{Servers: strings.Split(u.Host, ",")}
+	o := zklock.Options{Servers: hosts}
 	if strings.Trim(u.Path, "/") != "" {
 		o.Prefix = u.Path
 	}

@@ -14,6 +14,9 @@ import (
 const (
 	defaultWait  = 30 * time.Second
 	defaultGrace = 5 * time.Second
+	// shortestLease is the least that exec takes. Programs may ask for less; but a pause of the machine, or the start of
+	// the command, is as long as the third of a lease after which it is renewed, and the lock would be lost at once.
+	shortestLease = 100 * time.Millisecond
 )
 
 // execution is one call of exec: a command that runs while it holds a lock.
@@ -56,6 +59,7 @@ func newExec() *cobra.Command {
 	}
 	f := cmd.Flags()
 	x.choice.flags(f)
+	f.StringVar(&x.choice.prefix, "prefix", "", "what the keys of a Redis begin with (default headwaiter)")
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
 	f.DurationVar(&x.lease, "lease", waitqueue.DefaultLease, "how long the others wait if this machine dies")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
@@ -103,8 +107,9 @@ func (x *execution) take(args []string, dash int) error {
 		return fail(exitUsage, "exec: no command behind --"+see)
 	case x.wait < 0:
 		return fail(exitUsage, "exec: --wait %v: must not be negative"+see, x.wait)
-	case x.lease < waitqueue.MinLease || x.lease > waitqueue.MaxLease:
-		return fail(exitUsage, "exec: --lease %v: must be from %v to %v"+see, x.lease, waitqueue.MinLease, waitqueue.MaxLease)
+	case x.lease < shortestLease || x.lease > waitqueue.MaxLease:
+		return fail(exitUsage, "exec: --lease %v: must be from %v to %v; a shorter one may end before it is renewed"+see,
+			x.lease, shortestLease, waitqueue.MaxLease)
 	case x.grace < 0:
 		return fail(exitUsage, "exec: --grace %v: must not be negative"+see, x.grace)
 	}

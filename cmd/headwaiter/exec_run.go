@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -55,12 +56,20 @@ func (x *execution) hold(held *lease.Lease) error {
 		x.say("%q: %v", x.name, released)
 	case released != nil:
 		// The command did its work under the lock. That the next one waits longer is no failure of it.
-		x.say("%q stays locked until its lease ends, %v at most: %v", x.name, x.lease, released)
+		x.say("%q %s: %v", x.name, x.unconfirmed(), released)
 	}
 	if code != 0 {
 		return &failure{code: code}
 	}
 	return nil
+}
+
+// unconfirmed says what becomes of a lock whose release nobody has confirmed.
+func (x *execution) unconfirmed() string {
+	if x.where.fixed {
+		return fmt.Sprintf("may stay locked: its release was not confirmed, and it is free when %s sees the connection end", x.where.noun)
+	}
+	return fmt.Sprintf("stays locked until its lease ends, %v at most", x.lease)
 }
 
 // supervise runs the command to its end and returns its exit code. It passes signals on, and stops the

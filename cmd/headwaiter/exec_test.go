@@ -122,7 +122,11 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"two names", []string{"exec", "a", "b", "--", "true"}, exitUsage, "2 names before --"},
 		{"no command", []string{"exec", "orders", "--"}, exitUsage, "no command behind --"},
 		{"negative wait", []string{"exec", "orders", "--wait", "-1s", "--", "true"}, exitUsage, "--wait -1s: must not be negative"},
-		{"lease of nothing", []string{"exec", "orders", "--lease", "0", "--", "true"}, exitUsage, "--lease 0s: must be from 1ms"},
+		{"lease of nothing", []string{"exec", "orders", "--lease", "0", "--", "true"}, exitUsage, "--lease 0s: must be from 100ms"},
+		{"lease that ends at once", []string{"exec", "orders", "--lease", "1ms", "--redis", url, "--", "true"}, exitUsage, "a shorter one may end before it is renewed"},
+		{"shortest lease", []string{"exec", "orders", "--lease", "100ms", "--redis", url, "--", "true"}, 0, ""},
+		{"bad prefix", []string{"exec", "orders", "--prefix", "{}", "--redis", url, "--", "true"}, exitUsage, `prefix "{}": must be printable`},
+		{"prefix elsewhere", []string{"exec", "orders", "--prefix", "shop", "--engine", "etcd", "--", "true"}, exitUsage, "--prefix has no meaning with --engine etcd"},
 		{"lease of centuries", []string{"exec", "orders", "--lease", "2540400h", "--", "true"}, exitUsage, "--lease 2540400h0m0s: must be"},
 		{"negative grace", []string{"exec", "orders", "--grace", "-1s", "--", "true"}, exitUsage, "--grace -1s: must not be negative"},
 		{"no duration", []string{"exec", "orders", "--wait", "long", "--", "true"}, exitUsage, `"long"`},
@@ -336,4 +340,18 @@ func TestAfterADeadHolderTheNextRuns(t *testing.T) {
 	tokenOf(t, next)
 	next.stdin.Close()
 	assert.Zero(t, next.code())
+}
+
+func TestAPrefixKeepsTheLocksOfOnePartyApart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	ours := execute(t, server, "orders", under(holding, "--prefix", "shop")...)
+	tokenOf(t, ours)
+	assert.Equal(t, int64(1), server.Int("EXISTS", "shop:lock:{orders}"))
+	others := execute(t, server, "orders", under([]string{"true"}, "--wait", "0")...)
+	assert.Zero(t, others.code())
+	late := execute(t, server, "orders", under([]string{"true"}, "--wait", "0", "--prefix", "shop")...)
+	assert.Equal(t, exitNotAcquired, late.code())
+	ours.stdin.Close()
+	assert.Zero(t, ours.code())
 }

@@ -97,6 +97,9 @@ func (x *execution) acquire(on server) (*lease.Lease, error) {
 // lock is the one call that waits, or with no time to wait, tries.
 func (x *execution) lock(ctx context.Context, m mutex) (*lease.Lease, error) {
 	if x.wait == 0 {
+		// Some engines ask until they have an answer.
+		ctx, cancel := context.WithTimeout(ctx, greeting)
+		defer cancel()
 		return m.TryLock(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.wait)
@@ -121,6 +124,8 @@ func (x *execution) refused(err error) error {
 		return &failure{exitUsage, err}
 	case !errors.Is(err, context.DeadlineExceeded):
 		return fail(exitUnavailable, "%s: %w", x.where.shown(), err)
+	case x.wait == 0:
+		return fail(exitUnavailable, "%s: no answer within %v", x.where.shown(), greeting)
 	case !errors.As(err, &wait):
 		return fail(exitNotAcquired, "did not get %q within %v", x.name, x.wait)
 	case wait.Last != nil && wait.Place < 0:

@@ -67,7 +67,8 @@ JSON is a list with an object for each kind. Times are in seconds.
 Exit codes:
   0       it is shown, held or not
   64      called wrongly
-  66      there is no such name: nobody has used it within the last minute
+  66      there is no such name: it is known for a minute (a latch or barrier for a day)
+          after its last use
   69      Redis cannot be reached, or refuses`
 
 func (i *inspection) run(out io.Writer, name string) error {

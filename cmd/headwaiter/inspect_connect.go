@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -26,31 +25,42 @@ func (l *lookout) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.prefix, "prefix", "", "what the keys begin with (default headwaiter)")
 }
 
-// options are for a client that operators see by the name of the command.
-func (l *lookout) options(command string) (waitqueue.Options, error) {
+// options are for a client that operators see by a name.
+func (l *lookout) options(name string) (waitqueue.Options, error) {
 	l.redis = redisURL(l.redis)
 	redis, err := parse(l.redis)
-	return waitqueue.Options{Redis: redis, Name: "headwaiter " + command, Prefix: l.prefix}, err
+	return waitqueue.Options{Redis: redis, Name: name, Prefix: l.prefix}, err
 }
 
-// dial connects. Its errors have one line, and the exit codes of exec.
+// dial connects a client that operators see by the name of the command.
 func (l *lookout) dial(command string) (*waitqueue.Client, error) {
-	o, err := l.options(command)
+	return l.connect("headwaiter " + command)
+}
+
+// connect connects a client that operators see by a name. Its errors have one line, and the exit codes of exec. They
+// say where it tried to connect, without the password.
+func (l *lookout) connect(name string) (*waitqueue.Client, error) {
+	o, err := l.options(name)
 	if err != nil {
 		return nil, err
 	}
 	client, err := waitqueue.Dial(o)
-	switch {
-	case err == nil:
+	if err == nil {
 		return client, nil
-	case strings.HasPrefix(err.Error(), "waitqueue: prefix "):
-		return nil, fail(exitUsage, "%s", strings.TrimPrefix(err.Error(), "waitqueue: "))
 	}
-	why := oneLine(reason(err, l.redis))
-	if errors.Is(err, context.DeadlineExceeded) {
-		why = strings.Replace(why, context.DeadlineExceeded.Error(), "no answer in time", 1)
+	if bad := badPrefix(err); bad != nil {
+		return nil, bad
 	}
-	return nil, fail(exitUnavailable, "cannot use Redis at %s: %s", withoutPassword(l.redis), why)
+	return nil, fail(exitUnavailable, "cannot use Redis at %s: %s", withoutPassword(l.redis), reason(err, l.redis))
+}
+
+// badPrefix is the failure of a prefix that cannot be one: a mistake in how headwaiter was called. It is nil if that is
+// not what an error says.
+func badPrefix(err error) error {
+	if why, is := strings.CutPrefix(err.Error(), "waitqueue: prefix "); is {
+		return fail(exitUsage, "prefix %s", why)
+	}
+	return nil
 }
 
 // refused says why there is no answer, and with which code that ends the program.
@@ -69,9 +79,6 @@ func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(t
 
 // find tells what there is of a name, of one kind if that is said.
 func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind string) ([]waitqueue.Listed, error) {
-	if kind != "" && lua.ProtocolOf(kind) == nil {
-		return nil, fail(exitUsage, "--kind %q: there is %s", kind, strings.Join(lua.Kinds(), ", "))
-	}
 	all, err := client.Find(ctx, name)
 	if err != nil {
 		return nil, l.refused(err)

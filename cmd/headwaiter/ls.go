@@ -61,11 +61,15 @@ func newLs() *cobra.Command {
 
 const lsHelp = `Lists the locks, semaphores, elections, latches and barriers that a Redis knows, by
 name. In the pattern * stands for any characters, ? for one, [a-z] for one of a class;
-a backslash takes their meaning away. A name is known for a minute after its last use.
+a backslash takes their meaning away. A name is known for a minute after its last use: a
+latch or barrier for a day, if its program says nothing else; a resized semaphore for 30.
 
 It walks over all keys of the server, or of all masters of a cluster, in steps of less
 than a millisecond, and changes nothing. It needs the right to SCAN (+scan) beside those
 that locks need.
+
+JSON is a list with an object for each name. Its holders and queue have the first entry
+at most; inspect tells all. waiting, used and limit count everybody. Times are in seconds.
 
 HOLDER is name@host#pid. Who was handed the lock a moment ago is told by the id of its
 client alone. SINCE is for how long the first of those who hold has held.

@@ -11,7 +11,9 @@ import (
 // What headwaiter exits with for reasons of its own: the codes of sysexits.h where one fits, and those of
 // the shell. They are part of the command line's promise, and told in the help of exec.
 const (
-	exitFindings      = 1   // demo: the verdict found a fault; doctor: there is danger; deadlocks: there is one; release: the answer was no
+	// exitFindings: of demo, the verdict found a fault; bench, two held at once or an order was not kept; doctor, there is
+	// danger; deadlocks, there is one; release, the answer was no.
+	exitFindings      = 1
 	exitUsage         = 64  // EX_USAGE
 	exitNoSuch        = 66  // EX_NOINPUT: no lock of that name, or nobody holds it
 	exitUnavailable   = 69  // EX_UNAVAILABLE: Redis cannot be reached, or refuses

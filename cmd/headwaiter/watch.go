@@ -70,7 +70,8 @@ renewal, 0.7 s later, is shown by the id of its client, unless it has been seen 
 Exit codes:
   0       it was ended by a signal
   64      called wrongly
-  66      there is no such name: nobody has used it within the last minute
+  66      there is no such name: it is known for a minute (a latch or barrier for a day)
+          after its last use
   69      Redis cannot be reached, or refuses`
 
 func (w *watching) run(out io.Writer, name string) error {

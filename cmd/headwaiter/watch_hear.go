@@ -28,7 +28,7 @@ const hearAgain = 500 * time.Millisecond
 // hear begins to count. Sharded channels have no patterns, so in a cluster nothing is heard.
 func (w *watching) hear(n waitqueue.Listed) (*hearing, error) {
 	h := &hearing{end: func() {}}
-	o, err := w.options("watch")
+	o, err := w.options("headwaiter watch")
 	if err != nil || lua.ProtocolOf(n.Kind).Broadcast {
 		return h, err
 	}

@@ -100,6 +100,9 @@ const releaseTime = 5 * time.Second
 // RenewLockLease makes sure that name is locked: certmagic calls it before each attempt to obtain a certificate that has
 // failed before. Leases are renewed all the time, whatever duration is asked for, so usually there is nothing to do. A lock
 // that was lost is waited for again, as Lock does. For a name that is not locked the error is [ErrNotLocked].
+//
+// A name does not say who renews either. So where one caller has lost a lock that another in this process then got, the
+// hold of the other is taken for its own: it returns nil, and the caller goes on beside the other.
 func (l *Locker) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	old := l.Lease(name)
 	if old == nil {

@@ -56,7 +56,7 @@
 //	headwaiter.missed            counter            grants whose message did not come
 //	headwaiter.suspected         counter            times the server said that this client let a lease run out
 //	headwaiter.given_back        counter            grants that came too late
-//	headwaiter.classes.cut       counter            calls counted as class "other" because there were too many
+//	headwaiter.classes.cut       counter            calls counted as class "other": one class too many, or Class panicked
 //
 // Names are in no metric: a name for each order would be a series for each. A Class function makes few of many, and
 // what it makes is cut at [Options].MaxClasses.

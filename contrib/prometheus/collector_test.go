@@ -115,7 +115,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"a ticket that rejoins", nil, told{Moment: waitqueue.Rejoined}, one("headwaiter_rejoined_tickets_total")},
 		{"a missed message", nil, told{Moment: waitqueue.Missed}, one("headwaiter_missed_grants_total")},
 		{"a suspicion", nil, told{Moment: waitqueue.Suspected}, one("headwaiter_suspicions_total")},
-		{"a grant for nobody", nil, told{Moment: waitqueue.GivenBack}, one("headwaiter_returned_grants_total")},
+		{"a grant for nobody", nil, told{Moment: waitqueue.GivenBack}, one("headwaiter_given_back_grants_total")},
 		{"what a later version tells", []told{asked}, told{Moment: 99}, values{}},
 		{"what a later version tells of a name", []told{asked}, told{Moment: 999}, values{}},
 	} {

@@ -61,7 +61,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.rejoined = m.counter("rejoined_tickets_total", "Tickets that a check found unknown, and queued again.")
 	m.missed = m.counter("missed_grants_total", "Grants that a check found and of which no message came.")
 	m.suspected = m.counter("suspicions_total", "Times the server said that a client of this process let a lease run out.")
-	m.givenBack = m.counter("returned_grants_total", "Grants that came for calls that had ended, and were given back.")
+	m.givenBack = m.counter("given_back_grants_total", "Grants that came for calls that had ended, and were given back.")
 	m.longWarnings = m.counter("long_hold_warnings_total", "Holds that lasted longer than the limit of their client.")
 	m.waiting = m.gauge("waiting_calls", "Calls of this process that wait. The sum over all processes is the length of the queues.")
 	m.holding = m.gauge("holds", "Holds of this process.")

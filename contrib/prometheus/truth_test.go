@@ -180,14 +180,14 @@ func (r *truth) equal(t testing.TB, found values) {
 func (v values) stats(t testing.TB, s waitqueue.Stats) {
 	t.Helper()
 	for metric, n := range map[string]uint64{
-		"headwaiter_wakeups_total":          s.Messages,
-		"headwaiter_handoffs_total":         s.HandOffs,
-		"headwaiter_skipped_tickets_total":  s.Skipped,
-		"headwaiter_expired_leases_total":   s.Expired,
-		"headwaiter_rejoined_tickets_total": s.Rejoined,
-		"headwaiter_missed_grants_total":    s.Missed,
-		"headwaiter_suspicions_total":       s.Suspected,
-		"headwaiter_returned_grants_total":  s.GivenBack,
+		"headwaiter_wakeups_total":           s.Messages,
+		"headwaiter_handoffs_total":          s.HandOffs,
+		"headwaiter_skipped_tickets_total":   s.Skipped,
+		"headwaiter_expired_leases_total":    s.Expired,
+		"headwaiter_rejoined_tickets_total":  s.Rejoined,
+		"headwaiter_missed_grants_total":     s.Missed,
+		"headwaiter_suspicions_total":        s.Suspected,
+		"headwaiter_given_back_grants_total": s.GivenBack,
 	} {
 		require.Equal(t, float64(n), v.sum(metric), metric)
 	}

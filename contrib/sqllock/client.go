@@ -19,8 +19,9 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Schema makes the sequences, the table and the functions that both kinds of lock need, unless they are there. Nothing
-// here runs it but who calls: a migration, or pool.Exec(ctx, sqllock.Schema).
+// Schema makes the sequences and the table that both kinds of lock need, unless they are there, and brings the functions
+// and the storage settings of the table to those of this version. It keeps tickets and counters, and may be run again,
+// one run at a time. Nothing here runs it but who calls: a migration, or pool.Exec(ctx, sqllock.Schema).
 //
 //go:embed schema.sql
 var Schema string

@@ -52,7 +52,7 @@ func (s *shop) add(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	held, err := s.lock(customer).Lock(wait)
 	switch {
-	case r.Context().Err() != nil:
+	case err != nil && r.Context().Err() != nil:
 		return // The client has gone.
 	case errors.Is(err, context.DeadlineExceeded):
 		w.Header().Set("Retry-After", "5")

@@ -2,6 +2,7 @@
 package engines
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -164,6 +165,41 @@ func TestTheNextShellGoesOnWhenTheHolderIsKilled(t *testing.T) {
 	})
 }
 
+func TestAWaitIsMentionedWithHowManyWait(t *testing.T) {
+	on(t, func(t *testing.T, e engine, url string) {
+		prepare(t, e, url)
+		holder := headwaiter(t.Context(), append(e.exec(url), "sh", "-c", "echo held; read x; exit 0")...)
+		input, err := holder.StdinPipe()
+		require.NoError(t, err)
+		out, err := holder.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, holder.Start())
+		_, err = out.Read(make([]byte, 5))
+		require.NoError(t, err)
+
+		waiter := headwaiter(t.Context(), append(e.exec(url), "true")...)
+		complaints, err := waiter.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, waiter.Start())
+		line, err := bufio.NewReader(complaints).ReadString('\n')
+		require.NoError(t, err)
+		require.Regexp(t, `^headwaiter: waiting for "orders"(, held by .*)?, 1 waiting, this one included\n$`, line)
+		require.NoError(t, input.Close())
+		require.NoError(t, holder.Wait())
+		require.NoError(t, waiter.Wait())
+	})
+}
+
+// One of several is enough, wherever it stands in the list.
+func TestSeveralServersOfEtcdMayBeNamed(t *testing.T) {
+	there := etcdtest.Own(t).Endpoint()
+	for _, hosts := range []string{"127.0.0.1:1," + there, there + ",127.0.0.1:1"} {
+		out, complaint, code := run(t, "exec", "orders", "--engine", "etcd", "--url", "http://"+hosts, "--", "echo", "ran")
+		require.Zero(t, code, complaint)
+		require.Equal(t, "ran\n", out)
+	}
+}
+
 func TestTheDemoFindsNothingWrong(t *testing.T) {
 	on(t, func(t *testing.T, e engine, url string) {
 		out, complaint, code := run(t, "demo", "--engine", e.name, "--url", url)
@@ -180,7 +216,7 @@ func TestServersThatAreNotThereAreNamed(t *testing.T) {
 	}{
 		{"etcd", "http://127.0.0.1:1", "cannot use etcd at http://127.0.0.1:1", 69},
 		{"zk", "zk://127.0.0.1:1", "cannot use ZooKeeper at zk://127.0.0.1:1", 69},
-		{"postgres", "postgres://user:secret@127.0.0.1:1/db", "cannot use Postgres at postgres://user:xxxxx@127.0.0.1:1/db", 69},
+		{"postgres", "postgres://user:secret@127.0.0.1:1/db", "cannot use Postgres at postgres://127.0.0.1:1/db", 69},
 		{"etcd", "127.0.0.1:2379", "write it like http://", 64},
 		{"zk", "127.0.0.1:2181", "write it like zk://", 64},
 		{"postgres", "host=there port=x", "write it like postgres://", 64},
