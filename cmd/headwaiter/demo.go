@@ -48,7 +48,7 @@ On Postgres it makes what locks need in the database, and leaves it there.
 
 It redraws the screen of a terminal, and writes a plain log anywhere else.
 
-Exit codes: 0 if nothing was wrong, %d if two held at once, if somebody was overtaken, if a
+Exit codes: 0 if nothing was wrong, %d if two held at once, if calls were overtaken, if a
 token did not rise or a process failed, %d if the server cannot be used.`, demoProcesses, exitFindings, exitUnavailable),
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,

@@ -7,8 +7,9 @@ import (
 )
 
 // orderSlack is how far apart two calls must be for their order to count. What a process records is when
-// it called Lock, not when Redis saw the call: between the two is less than this on one machine, and the
-// demo keeps calls much further apart.
+// it called Lock, not when Redis saw the call: between the two is less than this on one machine that is not busy, and
+// the demo keeps calls much further apart. A process that is stopped between the two is overtaken by all who call
+// meanwhile, so one such call proves nothing; of a lock without order many are.
 const orderSlack = 5 * time.Millisecond
 
 // evidence is all that a run of the demo left.
@@ -27,7 +28,8 @@ type verdict struct {
 	grants      int
 	processes   int
 	overlaps    []string // two held at once
-	inversions  []string // somebody was overtaken
+	inversions  []string // calls were overtaken
+	late        string   // the one call that was overtaken, if it was one: it may have been held up on its way
 	falls       []string // a token that was not larger than those before
 	counter     []string // a write that was refused or overwritten
 	complaints  []string // a call that failed, a process that died, a clock that was set
@@ -58,7 +60,10 @@ func judge(e evidence) verdict {
 
 	v := verdict{grants: len(holds), processes: processes(holds)}
 	v.overlaps = overlaps(holds)
-	v.inversions = inversions(e.calls)
+	var starved bool
+	if v.inversions, starved = inversions(e.calls); len(v.inversions) == 1 && !starved {
+		v.late, v.inversions = v.inversions[0], nil
+	}
 	v.falls = falls(holds)
 	v.writes, v.counter = writes(holds, e.counter)
 	v.complaints = append(slices.Clone(e.lone), failures(e.calls)...)
@@ -100,21 +105,24 @@ func overlaps(holds []call) (found []string) {
 	return found
 }
 
-// inversions compares every two calls that were made clearly one after the other. A call that never got
-// the lock was overtaken by every later one that did. The calls of killed processes do not count.
-func inversions(calls []call) (found []string) {
+// inversions has a sentence for each call that was overtaken by one that was made clearly later, and tells whether one
+// of these never held. The calls of killed processes do not count.
+func inversions(calls []call) (found []string, starved bool) {
 	for _, early := range calls {
+		by := ""
 		for _, late := range calls {
 			if early.isDead() || late.isDead() || !late.isHold() || late.called.Sub(early.called) <= orderSlack {
 				continue
 			}
 			if !early.isHold() || late.acquired.Before(early.acquired) {
-				found = append(found, fmt.Sprintf("%s called %v after %s and held before it (token %d)",
-					late.process, late.called.Sub(early.called), early.process, late.token))
+				by = fmt.Sprintf("%s called %v after %s and held before it (token %d)", late.process, late.called.Sub(early.called), early.process, late.token)
 			}
 		}
+		if by != "" {
+			found, starved = append(found, by), starved || !early.isHold()
+		}
 	}
-	return found
+	return found, starved
 }
 
 // falls finds tokens that are not larger than all before them.

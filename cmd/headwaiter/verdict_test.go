@@ -79,11 +79,12 @@ func TestEveryFaultIsReported(t *testing.T) {
 			{process: "A", token: 1, called: at(0), acquired: at(1), deadline: at(1501), ended: at(900), lost: true},
 			held("B", 2, 10, 800, 1000),
 		}}, faults{overlaps: 1, complaints: 1}},
-		{"a later call held first", evidence{counter: 3, calls: []call{
+		{"two later calls held first", evidence{counter: 5, calls: []call{
 			held("A", 1, 0, 1, 200), held("B", 3, 10, 301, 400), held("C", 2, 20, 201, 300),
-		}}, faults{inversions: 1}},
-		{"a call was overtaken twice", evidence{counter: 3, calls: []call{
-			held("A", 3, 0, 301, 400), held("B", 1, 10, 11, 200), held("C", 2, 20, 201, 300),
+			held("D", 5, 30, 501, 600), held("E", 4, 40, 401, 500),
+		}}, faults{inversions: 2}},
+		{"the last come is the first served", evidence{counter: 4, calls: []call{
+			held("A", 1, 0, 1, 200), held("B", 4, 10, 401, 500), held("C", 3, 20, 301, 400), held("D", 2, 30, 201, 300),
 		}}, faults{inversions: 2}},
 		{"a call never held", evidence{counter: 2, calls: []call{
 			held("A", 1, 0, 1, 200), {process: "B", called: at(10)}, held("C", 2, 20, 201, 300),
@@ -135,6 +136,9 @@ func TestWhatIsNoFault(t *testing.T) {
 		{"a killed process is overtaken", evidence{counter: 2, calls: []call{
 			dead("A", 0, 0, -1, 50), held("B", 1, 10, 60, 100), held("C", 2, 20, 101, 200),
 		}}},
+		{"a call that was held up on its way, and overtaken by all", evidence{counter: 3, calls: []call{
+			held("A", 3, 0, 301, 400), held("B", 1, 10, 11, 200), held("C", 2, 20, 201, 300),
+		}}},
 		{"a killed holder may have written without saying so", evidence{counter: 2, calls: []call{
 			dead("A", 1, 0, 1, 50), held("B", 2, 10, 1510, 1600),
 		}}},
@@ -164,6 +168,13 @@ func TestTheVerdictInWords(t *testing.T) {
   killed holder      D; E held 28 ms after the end of its lease
   result             ok
 `, text.String())
+}
+
+func TestACallThatWasHeldUpIsTold(t *testing.T) {
+	var text strings.Builder
+	judge(evidence{counter: 2, calls: []call{held("A", 2, 0, 201, 300), held("B", 1, 10, 11, 200)}}).write(&text)
+	assert.Contains(t, text.String(), "order inversions   none that counts: B called 10ms after A and held before it (token 1), which may have")
+	assert.Contains(t, text.String(), "result             ok")
 }
 
 func TestOnlyTheFirstFaultsOfAKindAreSpelledOut(t *testing.T) {

@@ -17,7 +17,11 @@ func (v verdict) write(w io.Writer) {
 	}
 	line("grants", "%d, to %d processes", v.grants, v.processes)
 	v.faults(w, "overlaps", "none", v.overlaps)
-	v.faults(w, "order inversions", "none", v.inversions)
+	inverted := "none"
+	if v.late != "" {
+		inverted = "none that counts: " + v.late + ", which may have been held up on its way"
+	}
+	v.faults(w, "order inversions", inverted, v.inversions)
 	v.faults(w, "tokens", fmt.Sprintf("rising, from %d to %d", v.first, v.last), v.falls)
 	v.faults(w, "fenced counter", fmt.Sprintf("all %d writes kept", v.writes), v.counter)
 	line("largest wait", "%s", short(v.largestWait))
