@@ -80,6 +80,9 @@ type Latch interface {
 	Wait(ctx context.Context) error
 	// Waiting is how many clients wait.
 	Waiting(ctx context.Context) (int, error)
+	// Sent is how many times calls of Wait of this client have asked the server so far, and how many scripts they have
+	// sent it for that and to look again.
+	Sent() (asks, scripts uint64)
 }
 
 // A Mutex is one lock as seen by one client.

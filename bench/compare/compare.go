@@ -52,7 +52,7 @@ var Defaults = Options{Alpha: 0.05, Least: 0.15}
 type sample struct {
 	contender, work, floor string
 	ratios, absolute       []float64 // by the floor, and in themselves
-	less                   bool // is better
+	less                   bool      // is better
 }
 
 // Runs compares two reports, whose slices are the samples.
