@@ -245,7 +245,7 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	d := lasting{newSham(), time.Minute, &atomic.Int64{}}
 	d.lost.Store(3) // The third hold is lost.
 	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
-	r := &runner{Config: Config{Contenders: []Contender{c}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond}, observer: o, report: &Report{}}
+	r := &runner{Config: Config{Contenders: []Contender{c}}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond, observer: o, report: &Report{}}
 	if err := r.holds(t.Context(), 50); err != nil {
 		t.Fatal(err)
 	}

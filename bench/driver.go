@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -43,6 +44,11 @@ type Contender struct {
 	Keys func(name string) []string
 	// Only are the works that it takes part in; all if empty.
 	Only []string
+}
+
+// takesPart tells whether a work is measured of it.
+func (c Contender) takesPart(w Work) bool {
+	return c.Missing == nil && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID))
 }
 
 // NewContender is a driver whose clients live in this process.
