@@ -71,7 +71,7 @@ func (v view) rateCell(lock, work string) string {
 			text += fmt.Sprintf(" (%s ×)", Short(times))
 		}
 	}
-	return text
+	return text + v.fewer(r)
 }
 
 func (v view) uncontended() Section {
@@ -84,7 +84,7 @@ func (v view) uncontended() Section {
 		r, _ := v.find(lock, "W1")
 		f := r.Figures
 		_, ratio := bench.ToFloor(r)
-		row := []string{lock, grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
+		row := []string{v.lockCell(r), grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
 		s.Table.Rows = append(s.Table.Rows, append(row, serverCells(f)...))
 	}
 	return s
@@ -112,7 +112,7 @@ func (v view) latency() Section {
 	for _, lock := range v.locks(work) {
 		r, _ := v.find(lock, work)
 		h, a := r.Figures.HandOff, r.Figures.Acquire
-		s.Table.Rows = append(s.Table.Rows, []string{lock, ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
+		s.Table.Rows = append(s.Table.Rows, []string{v.lockCell(r), ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
 	}
 	return s
 }
@@ -134,7 +134,7 @@ func (v view) cost() Section {
 		if r.Figures.Allocs > 0 {
 			allocs = grouped(r.Figures.Allocs)
 		}
-		row := append([]string{lock, scripts}, serverCells(r.Figures)...)
+		row := append([]string{v.lockCell(r), scripts}, serverCells(r.Figures)...)
 		s.Table.Rows = append(s.Table.Rows, append(row, allocs))
 	}
 	return s
@@ -153,7 +153,7 @@ func (v view) fair() Section {
 			r, _ := v.find(lock, work)
 			f := r.Figures
 			s.Table.Rows = append(s.Table.Rows, []string{
-				lock, work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
+				v.lockCell(r), work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
 			})
 		}
 	}
