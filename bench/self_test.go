@@ -277,6 +277,61 @@ func TestCallsThatCouldNotBeMadeInTimeCount(t *testing.T) {
 	})
 }
 
+// Calls arrive from the moment at which that begins, a little before the window: those that are late at its end are those
+// that were due since then and had not begun, and no others.
+func TestCallsThatHadNotBegunAreCounted(t *testing.T) {
+	const rate = 100
+	begun, counted := int64(0), window{300 * ms, 1300 * ms}
+	c := &crew{work: Work{ID: "W1", Clients: 1, Workers: 1, Arrival: rate}}
+	from := newArrivals(rate, begun)
+	made := tally{arrivals: begun, events: []event{{start: -5 * ms, acquired: -4 * ms}}} // And one of the time before.
+	for due := from.take(); due < counted.to; due = from.take() {
+		made.events = append(made.events, event{arrived: true, due: due, start: due, acquired: due + 1, releasing: due + 1, released: due + 2})
+	}
+	if f := c.figures(measured{window: counted}, made); f.Late != 0 {
+		t.Errorf("%d are late of calls that were all made when they were due", f.Late)
+	}
+	made.events = made.events[:len(made.events)-7]
+	if f := c.figures(measured{window: counted}, made); f.Late != 7 {
+		t.Errorf("%d are late, want seven", f.Late)
+	}
+}
+
+// A lock that keeps up has the rate at which calls arrive, whatever it costs: there is no ratio in that, but in gaps.
+func TestRatesOfArrivalsAreComparedWithNothing(t *testing.T) {
+	round := Round{Floors: map[string]float64{floorCycle: 100, floorParallel: 100, floorPaced: 100}, Figures: Figures{Rate: 200, HandOff: Quantiles{P50: 150}}}
+	for _, c := range []struct {
+		work  Work
+		floor string
+		ratio float64 // 0: none
+	}{
+		{Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}, "", 0},
+		{Work{ID: "W2", Clients: 1, Workers: 64, Own: true, Arrival: 200}, "", 0},
+		{Work{ID: "W4", Clients: 8, Workers: 1, Arrival: 200}, floorPaced, 1.5},
+		{Work{ID: "W1", Clients: 1, Workers: 1}, floorCycle, 0.02},
+	} {
+		floor, ratio := ToFloor(summarize(c.work, []Round{round}, 0))
+		if floor != c.floor || ratio != c.ratio || c.work.MainFloor() != c.floor {
+			t.Errorf("%v: %v of %q, and first of %q, want %v of %q", c.work, ratio, floor, c.work.MainFloor(), c.ratio, c.floor)
+		}
+		if len(c.work.floors()) == 0 {
+			t.Errorf("%v: no floor tells whether the machine is quiet", c.work)
+		}
+	}
+}
+
+// Sixteen permits and as many holders are not compared with one worker.
+func TestAFloorHasAsManyWorkersAsTheWork(t *testing.T) {
+	want := map[string]int{"R1": 1, "R4": 1, "S4": 1, "S16": 64, "RW": 64, "W1": 1, "W2": 64, "W3": 1, "W4": 1}
+	for _, w := range append(FamilyWorks(), Standard([]int{8})...) {
+		for _, kind := range w.floors() {
+			if kind.workers > 0 && kind.workers != want[w.ID] {
+				t.Errorf("%v: a floor with %d workers, want %d", w, kind.workers, want[w.ID])
+			}
+		}
+	}
+}
+
 func TestArrivalsComeAtTheirRate(t *testing.T) {
 	n := dueUntil(1000, 0, int64(10*time.Second))
 	if n < 9_500 || n > 10_500 {

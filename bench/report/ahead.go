@@ -56,13 +56,16 @@ func (v view) others() Section {
 		if r.Rounds == 0 || r.ID == "W1" || r.ID == "W4" && r.Arrival == 0 {
 			continue
 		}
-		floor, ratio := bench.ToFloor(r)
+		floor, ratio := none, none
+		if name, times := bench.ToFloor(r); name != "" {
+			floor, ratio = name, fmt.Sprintf("%.2f", times)
+		}
 		handOff := none
 		if r.Figures.HandOff.Count > 0 {
 			handOff = pair(r.Figures.HandOff.P50, r.Figures.HandOff.P99)
 		}
 		s.Table.Rows = append(s.Table.Rows, []string{
-			r.Work.String(), v.lockCell(r), grouped(r.Figures.Rate), floor, fmt.Sprintf("%.2f", ratio), handOff,
+			r.Work.String(), v.lockCell(r), grouped(r.Figures.Rate), floor, ratio, handOff,
 			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), grouped(float64(r.Figures.Inversions)),
 		})
 	}
