@@ -43,7 +43,7 @@ type flags struct {
 	standard                         bool
 }
 
-func (f *flags) define(set *flag.FlagSet) {
+func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.work, "work", "", "what to run, such as W1,W4h,RW,W5,W7 (default: W1 to W4h)")
 	set.StringVar(&f.clients, "clients", "2,8,32,128", "numbers of clients of W4 and W4h")
 	set.StringVar(&f.lock, "locks", "headwaiter", "locks to measure, or all")
@@ -71,7 +71,7 @@ func (f *flags) define(set *flag.FlagSet) {
 	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
-	set.BoolVar(&f.standard, "standard", false, "the standard set: all locks, in less than ten minutes; flags behind it change it")
+	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags behind it change it", strings.Join(standard, " ")))
 }
 
 // parse reads the arguments. -standard stands for the flags of the standard set, and must be the first.
@@ -82,7 +82,7 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	var f flags
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(log)
-	f.define(set)
+	f.define(set, standard)
 	set.Usage = func() {
 		fmt.Fprint(log, usage+"\n")
 		set.PrintDefaults()

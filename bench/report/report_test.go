@@ -141,6 +141,19 @@ func TestHistogramsAreWrittenForTheTools(t *testing.T) {
 	require.Contains(t, string(text), "Total count    =            3")
 }
 
+// A lock that was measured on another day is on the page too.
+func TestOfSeveralRunsAllLocksAreShown(t *testing.T) {
+	later := filepath.Join(t.TempDir(), "later")
+	require.NoError(t, os.WriteFile(later, []byte(`{"kind":"run","at":"2026-01-03T03:04:00Z","contenders":[{"name":"rival","about":"newer"}],"rounds":5}
+`), 0o600))
+	r, err := report.Read(results, later)
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, report.Markdown(&b, r, ""))
+	require.Contains(t, b.String(), "| rival | newer |")
+	require.Contains(t, b.String(), "| headwaiter | 9,000 | 8,000 |")
+}
+
 func TestWhatIsNoResultIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
