@@ -160,6 +160,20 @@ func TestASlowStartIsNoVerdictOnTheLock(t *testing.T) {
 	unready(t, elsewhere(redis, false), redis, Scene{Kind: GivesUp, Bound: 100 * time.Millisecond, Times: 3})
 }
 
+// A scene is played as often as it wants, but only once when the time of the run is over.
+func TestARunWhoseTimeIsOverTriesOnce(t *testing.T) {
+	redis := startRedisFor(t)
+	for within, want := range map[time.Duration]int{0: 3, time.Nanosecond: 1, time.Hour: 3} {
+		r := &runner{Config: Config{Contenders: []Contender{elsewhere(redis, false)}, Within: within}, begun: time.Now(), report: &Report{}, prefix: "test"}
+		if err := r.scene(t.Context(), Scene{Kind: GivesUp, Bound: 20 * time.Second, Times: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if found := r.report.Recoveries; len(found) != 1 || found[0].Times != want {
+			t.Errorf("within %v: %+v, want %d tries", within, found, want)
+		}
+	}
+}
+
 func TestWaitersThatAreNotInTheQueueAreNotKilled(t *testing.T) {
 	redis := startRedisFor(t)
 	c := elsewhere(redis, false)

@@ -27,7 +27,7 @@ type Scene struct {
 	// Bound is how long is waited for the end.
 	Bound time.Duration `json:"bound_ns"`
 	// Times is how often it is played; by a contender on another server than Redis once, where that waits for sessions to
-	// run out. A Recovery has the number of its tries.
+	// run out, and by all once when the time of the run is over. A Recovery has the number of its tries.
 	Times int `json:"times"`
 	// Only are the contenders that take part; all if empty.
 	Only []string `json:"-"`
@@ -133,14 +133,14 @@ func (s Scene) sessions(c Contender) bool {
 // errNotFor: the scene means nothing to the contender.
 var errNotFor = errors.New("not for this contender")
 
-// play plays a scene as often as it wants. A bound that was exceeded once ends it.
+// play plays a scene as often as it wants. A bound that was exceeded once ends it, and so does the end of the run's time.
 func (r *runner) play(ctx context.Context, c Contender, s Scene, name string) (Recovery, error) {
 	if s.sessions(c) {
 		s.Times = 1
 	}
 	found := Recovery{Contender: c.Name, Scene: s, Within: true}
 	var took []float64
-	for i := 0; i < s.Times && found.Within; i++ {
+	for i := 0; i < s.Times && found.Within && (i == 0 || !r.overdue()); i++ {
 		before, err := r.observer.slowest(ctx)
 		if err != nil {
 			return found, err

@@ -42,7 +42,7 @@ type Config struct {
 	Patience time.Duration
 	// Within is how long the run may take: of what is left of it behind W5 to W8, each work of a contender has the same
 	// share, and up to twice that where those before it have left some. Then it ends with the rounds that count, however
-	// few. 0: as long as it takes.
+	// few. Scenes that come when it is over are played once. 0: as long as it takes.
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
@@ -316,7 +316,10 @@ func (r *runner) rounds(ctx context.Context, contender string, c *crew, floors o
 }
 
 // beyondTime is how long W5 to W8 take of all contenders.
-const beyondTime = 4 * time.Minute
+const beyondTime = 5 * time.Minute
+
+// overdue tells whether the time of the run is over.
+func (r *runner) overdue() bool { return r.Within > 0 && time.Since(r.begun) > r.Within }
 
 // left is what is left of the run for works in rounds.
 func (r *runner) left() time.Duration {

@@ -58,7 +58,7 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
 	set.DurationVar(&f.patience, "patience", 0, "how long rounds of a work may be run again; then it ends with three at least (default: no end)")
 	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
-	set.DurationVar(&f.within, "within", 0, "how long the run may take: then works end with the rounds that count (default: no end)")
+	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: works end with the rounds that count when their share of it is over (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of the server (default: start redis-server on a free port of loopback)")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
 	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")

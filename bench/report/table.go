@@ -166,7 +166,7 @@ func (v view) recovery() Section {
 		Text: []string{"Dead waiters: so many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
 			"Gives up: a waiter whose limit ends within 2 ms of the release, and one behind it, in several tries. " +
 			"Deafened: all connections on which Redis tells a client something are killed at the moment of the release. " +
-			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of three tries or more, in ms; a cell says so where there was one."},
+			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of three tries or more, in ms; a cell says so where there were fewer."},
 	}
 	var scenes []string
 	for _, r := range v.Recoveries {
@@ -198,8 +198,11 @@ func recoveryCell(r bench.Recovery) string {
 		return fmt.Sprintf("not within %v", r.Bound)
 	}
 	cell := Short(r.Worst / 1e3)
-	if r.Times == 1 {
+	switch r.Times {
+	case 1:
 		cell += ", one try"
+	case 2:
+		cell += ", two tries"
 	}
 	if r.Waiters >= manyWaiters && r.Script > 0 {
 		cell += fmt.Sprintf(" (no script longer than %s)", Short(r.Script/1e3))
