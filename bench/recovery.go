@@ -133,7 +133,7 @@ func (s Scene) sessions(c Contender) bool {
 // errNotFor: the scene means nothing to the contender.
 var errNotFor = errors.New("not for this contender")
 
-// play plays a scene as often as it wants. A bound that was exceeded once ends it, and so does the end of the run's time.
+// play plays a scene as often as it wants. It ends with a bound that was exceeded, or when the time of the run is over.
 func (r *runner) play(ctx context.Context, c Contender, s Scene, name string) (Recovery, error) {
 	if s.sessions(c) {
 		s.Times = 1

@@ -117,6 +117,9 @@ func judge(old, new sample, o Options) Row {
 	ratio, bare := change(old.ratios, new.ratios, new.less), change(old.absolute, new.absolute, new.less)
 	row.Change = ratio
 	switch {
+	case new.floor == "":
+		row.Figure = "rate"
+		row.Verdict, row.Why = Unclear, "its rate is compared with no floor"
 	case len(old.ratios) < 4 || len(new.ratios) < 4:
 		row.Verdict, row.Why = Unclear, fmt.Sprintf("%d and %d rounds: four each are the least that can differ by more than chance", len(old.ratios), len(new.ratios))
 	case math.IsNaN(ratio) || math.IsNaN(bare):

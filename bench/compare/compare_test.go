@@ -82,6 +82,13 @@ func TestOfGapsLessIsBetter(t *testing.T) {
 	require.Equal(t, "gap / paced", row.Figure)
 }
 
+func TestARateThatIsGivenIsNotCompared(t *testing.T) {
+	arriving := bench.Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}
+	row := verdict(t, run(arriving, 100, 200, 199, 201, 200), run(arriving, 50, 200, 199, 201, 200))
+	require.Equal(t, compare.Unclear, row.Verdict)
+	require.Contains(t, row.Why, "no floor")
+}
+
 func TestRoundsThatDoNotCountAreLeftOut(t *testing.T) {
 	old := run(contended, 100, 8000, 8100, 7900, 8050)
 	new := run(contended, 100, 8000, 8100, 7900, 8050, 100)
