@@ -99,8 +99,10 @@ func TestRecordsTellOverlapsAndTokensThatDoNotRise(t *testing.T) {
 // A SET NX is gone after its lease, whoever waits tries every millisecond, and nobody is in a queue.
 func TestScenesArePlayed(t *testing.T) {
 	redis := startRedisFor(t)
+	c := elsewhere(redis, false)
+	c.Queue = nil
 	report, err := Run(t.Context(), Config{
-		Contenders: []Contender{elsewhere(redis, false)}, Redis: redis, Rounds: 1, Slice: time.Millisecond, Log: t.Logf,
+		Contenders: []Contender{c}, Redis: redis, Rounds: 1, Slice: time.Millisecond, Log: t.Logf,
 		Scenes: []Scene{
 			{Kind: DeadWaiters, Waiters: 2, Bound: 20 * time.Second, Times: 1},
 			{Kind: GivesUp, Bound: 20 * time.Second, Times: 2},
@@ -119,6 +121,64 @@ func TestScenesArePlayed(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+}
+
+// unready is what becomes of a scene whose bound ends before it has come to what it is about.
+func unready(t *testing.T, c Contender, redis rueidis.ClientOption, s Scene) {
+	t.Helper()
+	o, err := newObserver(redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	r := &runner{Config: Config{Contenders: []Contender{c}}, observer: o, report: &Report{}, prefix: "test"}
+	if err := r.scene(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if found := r.report.Recoveries; len(found) != 0 {
+		t.Errorf("%+v, though the scene did not come to that", found)
+	}
+	missing := r.report.Missing
+	if len(missing) != 1 || missing[0].What != s.String() || !strings.Contains(missing[0].Reason, errUnready.Error()) {
+		t.Errorf("missing %+v, want that the scene was not ready", missing)
+	}
+}
+
+// Only the call that a scene is about can exceed its bound. Whatever held up those before it, the lock is not accused.
+func TestASlowStartIsNoVerdictOnTheLock(t *testing.T) {
+	redis := startRedisFor(t)
+	client, err := rueidis.NewClient(redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// The first holder has to wait.
+	taken := client.B().Set().Key("test:setnx:gives-up:0:0").Value("somebody").Build()
+	if err := client.Do(t.Context(), taken).Error(); err != nil {
+		t.Fatal(err)
+	}
+	unready(t, elsewhere(redis, false), redis, Scene{Kind: GivesUp, Bound: 100 * time.Millisecond, Times: 3})
+}
+
+// A scene is played as often as it wants, but only once when the time of the run is over.
+func TestARunWhoseTimeIsOverTriesOnce(t *testing.T) {
+	redis := startRedisFor(t)
+	for within, want := range map[time.Duration]int{0: 3, time.Nanosecond: 1, time.Hour: 3} {
+		r := &runner{Config: Config{Contenders: []Contender{elsewhere(redis, false)}, Within: within}, begun: time.Now(), report: &Report{}, prefix: "test"}
+		if err := r.scene(t.Context(), Scene{Kind: GivesUp, Bound: 20 * time.Second, Times: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if found := r.report.Recoveries; len(found) != 1 || found[0].Times != want {
+			t.Errorf("within %v: %+v, want %d tries", within, found, want)
+		}
+	}
+}
+
+func TestWaitersThatAreNotInTheQueueAreNotKilled(t *testing.T) {
+	redis := startRedisFor(t)
+	c := elsewhere(redis, false)
+	c.Queue = func(string) []string { return []string{"LLEN", "nobody"} }
+	unready(t, c, redis, Scene{Kind: DeadWaiters, Waiters: 2, Bound: 300 * time.Millisecond, Times: 1})
 }
 
 // Who does not hold within the bound is told of, and no more tries are made.
@@ -199,7 +259,7 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	d := lasting{newSham(), time.Minute, &atomic.Int64{}}
 	d.lost.Store(3) // The third hold is lost.
 	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
-	r := &runner{Config: Config{Contenders: []Contender{c}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond}, observer: o, report: &Report{}}
+	r := &runner{Config: Config{Contenders: []Contender{c}}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond, observer: o, report: &Report{}}
 	if err := r.holds(t.Context(), 50); err != nil {
 		t.Fatal(err)
 	}

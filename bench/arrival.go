@@ -13,6 +13,8 @@ import (
 // still busy when a call was due makes it late, and the delay belongs to the call: leaving it out would be
 // coordinated omission.
 type arrivals struct {
+	from int64 // stamp of its begin
+
 	mu   sync.Mutex // guards the fields below
 	rng  *rand.Rand
 	gap  float64 // mean, in ns
@@ -20,7 +22,7 @@ type arrivals struct {
 }
 
 func newArrivals(rate float64, from int64) *arrivals {
-	a := &arrivals{rng: rand.New(rand.NewPCG(1, 2)), gap: 1e9 / rate, next: float64(from)}
+	a := &arrivals{from: from, rng: rand.New(rand.NewPCG(1, 2)), gap: 1e9 / rate, next: float64(from)}
 	a.take()
 	return a
 }
@@ -54,7 +56,7 @@ func (a *arrivals) wait(ctx context.Context, end <-chan struct{}) (due int64, ok
 	}
 }
 
-// dueUntil counts the arrivals between two moments.
+// dueUntil counts the arrivals of a process that begins at one moment until another.
 func dueUntil(rate float64, from, to int64) int {
 	a := newArrivals(rate, from)
 	n := 0

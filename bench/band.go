@@ -29,6 +29,7 @@ type shift interface {
 type tally struct {
 	events             []event
 	overlaps, backward int
+	arrivals           int64   // since when calls have arrived at a rate, if they do
 	cpu                float64 // µs of the clients' processes from measure to drain
 }
 
@@ -163,12 +164,11 @@ func (b *localBand) begin(ctx context.Context) (shift, error) {
 func (s *localShift) run(ctx context.Context, w *worker) error {
 	w.events = w.events[:0]
 	for s.phase.Load() != draining {
-		held, due := time.Duration(0), int64(0)
+		held, due, arrived := time.Duration(0), int64(0), false
 		if s.phase.Load() == measuring {
 			held = s.band.work.Hold
 			if a := s.arrivals.Load(); a != nil {
-				var ok bool
-				if due, ok = a.wait(ctx, s.drained); !ok {
+				if due, arrived = a.wait(ctx, s.drained); !arrived {
 					break
 				}
 			}
@@ -177,6 +177,7 @@ func (s *localShift) run(ctx context.Context, w *worker) error {
 		if err != nil {
 			return err
 		}
+		e.arrived = arrived
 		w.events = append(w.events, e)
 		if len(w.events) == 1 && s.cold.Add(-1) == 0 {
 			close(s.allWarm)
@@ -206,6 +207,9 @@ func (s *localShift) drain(context.Context) error {
 
 func (s *localShift) collect(context.Context) (tally, error) {
 	t := tally{cpu: s.cpu}
+	if a := s.arrivals.Load(); a != nil {
+		t.arrivals = a.from
+	}
 	for _, w := range s.band.workers {
 		t.events = append(t.events, w.events...)
 	}

@@ -168,6 +168,9 @@ func (g *gathering) until(ctx context.Context, right func(n int) bool) error {
 func (g *gathering) length(ctx context.Context) (int, error) {
 	redis := g.observer.client
 	n, err := redis.Do(ctx, redis.B().Arbitrary(g.stage.contender.Queue(g.stage.name)...).Build()).AsInt64()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // The client says only that it has ended.
+	}
 	if err != nil {
 		return 0, fmt.Errorf("bench: length of the queue: %w", err)
 	}

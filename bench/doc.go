@@ -4,8 +4,8 @@
 // floor: the least that the same server, the same connections and the same machine need for what the
 // lock has to do at any rate.
 //
-//   - The cycle floor is a SET NX PX and a compare-and-delete by EVALSHA: two round trips, one worker; 64
-//     workers with keys of their own for W2.
+//   - The cycle floor is a SET NX PX and a compare-and-delete by EVALSHA: two round trips, one worker. Where several
+//     may hold at once, as in W2, it has as many workers as the work, each with a key of its own.
 //   - The message floor is an EVALSHA that publishes, heard by a subscriber, which does the same back: the
 //     time of one way. For W4h it makes the pause that W4h makes.
 //   - The ring, where it is asked for, is a message that goes round as many goroutines as the work has clients,
@@ -22,7 +22,7 @@
 // median of the rounds.
 //
 // The works with a loop of acquire, hold, release in each worker, closed, or open with calls that arrive at a rate
-// ([Work].Arrival), whose waits count from when they were due:
+// ([Work].Arrival), whose waits count from when they were due, and of which rates are compared with nothing:
 //
 //	W1   1 client, 1 worker, one lock
 //	W2   1 client, 64 workers, each with a lock of its own

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -45,6 +46,11 @@ type Contender struct {
 	Only []string
 }
 
+// takesPart tells whether a work is measured of it.
+func (c Contender) takesPart(w Work) bool {
+	return c.Missing == nil && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID))
+}
+
 // NewContender is a driver whose clients live in this process.
 func NewContender(d Driver) Contender { return Contender{Name: d.Name(), Driver: d, OnRedis: true} }
 
@@ -80,6 +86,9 @@ type Latch interface {
 	Wait(ctx context.Context) error
 	// Waiting is how many clients wait.
 	Waiting(ctx context.Context) (int, error)
+	// Sent is how many times calls of Wait of this client have asked the server so far, and how many scripts they have
+	// sent it for that and to look again.
+	Sent() (asks, scripts uint64)
 }
 
 // A Mutex is one lock as seen by one client.

@@ -12,7 +12,7 @@ import (
 // The names of the floors.
 const (
 	floorCycle    = "cycle"
-	floorParallel = "parallel" // the cycle floor with as many workers as W2 has
+	floorParallel = "parallel" // the cycle floor with as many workers as the work has
 	floorMessage  = "message"
 	floorPaced    = "paced"  // the message floor with a pause before each message
 	floorRing     = "ring"   // a message round as many parties as the work has clients, each a goroutine that is woken

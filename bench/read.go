@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
-// ReadReport reads the lines of JSON that runs have written. Of several runs the environment is that of the last, and
-// of results of the same work of one lock the last too; the slices are those of all.
+// ReadReport reads the lines of JSON that runs have written. Of several runs the environment is that of the last, with the
+// contenders of all, and of results of the same work of one lock the last too; the slices are those of all.
 func ReadReport(in io.Reader) (Report, error) {
 	var r Report
 	lines := bufio.NewReader(in)
@@ -42,8 +43,16 @@ func (r *Report) take(line []byte) error {
 	}
 	switch kind.Kind {
 	case "run":
+		before := r.Environment.Contenders
 		r.Environment = Environment{}
-		return json.Unmarshal(line, &r.Environment)
+		err := json.Unmarshal(line, &r.Environment)
+		now := r.Environment.Contenders
+		for _, c := range before {
+			if !slices.ContainsFunc(now, func(other Entry) bool { return other.Name == c.Name }) {
+				r.Environment.Contenders = append(r.Environment.Contenders, c)
+			}
+		}
+		return err
 	case "result":
 		return replace(line, &r.Results, func(x Result) string { return x.Contender + x.Work.String() })
 	case "slice":

@@ -41,6 +41,7 @@ func (w *watch) leave() { w.inside.Add(-1) }
 // event is one cycle of a worker. Times are stamps.
 type event struct {
 	due       int64 // when it was to begin; start where calls follow each other
+	arrived   bool  // it came at a rate, whatever became of those before
 	start     int64 // just before Lock was called
 	acquired  int64 // when it returned
 	releasing int64 // just before Release was called
@@ -60,7 +61,7 @@ type Figures struct {
 	Seconds float64 `json:"seconds"`
 	Cycles  int     `json:"cycles"`
 	Rate    float64 `json:"rate"` // cycles a second
-	// Passed is how many of them a second were hand-offs to another worker: a lock that is taken again and again by
+	// Passed is how many of them a second were after a hold of another worker: a lock that is taken again and again by
 	// the one who released it is not handed on.
 	Passed float64 `json:"passed"`
 	// Acquire is the time from the call of Lock to its return: the wait. With calls that arrive at a rate it is
@@ -69,9 +70,10 @@ type Figures struct {
 	// Called is the same from the call itself, where that makes a difference.
 	Called  Quantiles `json:"called,omitzero"`
 	Release Quantiles `json:"release"`
-	// HandOff is from just before Release is called to the return of the next Lock, by another worker.
+	// HandOff is from just before Release is called to the return of the next Lock, by another worker. With calls that
+	// arrive at a rate it is of those whose next had called Lock before: a lock that nobody wants is not handed off.
 	HandOff Quantiles `json:"hand_off"`
-	// Waiting is the share of the hand-offs whose next had called Lock before that.
+	// Waiting is the share of those in Passed whose next had called Lock before that.
 	Waiting float64 `json:"waiting"`
 	// Inversions are among calls that began when every worker had held once. A client that is new to a
 	// lock may have to subscribe before it has a place; Cold counts those calls too.
@@ -88,7 +90,7 @@ type Figures struct {
 	Allocs float64 `json:"allocs"`      // objects a cycle, in this whole process; 0 where clients are elsewhere
 	Bytes  float64 `json:"alloc_bytes"` // bytes a cycle, likewise
 	CPU    float64 `json:"client_cpu_us"`
-	// Late is how many calls were due in the slice and had not begun at its end.
+	// Late is how many of the calls that arrive at a rate were due at the end of the slice and had not begun.
 	Late int `json:"late,omitempty"`
 	// Waits are some of the calls in the order in which they were made, to be drawn.
 	Waits []Wait `json:"waits,omitempty"`
@@ -127,9 +129,10 @@ func figures(events []event, counted window, contended bool) Figures {
 		f.Called = called.quantiles()
 	}
 	if contended {
-		f.handOff, f.Waiting = handOffs(events, counted)
+		passed := 0
+		f.handOff, passed, f.Waiting = handOffs(events, counted)
 		f.HandOff = f.handOff.quantiles()
-		f.Passed = float64(f.HandOff.Count) / f.Seconds
+		f.Passed = float64(passed) / f.Seconds
 		f.Inversions, f.Cold = inversions(events, slack, arrive), inversions(events, slack, 0)
 		f.Overtaken = overtaken(events, grossSlack, arrive)
 		f.Waits = waits(events, counted)
@@ -194,23 +197,30 @@ func overlaps(events []event, limit int) (overlapping, backward int) {
 	return overlapping, backward
 }
 
-// handOffs pairs each hold of a lock with the next, if that is another worker's, by their tokens, or by time where there are none.
-func handOffs(events []event, counted window) (times, float64) {
+// handOffs pairs each hold of a lock with the next, if that is another worker's, by their tokens, or by time where there
+// are none. It returns how long the lock took from the one to the other where somebody waited for it, or was about to, as
+// workers are that call again as soon as they have released; how many pairs there are; and the share of them where the
+// next one had called already.
+func handOffs(events []event, counted window) (spans times, passed int, waiting float64) {
 	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.token, b.token), cmp.Compare(a.acquired, b.acquired))
 	})
-	t, waiting := newTimes(), 0
+	spans = newTimes()
+	called := 0
 	for i := 1; i < len(ordered); i++ {
 		last, next := ordered[i-1], ordered[i]
 		if last.lock != next.lock || last.worker == next.worker || !counted.has(next.acquired) {
 			continue
 		}
-		t.record(next.acquired - last.releasing)
+		passed++
 		if next.start < last.releasing {
-			waiting++
+			called++
+		} else if next.arrived {
+			continue
 		}
+		spans.record(next.acquired - last.releasing)
 	}
-	return t, float64(waiting) / float64(max(t.hist.TotalCount(), 1))
+	return spans, passed, float64(called) / float64(max(passed, 1))
 }
 
 // arrive is how long a client that is new to a lock may take until it has a place: it has to subscribe.

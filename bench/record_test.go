@@ -75,9 +75,9 @@ func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
 		hold(101, 1, 23, 40),  // 3 after
 		hold(2000, 60, 61, 1), // 11 after, and had not called yet
 	}
-	spans, waiting := handOffs(events, window{0, 1000 * ms})
+	spans, passed, waiting := handOffs(events, window{0, 1000 * ms})
 	q := spans.quantiles()
-	if q.Count != 3 || !near(q.P50, 3000) || !near(q.Max, 11000) {
+	if passed != 3 || q.Count != 3 || !near(q.P50, 3000) || !near(q.Max, 11000) {
 		t.Errorf("got %+v, want 3 of p50 3,000 µs and max 11,000 µs", q)
 	}
 	if waiting < 0.66 || waiting > 0.67 {
@@ -85,9 +85,24 @@ func TestHandOffIsFromReleaseToTheNextTokensReturn(t *testing.T) {
 	}
 }
 
+// With calls that arrive at a rate a lock may be free for a while: that is nobody's delay.
+func TestALockThatNobodyHadCalledForIsNotHandedOff(t *testing.T) {
+	events := []event{hold(1, 0, 10, 20), hold(2, 1, 23, 40), hold(3, 60, 61, 70), hold(4, 65, 72, 80)}
+	for i := range events {
+		events[i].arrived = true
+	}
+	f := figures(events, window{0, 100 * ms}, true)
+	if f.HandOff.Count != 2 || !near(f.HandOff.Max, 3000) {
+		t.Errorf("hand-offs %+v, want those of 3 and 2 ms", f.HandOff)
+	}
+	if f.Passed != 30 || f.Waiting < 0.66 || f.Waiting > 0.67 {
+		t.Errorf("%v a second after a hold of another, %v of them waited for: want 30 and two thirds", f.Passed, f.Waiting)
+	}
+}
+
 func TestHandOffWithoutTokensGoesByTime(t *testing.T) {
 	events := []event{hold(0, 0, 23, 40), hold(0, 0, 10, 20), hold(0, 0, 42, 50)}
-	spans, _ := handOffs(events, window{0, 1000 * ms})
+	spans, _, _ := handOffs(events, window{0, 1000 * ms})
 	if q := spans.quantiles(); q.Count != 2 || !near(q.Max, 3000) {
 		t.Errorf("got %+v, want 2 of at most 3,000 µs", q)
 	}
@@ -105,7 +120,7 @@ func TestAHoldAfterAnOwnOneIsNoHandOff(t *testing.T) {
 func TestHandOffsStayWithinALock(t *testing.T) {
 	events := []event{hold(1, 0, 10, 20), hold(2, 0, 25, 30)}
 	events[1].lock = 1
-	spans, _ := handOffs(events, window{0, 1000 * ms})
+	spans, _, _ := handOffs(events, window{0, 1000 * ms})
 	if q := spans.quantiles(); q.Count != 0 {
 		t.Errorf("%d hand-offs between two locks", q.Count)
 	}

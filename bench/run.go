@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,8 +40,9 @@ type Config struct {
 	// Patience is for how long the rounds of a work of one contender may go on when some are run again: then it ends with
 	// those that count, if they are three at least. 0: as long as it takes.
 	Patience time.Duration
-	// Within is how long the run may take: of what is left of it behind W5 to W8, each work of a contender has its share,
-	// and twice that if others have left some. Then it ends with the rounds that count, however few. 0: as long as it takes.
+	// Within is how long the run may take: of what is left of it behind W5 to W8, each work of a contender has the same
+	// share, and up to twice that where those before it have left some. Then it ends with the rounds that count, however
+	// few. Scenes that come when it is over are played once. 0: as long as it takes.
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
@@ -64,8 +64,6 @@ type Config struct {
 	Lines io.Writer
 	// Log is told what goes on; nil for none.
 	Log func(format string, args ...any)
-
-	holdsFor, besideFor time.Duration // of W8, if not as usual
 }
 
 // Round is a slice and the floors around it.
@@ -134,11 +132,14 @@ type runner struct {
 	Config
 	observer *observer
 	begun    time.Time
-	cells    int             // works of contenders that are still to come
+	cells    int             // works of contenders that are still to come, with the one under way
+	base     time.Duration   // what each of them would have if all took the same time
 	outgrown map[string]bool // contenders for whom a shorter crowd was too long
 	blind    bool            // the server does not tell what it counts
 	prefix   string          // of all names, new for each run
 	report   *Report
+
+	holdsFor, besideFor time.Duration // of W8
 }
 
 // Run measures all works one after the other. What was finished before an error is in the report.
@@ -148,11 +149,12 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 		return report, err
 	}
 	defer o.close()
-	r := &runner{Config: c, observer: o, prefix: c.Prefix, report: &report, begun: time.Now()}
+	r := &runner{
+		Config: c, observer: o, prefix: c.Prefix, report: &report, begun: time.Now(), holdsFor: holdsFor, besideFor: besideFor,
+	}
 	if r.prefix == "" {
 		r.prefix = fmt.Sprintf("bench:%x", time.Now().UnixNano())
 	}
-	r.holdsFor, r.besideFor = holdsFor, besideFor
 	if r.FloorSlice == 0 {
 		r.FloorSlice = r.Slice
 	}
@@ -169,9 +171,12 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 			}
 		}
 	}
-	r.cells = len(r.Works) * len(r.Contenders)
+	r.plan()
 	for _, w := range r.Works {
 		for _, c := range r.Contenders {
+			if !c.takesPart(w) {
+				continue
+			}
 			err := r.scripted(ctx, w.String(), func() error { return r.measure(ctx, c, w) })
 			r.cells--
 			if err != nil {
@@ -212,9 +217,6 @@ func (r *runner) missing(c Contender, what string, reason error) error {
 
 // measure measures one work of one contender. If one of several cannot do it, that is told and the others go on.
 func (r *runner) measure(ctx context.Context, c Contender, w Work) error {
-	if c.Missing != nil || len(c.Only) > 0 && !slices.Contains(c.Only, w.ID) {
-		return nil
-	}
 	measure := r.work
 	if w.Kind == KindLatch {
 		measure = r.latchWork
@@ -311,21 +313,6 @@ func (r *runner) rounds(ctx context.Context, contender string, c *crew, floors o
 		before = after
 	}
 	return kept, again, faults, nil
-}
-
-// beyondTime is how long W5 to W8 take of all contenders.
-const beyondTime = 4 * time.Minute
-
-// share is how long the rounds of the next work of a contender may take.
-func (r *runner) share() time.Duration {
-	if r.Within == 0 {
-		return 1<<63 - 1
-	}
-	left := r.Within - time.Since(r.begun)
-	if len(r.Scenes)+len(r.Crowds)+len(r.Config.Holds) > 0 {
-		left -= beyondTime
-	}
-	return 2 * max(left, 0) / time.Duration(max(r.cells, 1))
 }
 
 // Slice is one round of one work of one contender.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // crewOf is a crew without a server.
@@ -197,10 +199,59 @@ func TestAWorkEndsWithItsShareOfTheRun(t *testing.T) {
 		if len(kept) != 0 || again != 1 {
 			t.Errorf("kept %d, again %d, want the one that there was time for, which does not count", len(kept), again)
 		}
-		r.Within, r.cells = time.Minute, 60
-		if got := r.share(); got < 1900*time.Millisecond || got > 2*time.Second {
-			t.Errorf("a share of %v, want twice a sixtieth of a minute", got)
+	})
+}
+
+// On a machine that is never quiet all works take what they may, and the last has as much as the first. What one leaves
+// the next ones have, and nobody has more than twice the mean.
+func TestSharesAreAlikeWhoeverComesFirst(t *testing.T) {
+	works := make([]Work, 10)
+	plan := func() *runner {
+		r := &runner{
+			Config: Config{Within: time.Minute, Works: works, Contenders: []Contender{
+				{Name: "a"}, {Name: "gone", Missing: errNotFor}, {Name: "b"}, {Name: "of another work", Only: []string{"W3"}},
+			}},
+			begun: time.Now(),
 		}
+		r.plan()
+		return r
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			takes func(i int, share time.Duration) time.Duration
+			want  map[int]time.Duration
+		}{
+			"all take what they may": {
+				func(_ int, share time.Duration) time.Duration { return share },
+				map[int]time.Duration{0: 3 * time.Second, 10: 3 * time.Second, 19: 3 * time.Second},
+			},
+			"the first two take a second each": {
+				func(i int, share time.Duration) time.Duration {
+					return map[bool]time.Duration{true: time.Second, false: share}[i < 2]
+				},
+				map[int]time.Duration{0: 3 * time.Second, 1: 5 * time.Second, 2: 6 * time.Second, 3: 4 * time.Second, 4: 3 * time.Second, 19: 3 * time.Second},
+			},
+			"the first takes twice its share": {
+				func(i int, share time.Duration) time.Duration {
+					return map[bool]time.Duration{true: 2 * share, false: share}[i == 0]
+				},
+				map[int]time.Duration{0: 3 * time.Second, 1: 54 * time.Second / 19, 19: 54 * time.Second / 19},
+			},
+		} {
+			r := plan()
+			if r.cells != 20 {
+				t.Fatalf("%d works of contenders, want those of two", r.cells)
+			}
+			for i := range 20 {
+				share := r.share()
+				if want, known := c.want[i]; known && (share-want).Abs() > time.Microsecond {
+					t.Errorf("%s: a share of %v at %d, want %v", name, share, i, want)
+				}
+				synctime.Pass(c.takes(i, share))
+				r.cells--
+			}
+		}
+		r := plan()
 		r.Scenes = Scenes("sham", nil)
 		if got := r.share(); got != 0 {
 			t.Errorf("a share of %v, want none: a minute is less than W5 to W8 take", got)
@@ -224,6 +275,61 @@ func TestCallsThatCouldNotBeMadeInTimeCount(t *testing.T) {
 			t.Errorf("a tenth waited longer than %v µs, from the calls %v: want the stall in the one and not in the other", f.Acquire.P90, f.Called.P90)
 		}
 	})
+}
+
+// Calls arrive from the moment at which that begins, a little before the window: those that are late at its end are those
+// that were due since then and had not begun, and no others.
+func TestCallsThatHadNotBegunAreCounted(t *testing.T) {
+	const rate = 100
+	begun, counted := int64(0), window{300 * ms, 1300 * ms}
+	c := &crew{work: Work{ID: "W1", Clients: 1, Workers: 1, Arrival: rate}}
+	from := newArrivals(rate, begun)
+	made := tally{arrivals: begun, events: []event{{start: -5 * ms, acquired: -4 * ms}}} // And one of the time before.
+	for due := from.take(); due < counted.to; due = from.take() {
+		made.events = append(made.events, event{arrived: true, due: due, start: due, acquired: due + 1, releasing: due + 1, released: due + 2})
+	}
+	if f := c.figures(measured{window: counted}, made); f.Late != 0 {
+		t.Errorf("%d are late of calls that were all made when they were due", f.Late)
+	}
+	made.events = made.events[:len(made.events)-7]
+	if f := c.figures(measured{window: counted}, made); f.Late != 7 {
+		t.Errorf("%d are late, want seven", f.Late)
+	}
+}
+
+// A lock that keeps up has the rate at which calls arrive, whatever it costs: there is no ratio in that, but in gaps.
+func TestRatesOfArrivalsAreComparedWithNothing(t *testing.T) {
+	round := Round{Floors: map[string]float64{floorCycle: 100, floorParallel: 100, floorPaced: 100}, Figures: Figures{Rate: 200, HandOff: Quantiles{P50: 150}}}
+	for _, c := range []struct {
+		work  Work
+		floor string
+		ratio float64 // 0: none
+	}{
+		{Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}, "", 0},
+		{Work{ID: "W2", Clients: 1, Workers: 64, Own: true, Arrival: 200}, "", 0},
+		{Work{ID: "W4", Clients: 8, Workers: 1, Arrival: 200}, floorPaced, 1.5},
+		{Work{ID: "W1", Clients: 1, Workers: 1}, floorCycle, 0.02},
+	} {
+		floor, ratio := ToFloor(summarize(c.work, []Round{round}, 0))
+		if floor != c.floor || ratio != c.ratio || c.work.MainFloor() != c.floor {
+			t.Errorf("%v: %v of %q, and first of %q, want %v of %q", c.work, ratio, floor, c.work.MainFloor(), c.ratio, c.floor)
+		}
+		if len(c.work.floors()) == 0 {
+			t.Errorf("%v: no floor tells whether the machine is quiet", c.work)
+		}
+	}
+}
+
+// Sixteen permits and as many holders are not compared with one worker.
+func TestAFloorHasAsManyWorkersAsTheWork(t *testing.T) {
+	want := map[string]int{"R1": 1, "R4": 1, "S4": 1, "S16": 64, "RW": 64, "W1": 1, "W2": 64, "W3": 1, "W4": 1}
+	for _, w := range append(FamilyWorks(), Standard([]int{8})...) {
+		for _, kind := range w.floors() {
+			if kind.workers > 0 && kind.workers != want[w.ID] {
+				t.Errorf("%v: a floor with %d workers, want %d", w, kind.workers, want[w.ID])
+			}
+		}
+	}
 }
 
 func TestArrivalsComeAtTheirRate(t *testing.T) {

@@ -92,6 +92,15 @@ func (c counters) scriptMicros() (us float64) {
 	return us
 }
 
+// scriptsFromNow returns what tells how many times the server was sent a script by its SHA-1 since now.
+func (o *observer) scriptsFromNow(ctx context.Context) (func(ctx context.Context) (uint64, error), error) {
+	before, err := o.snapshot(ctx)
+	return func(ctx context.Context) (uint64, error) {
+		now, err := o.snapshot(ctx)
+		return uint64(max(now.calls["evalsha"]-before.calls["evalsha"], 0)), err
+	}, err
+}
+
 // version returns the version of the server.
 func (o *observer) version(ctx context.Context) (string, error) {
 	text, err := o.client.Do(ctx, o.client.B().Info().Section("server").Build()).ToString()

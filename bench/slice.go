@@ -145,13 +145,13 @@ func (c *crew) figures(m measured, t tally) Figures {
 		f.CPU = t.cpu / float64(f.Cycles)
 	}
 	if rate := c.work.Arrival; rate > 0 {
-		begun := 0
+		f.Late = dueUntil(rate, t.arrivals, m.window.to)
 		for _, e := range t.events {
-			if m.window.has(e.start) {
-				begun++
+			if e.arrived && e.start < m.window.to {
+				f.Late--
 			}
 		}
-		f.Late = max(0, dueUntil(rate, m.window.from, m.window.to)-begun)
+		f.Late = max(f.Late, 0)
 	}
 	return f
 }

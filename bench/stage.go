@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -69,9 +70,25 @@ func (s *stage) lockNamed(ctx context.Context, a *Agent, client int, limit time.
 	return calling{a, id, r}, fromWall(n[0]), nil
 }
 
-// held waits until the call holds, for as long as the bound.
+var (
+	// errBound: the call that a scene is about did not hold within its bound, which is a figure of the lock.
+	errBound = errors.New("the bound was exceeded")
+	// errUnready: a scene did not come to what it is about. That says nothing of the lock: perhaps the machine is slow.
+	errUnready = errors.New("the scene was not ready in time")
+)
+
+// held waits until a call holds without which the scene cannot go on, for as long as the bound.
 func (s *stage) held(ctx context.Context, c calling) (int64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bound, errBound)
+	return s.heldWithin(ctx, c, errUnready)
+}
+
+// recovered waits until the call holds that the scene is about, for as long as the bound.
+func (s *stage) recovered(ctx context.Context, c calling) (int64, error) {
+	return s.heldWithin(ctx, c, errBound)
+}
+
+func (s *stage) heldWithin(ctx context.Context, c calling, otherwise error) (int64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bound, otherwise)
 	defer cancel()
 	text, err := c.reply.word(ctx, "held")
 	if err != nil {
@@ -84,7 +101,7 @@ func (s *stage) held(ctx context.Context, c calling) (int64, error) {
 	return fromWall(n[0]), nil
 }
 
-// release ends a hold at the given time, and returns when it was called and its reply to be waited for.
+// release ends a hold at the given time, waits until that is done, and returns when Release was called.
 func (c calling) release(ctx context.Context, at int64) (int64, error) {
 	text, err := c.agent.do(ctx, "release %d %d", c.id, toWall(at))
 	if err != nil {

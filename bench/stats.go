@@ -23,15 +23,15 @@ var base = time.Now()
 func stamp() int64 { return int64(time.Since(base)) }
 
 // fromWall is a time of another process as a stamp, toWall a stamp as what such a process understands: ns of the
-// wall clock, which all processes of a machine share. Each process reads it once, at its start, so a clock that is
-// set while a run goes on moves nothing.
+// wall clock, which all processes of a machine share. Each process reads it once, at its own start, and goes on by the
+// monotonic clock. So a clock that is set moves nothing among processes that run, but one that starts after that differs
+// from those before it by as much.
 func fromWall(ns int64) int64 { return ns - base.UnixNano() }
 
 func toWall(stamp int64) int64 { return stamp + base.UnixNano() }
 
-// median returns the middle of values, the mean of the two middle ones if their number is even, and NaN
-// if there are none.
-func median(values []float64) float64 {
+// Median is the middle of values, the mean of the two middle ones if their number is even, and NaN if there are none.
+func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
 	}
@@ -49,7 +49,7 @@ func medianOf[T any](items []T, figure func(T) float64) float64 {
 	for i, item := range items {
 		values[i] = figure(item)
 	}
-	return median(values)
+	return Median(values)
 }
 
 // moved tells whether two measurements of one floor differ by more than a third of the smaller. A floor
@@ -132,6 +132,3 @@ func medianQuantiles[T any](items []T, of func(T) Quantiles) Quantiles {
 	q.P999 = medianOf(items, func(item T) float64 { return of(item).P999 })
 	return q
 }
-
-// Median is the middle of values, the mean of the two middle ones if their number is even, and NaN if there are none.
-func Median(values []float64) float64 { return median(values) }

@@ -15,18 +15,18 @@ func TestMedianIsTheMiddleWhateverTheOrder(t *testing.T) {
 		{[]float64{9, 1, 4}, 4},
 		{[]float64{4, 100, 2, 1}, 3},
 	} {
-		if got := median(c.values); got != c.want {
+		if got := Median(c.values); got != c.want {
 			t.Errorf("median of %v is %v, want %v", c.values, got, c.want)
 		}
 	}
-	if got := median(nil); !math.IsNaN(got) {
+	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("median of nothing is %v, want NaN", got)
 	}
 }
 
 func TestMedianLeavesItsArgumentInOrder(t *testing.T) {
 	values := []float64{3, 1, 2}
-	median(values)
+	Median(values)
 	if values[0] != 3 || values[1] != 1 || values[2] != 2 {
 		t.Errorf("the values are now %v", values)
 	}

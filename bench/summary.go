@@ -19,6 +19,9 @@ func brief(w Work, r Round) string {
 	if w.paced() && w.contended() {
 		text = fmt.Sprintf("gap %.0f µs", r.Figures.HandOff.P50)
 	}
+	if !w.compared() {
+		return text
+	}
 	for _, kind := range w.floors() {
 		floor := r.Floors[kind.name]
 		text += fmt.Sprintf(", %.2f of %s (%.1f µs)", ratio(w, floor, r.Figures), kind.name, floor)
@@ -34,6 +37,9 @@ func summarize(w Work, rounds []Round, again int) Result {
 	}
 	for _, kind := range w.floors() {
 		result.Floors[kind.name] = medianOf(rounds, func(r Round) float64 { return r.Floors[kind.name] })
+		if !w.compared() {
+			continue
+		}
 		// The median of the ratios, not the ratio of the medians: what is compared was measured together.
 		result.Ratios[kind.name] = medianOf(rounds, func(r Round) float64 {
 			return ratio(w, r.Floors[kind.name], r.Figures)

@@ -77,8 +77,8 @@ func (w Work) floors() []floorKind {
 			floors = append(floors, floorKind{name: floorRing, parties: w.Clients})
 		}
 		return floors
-	case w.Own, w.Kind == KindRead:
-		return []floorKind{{name: floorParallel, workers: w.Workers}}
+	case w.Clients*w.Workers > 1:
+		return []floorKind{{name: floorParallel, workers: w.Clients * w.Workers}}
 	default:
 		return []floorKind{{name: floorCycle, workers: 1}}
 	}
@@ -144,8 +144,11 @@ func known(works []Work) []string {
 	return ids
 }
 
-// MainFloor is the floor that a work is compared with first.
+// MainFloor is the floor that a work is compared with first; "" if it is compared with none.
 func (w Work) MainFloor() string {
+	if !w.compared() {
+		return ""
+	}
 	for _, name := range []string{floorMessage, floorPaced, floorCycle, floorParallel, floorBeside} {
 		if slices.ContainsFunc(w.floors(), func(k floorKind) bool { return k.name == name }) {
 			return name
@@ -153,6 +156,10 @@ func (w Work) MainFloor() string {
 	}
 	return ""
 }
+
+// compared: there are ratios to its floors. Where calls arrive at a rate, that is the rate, whatever the lock: then the
+// floors are there to tell whether the machine is quiet, but for gaps.
+func (w Work) compared() bool { return w.Arrival == 0 || w.LessIsBetter() }
 
 // LessIsBetter: gaps are compared, not rates.
 func (w Work) LessIsBetter() bool { return w.paced() && w.contended() && !w.Beside }

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -70,13 +71,38 @@ func TestARunLeavesItsPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(page), "other 1.2.3")
 	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
-	for _, name := range []string{"out/results.jsonl", "out/report.html", "out/report.md", "out/histograms", "docs/queue.svg"} {
-		require.FileExists(t, filepath.Join(dir, strings.Replace(name, "histograms", "report.html", 1)), name)
+	require.DirExists(t, filepath.Join(dir, "out/histograms"))
+	for _, name := range []string{
+		"out/results.jsonl", "out/report.html", "out/report.md", "out/pictures/queue.svg", "out/histograms/headwaiter-W4-C=2-hand-off.hgrm", "docs/queue.svg",
+	} {
+		require.FileExists(t, filepath.Join(dir, name))
 	}
 	again, err := runBench(t, Tools{}, "report", filepath.Join(dir, "out/results.jsonl"), "-out", filepath.Join(dir, "again"))
 	require.NoError(t, err)
 	require.Contains(t, again, "report.html")
 	require.FileExists(t, filepath.Join(dir, "again/report.md"))
+}
+
+func TestAPageIsMadeOfSeveralRuns(t *testing.T) {
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "first"), filepath.Join(dir, "second")}
+	for i, work := range []string{"W1", "W3"} {
+		_, err := runBench(t, tools(nil), "-work", work, "-rounds", "1", "-slice", "20ms", "-restless", "-json", files[i])
+		require.NoError(t, err)
+	}
+	_, err := runBench(t, Tools{}, "report", files[0], files[1], "-out", filepath.Join(dir, "out"))
+	require.NoError(t, err)
+	for _, name := range []string{"W1-acquire", "W3-hand-off"} {
+		require.FileExists(t, filepath.Join(dir, "out/histograms/headwaiter-"+name+".hgrm"))
+	}
+}
+
+func TestTheHelpSaysWhatTheStandardSetIs(t *testing.T) {
+	var help bytes.Buffer
+	_, err := parse([]string{"-help"}, []string{"-work", "W1,W5"}, &help)
+	require.ErrorIs(t, err, flag.ErrHelp)
+	require.Contains(t, help.String(), "the standard set, which is -work W1,W5; ")
+	require.NotContains(t, help.String(), "all locks")
 }
 
 func TestARunTellsWhereTheTimeWent(t *testing.T) {

@@ -43,7 +43,7 @@ type flags struct {
 	standard                         bool
 }
 
-func (f *flags) define(set *flag.FlagSet) {
+func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.work, "work", "", "what to run, such as W1,W4h,RW,W5,W7 (default: W1 to W4h)")
 	set.StringVar(&f.clients, "clients", "2,8,32,128", "numbers of clients of W4 and W4h")
 	set.StringVar(&f.lock, "locks", "headwaiter", "locks to measure, or all")
@@ -58,7 +58,7 @@ func (f *flags) define(set *flag.FlagSet) {
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
 	set.DurationVar(&f.patience, "patience", 0, "how long rounds of a work may be run again; then it ends with three at least (default: no end)")
 	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
-	set.DurationVar(&f.within, "within", 0, "how long the run may take: then works end with the rounds that count (default: no end)")
+	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: works end with the rounds that count when their share of it is over (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of the server (default: start redis-server on a free port of loopback)")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
 	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")
@@ -71,7 +71,7 @@ func (f *flags) define(set *flag.FlagSet) {
 	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
-	set.BoolVar(&f.standard, "standard", false, "the standard set: all locks, in less than ten minutes; flags behind it change it")
+	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags behind it change it", strings.Join(standard, " ")))
 }
 
 // parse reads the arguments. -standard stands for the flags of the standard set, and must be the first.
@@ -82,7 +82,7 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	var f flags
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(log)
-	f.define(set)
+	f.define(set, standard)
 	set.Usage = func() {
 		fmt.Fprint(log, usage+"\n")
 		set.PrintDefaults()

@@ -69,7 +69,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 		err = errors.Join(err, report.WriteTable(out))
 	}
 	if s.out != "" && err == nil {
-		err = pages(filepath.Join(s.out, resultsFile), s.out, s.docs)
+		err = pages([]string{filepath.Join(s.out, resultsFile)}, s.out, s.docs)
 	}
 	fmt.Fprintf(log, "bench: %v\n", time.Since(begun).Round(time.Second))
 	return errors.Join(err, report.Fault())

@@ -14,9 +14,9 @@ import (
 	"github.com/headwaiter/headwaiter/bench/report/picture"
 )
 
-// pages writes all that is made from a file of results: into a folder, and as a page of the documentation.
-func pages(results, out, docs string) error {
-	r, err := report.Read(results)
+// pages writes all that is made from files of results: into a folder, and as a page of the documentation.
+func pages(results []string, out, docs string) error {
+	r, err := report.Read(results...)
 	if err != nil {
 		return err
 	}
@@ -43,13 +43,13 @@ func remake(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return errors.New("bench: report wants one file of results")
+	if len(files) == 0 {
+		return errors.New("bench: report wants files of results")
 	}
 	if err := os.MkdirAll(*folder, 0o755); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	if err := pages(files[0], *folder, *docs); err != nil {
+	if err := pages(files, *folder, *docs); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, filepath.Join(*folder, "report.html"))

@@ -48,23 +48,19 @@ type Options struct {
 // Defaults are for five rounds or more.
 var Defaults = Options{Alpha: 0.05, Least: 0.15}
 
-// moved is by how much the floor of one run may differ from that of the other.
-const moved = 4.0 / 3
-
 // sample is the rounds of one work of one lock.
 type sample struct {
 	contender, work, floor string
 	ratios, absolute       []float64 // by the floor, and in themselves
-	floors                 []float64
-	less                   bool // is better
+	less                   bool      // is better
 }
 
 // Runs compares two reports, whose slices are the samples.
 //
 // A change needs four witnesses, because one alone is often wrong: the ratios to the floor differ by more than chance
-// would have it, their medians and those of the bare figures have moved the same way by more than Least, the rounds of
-// the two runs do not overlap, and the medians are further apart than the rounds of either run among themselves. If the floors of the two runs are a third apart and the bare figure did
-// not move, nothing is said: then the machine was another.
+// would have it, their medians and those of the bare figures have moved the same way by Least or more, the rounds of
+// the two runs do not overlap, and the medians are further apart than the rounds of either run among themselves. Where
+// the bare figures stayed, or moved the other way, it was the floor that moved: the machine was another.
 func Runs(old, new bench.Report, o Options) []Row {
 	before, after := samples(old), samples(new)
 	var rows []Row
@@ -97,7 +93,7 @@ func samples(r bench.Report) (found []sample) {
 			value = s.Figures.Passed
 		}
 		floor := s.Floors[x.floor]
-		x.absolute, x.floors = append(x.absolute, value), append(x.floors, floor)
+		x.absolute = append(x.absolute, value)
 		ratio := value * floor / 1e6
 		if x.less {
 			ratio = value / floor
@@ -120,8 +116,10 @@ func judge(old, new sample, o Options) Row {
 	}
 	ratio, bare := change(old.ratios, new.ratios, new.less), change(old.absolute, new.absolute, new.less)
 	row.Change = ratio
-	floor := bench.Median(new.floors) / bench.Median(old.floors)
 	switch {
+	case new.floor == "":
+		row.Figure = "rate"
+		row.Verdict, row.Why = Unclear, "its rate is compared with no floor"
 	case len(old.ratios) < 4 || len(new.ratios) < 4:
 		row.Verdict, row.Why = Unclear, fmt.Sprintf("%d and %d rounds: four each are the least that can differ by more than chance", len(old.ratios), len(new.ratios))
 	case math.IsNaN(ratio) || math.IsNaN(bare):
@@ -130,7 +128,7 @@ func judge(old, new sample, o Options) Row {
 		row.Verdict, row.Why = Same, "as much as chance"
 	case math.Abs(ratio) < o.Least:
 		row.Verdict, row.Why = Same, fmt.Sprintf("less than %.0f %%", 100*o.Least)
-	case (floor > moved || floor < 1/moved) && (ratio > 0) != (bare > 0) || math.Abs(bare) < o.Least:
+	case (ratio > 0) != (bare > 0) || math.Abs(bare) < o.Least:
 		row.Verdict, row.Why = Same, "the floor moved, not the lock"
 	case overlap(old.ratios, new.ratios):
 		row.Verdict, row.Why = Same, "the rounds overlap"

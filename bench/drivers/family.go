@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // acquire is a call that waits for a hold.
@@ -38,9 +39,14 @@ func (c headwaiterClient) Of(kind string, permits int, name string) bench.Mutex 
 }
 
 // Latch implements [bench.Family].
-func (c headwaiterClient) Latch(name string) bench.Latch { return latch{countdown.New(c.Client, name)} }
+func (c headwaiterClient) Latch(name string) bench.Latch {
+	return latch{countdown.New(c.Client, name), c.Client}
+}
 
-type latch struct{ latch *countdown.Latch }
+type latch struct {
+	latch  *countdown.Latch
+	client *waitqueue.Client
+}
 
 func (l latch) Set(ctx context.Context, count int64) error {
 	_, err := l.latch.TrySetCount(ctx, count)
@@ -57,4 +63,9 @@ func (l latch) Wait(ctx context.Context) error { return l.latch.Wait(ctx) }
 func (l latch) Waiting(ctx context.Context) (int, error) {
 	info, err := l.latch.Inspect(ctx)
 	return info.Waiting, err
+}
+
+func (l latch) Sent() (asks, scripts uint64) {
+	s := l.client.Stats()
+	return s.Asks, s.Asks + s.Checks
 }

@@ -30,7 +30,7 @@ func (v view) ahead() Section {
 				inversions, jain = grouped(float64(r.Figures.Inversions)), fmt.Sprintf("%.2f", r.Figures.Jain)
 			}
 			s.Table.Rows = append(s.Table.Rows, []string{
-				own.Work.String(), lock, grouped(perSecond(r)), grouped(perSecond(own)), Short(times), inversions, jain,
+				own.Work.String(), v.lockCell(r), grouped(perSecond(r)), grouped(perSecond(own)) + v.fewer(own), Short(times), inversions, jain,
 			})
 		}
 	}
@@ -56,13 +56,16 @@ func (v view) others() Section {
 		if r.Rounds == 0 || r.ID == "W1" || r.ID == "W4" && r.Arrival == 0 {
 			continue
 		}
-		floor, ratio := bench.ToFloor(r)
+		floor, ratio := none, none
+		if name, times := bench.ToFloor(r); name != "" {
+			floor, ratio = name, fmt.Sprintf("%.2f", times)
+		}
 		handOff := none
 		if r.Figures.HandOff.Count > 0 {
 			handOff = pair(r.Figures.HandOff.P50, r.Figures.HandOff.P99)
 		}
 		s.Table.Rows = append(s.Table.Rows, []string{
-			r.Work.String(), r.Contender, grouped(r.Figures.Rate), floor, fmt.Sprintf("%.2f", ratio), handOff,
+			r.Work.String(), v.lockCell(r), grouped(r.Figures.Rate), floor, ratio, handOff,
 			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), grouped(float64(r.Figures.Inversions)),
 		})
 	}
@@ -88,7 +91,7 @@ func (v view) missing() Section {
 		s.Table.Rows = append(s.Table.Rows, []string{m.Contender, what, why})
 	}
 	for _, r := range v.Results {
-		if r.Rounds == 0 && r.Kind == "" {
+		if r.Rounds == 0 {
 			s.Table.Rows = append(s.Table.Rows, []string{r.Contender, r.Work.String(), "the floors moved by more than a third in every round"})
 		}
 	}
@@ -110,7 +113,7 @@ func Facts(e bench.Environment) []string {
 	if e.Endless {
 		calls = "cannot end"
 	}
-	return append(facts, fmt.Sprintf("medians of %d rounds of %s, floors before and after each; the contexts of all calls %s", e.Rounds, e.Slice, calls))
+	return append(facts, fmt.Sprintf("medians of %d rounds of %s, or of fewer where that is said, floors before and after each; the contexts of all calls %s", e.Rounds, e.Slice, calls))
 }
 
 func settings(s map[string]string) string {

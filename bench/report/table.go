@@ -71,7 +71,7 @@ func (v view) rateCell(lock, work string) string {
 			text += fmt.Sprintf(" (%s ×)", Short(times))
 		}
 	}
-	return text
+	return text + v.fewer(r)
 }
 
 func (v view) uncontended() Section {
@@ -84,7 +84,7 @@ func (v view) uncontended() Section {
 		r, _ := v.find(lock, "W1")
 		f := r.Figures
 		_, ratio := bench.ToFloor(r)
-		row := []string{lock, grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
+		row := []string{v.lockCell(r), grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
 		s.Table.Rows = append(s.Table.Rows, append(row, serverCells(f)...))
 	}
 	return s
@@ -112,7 +112,7 @@ func (v view) latency() Section {
 	for _, lock := range v.locks(work) {
 		r, _ := v.find(lock, work)
 		h, a := r.Figures.HandOff, r.Figures.Acquire
-		s.Table.Rows = append(s.Table.Rows, []string{lock, ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
+		s.Table.Rows = append(s.Table.Rows, []string{v.lockCell(r), ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
 	}
 	return s
 }
@@ -134,7 +134,7 @@ func (v view) cost() Section {
 		if r.Figures.Allocs > 0 {
 			allocs = grouped(r.Figures.Allocs)
 		}
-		row := append([]string{lock, scripts}, serverCells(r.Figures)...)
+		row := append([]string{v.lockCell(r), scripts}, serverCells(r.Figures)...)
 		s.Table.Rows = append(s.Table.Rows, append(row, allocs))
 	}
 	return s
@@ -153,7 +153,7 @@ func (v view) fair() Section {
 			r, _ := v.find(lock, work)
 			f := r.Figures
 			s.Table.Rows = append(s.Table.Rows, []string{
-				lock, work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
+				v.lockCell(r), work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
 			})
 		}
 	}
@@ -166,7 +166,7 @@ func (v view) recovery() Section {
 		Text: []string{"Dead waiters: so many clients wait in a process that is killed; then another queues, and the lock is released: how long until that one holds? " +
 			"Gives up: a waiter whose limit ends within 2 ms of the release, and one behind it, in several tries. " +
 			"Deafened: all connections on which Redis tells a client something are killed at the moment of the release. " +
-			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of all tries, in ms."},
+			"Dead holder: from the end of its lease, or of its connection where there is none, to the next hold. The longest of three tries or more, in ms; a cell says so where there were fewer."},
 	}
 	var scenes []string
 	for _, r := range v.Recoveries {
@@ -198,6 +198,12 @@ func recoveryCell(r bench.Recovery) string {
 		return fmt.Sprintf("not within %v", r.Bound)
 	}
 	cell := Short(r.Worst / 1e3)
+	switch r.Times {
+	case 1:
+		cell += ", one try"
+	case 2:
+		cell += ", two tries"
+	}
 	if r.Waiters >= manyWaiters && r.Script > 0 {
 		cell += fmt.Sprintf(" (no script longer than %s)", Short(r.Script/1e3))
 	}

@@ -133,7 +133,7 @@ func Agent(name string) (bench.Driver, error) {
 	return nil, fmt.Errorf("rivals: %q: there is no such driver", name)
 }
 
-// Select returns those of the given names, or all; Engines what servers they need.
+// Select returns those of the given names, in the order of all; all of them if no name is given.
 func Select(all []bench.Contender, names []string) ([]bench.Contender, error) {
 	if len(names) == 0 {
 		return all, nil

@@ -20,9 +20,9 @@ func main() {
 	os.Exit(command.Main(command.Tools{Contenders: contenders, Agent: rivals.Agent, Standard: standard}))
 }
 
-// standard is the standard set.
+// standard is the standard set: less than ten minutes.
 var standard = []string{
-	"-locks", "all", "-work", "W1,W4,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000", "-rounds", "3", "-slice", "250ms", "-floor-slice", "120ms", "-patience", "2s", "-within", "7m", "-pin",
+	"-locks", "all", "-work", "W1,W4,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000", "-rounds", "3", "-slice", "250ms", "-floor-slice", "120ms", "-patience", "2s", "-within", "8m", "-pin",
 	"-out", "bench-results", "-docs", "docs/benchmarks.md",
 }
 
