@@ -35,7 +35,7 @@ func TestAHundredLostRepliesCountOnceEach(t *testing.T) {
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
 		require.EqualValues(t, cuts-1, other.left(t))
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -300,7 +300,7 @@ func TestClosingAClientEndsItsWaitsAndNoOthers(t *testing.T) {
 		kit.Eventually(t, "the subscriptions to be gone", func() bool {
 			return len(s.List("PUBSUB", "CHANNELS", fmt.Sprintf("%s*", lock))) == 0
 		})
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 

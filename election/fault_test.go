@@ -45,7 +45,7 @@ func TestAHundredLostRepliesProclaimOnceEach(t *testing.T) {
 		require.EqualValues(t, 1, kit.Scripts(s)["publish"])
 		require.Greater(t, s.Int("HGET", lock, "revision"), revision)
 		kit.Release(t, l)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
