@@ -141,7 +141,7 @@ func ExampleBarrier_Await_timeout() {
 
 	phases := barrier.New(clients[0], "phases", 3)
 	first := come(phases)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, err := barrier.New(clients[1], "phases", 3).Await(ctx)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))

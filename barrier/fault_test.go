@@ -45,7 +45,7 @@ func TestAnArrivalWhoseReplyIsLostIsOneArrival(t *testing.T) {
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
 		require.Zero(t, near.inspect(t).Waiting)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -283,7 +283,7 @@ func TestAnyKeyMayBeLostAndNobodyPassesAlone(t *testing.T) {
 				require.NoError(t, a.Reset(t.Context()))
 				fail(t, last)
 			}
-			expiring(t, s)
+			kit.Expiring(t, s)
 		}
 	})
 }
@@ -309,6 +309,6 @@ func TestClosingAClientBreaksTheBarrierAtOnceAndLeavesNothing(t *testing.T) {
 		kit.Eventually(t, "the subscriptions to be gone", func() bool {
 			return len(s.List("PUBSUB", "CHANNELS", fmt.Sprintf("%s*", lockOf(a.Name())))) == 0
 		})
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }

@@ -56,7 +56,7 @@ func among(t *testing.T, parties int, run func(t *testing.T, s redistest.Backend
 				run(t, s, func(i int) view { return all[i%clients] })
 				rest(t, all[0])
 				meet(t, func(i int) view { return all[i%clients] })
-				expiring(t, s)
+				kit.Expiring(t, s)
 			})
 		}
 	})
@@ -141,11 +141,3 @@ func (v view) inspect(t testing.TB) waitqueue.Info {
 
 // lockOf is the key of a barrier under the default prefix.
 func lockOf(name string) string { return "headwaiter:barrier:{" + name + "}" }
-
-// expiring asserts that every key expires.
-func expiring(t testing.TB, s redistest.Backend) {
-	t.Helper()
-	for _, key := range s.List("KEYS", "*") {
-		require.Positive(t, s.Int("PTTL", key), "%s", key)
-	}
-}

@@ -123,7 +123,7 @@ func TestAPartyThatTimesOutBreaksTheBarrierForAll(t *testing.T) {
 		long, stop := context.WithTimeout(t.Context(), kit.Patience)
 		defer stop()
 		plain, deadline := views(0).comes(t, t.Context(), 1), views(1).comes(t, long, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
 		_, err := views(1).Await(ctx)
@@ -206,7 +206,7 @@ func TestAfterEachKindOfBreakAResetMendsIt(t *testing.T) {
 			require.ErrorIs(t, c.Err(t), context.Canceled)
 		},
 		"timed out": func(t *testing.T, v view) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			_, err := v.Await(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)

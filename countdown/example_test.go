@@ -154,7 +154,7 @@ func ExampleLatch_Wait_timeout() {
 	if _, err := migrated.TrySetCount(context.Background(), 1); err != nil {
 		panic(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, errors.New("the night is over"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 300*time.Millisecond, errors.New("the night is over"))
 	defer cancel()
 	err := migrated.Wait(ctx)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.Unwrap(errors.Unwrap(err)))

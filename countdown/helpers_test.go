@@ -118,11 +118,3 @@ func (v view) channel() string {
 	lock, _ := keysOf(v.Name())
 	return lock + ":wake"
 }
-
-// expiring asserts that every key expires.
-func expiring(t testing.TB, s redistest.Backend) {
-	t.Helper()
-	for _, key := range s.List("KEYS", "*") {
-		require.Positive(t, s.Int("PTTL", key), "%s", key)
-	}
-}

@@ -63,7 +63,7 @@ func TestAClosedLatchCannotBeSetAndAnOpenOneCan(t *testing.T) {
 			require.NoError(t, c.Err(t))
 		}
 		require.Zero(t, g.early.Load())
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -105,7 +105,7 @@ func TestARemovedLatchIsGoneForThoseWhoWait(t *testing.T) {
 		views(0).set(t, 1)
 		views(1).down(t, 0)
 		require.NoError(t, views(1).Wait(t.Context()))
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 

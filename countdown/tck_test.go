@@ -127,7 +127,7 @@ func TestAnEndedContextDoesNotPassAnOpenLatch(t *testing.T) {
 func TestAWaitWithADeadlineGivesUpAtAClosedLatch(t *testing.T) {
 	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
 		views(0).set(t, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err := views(1).Wait(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

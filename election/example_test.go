@@ -118,7 +118,7 @@ func ExampleElection_Campaign_timeout() {
 		panic(err)
 	}
 	defer func() { _ = l.Release(context.Background()) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, err = election.New(clients[1], "scheduler").Campaign(ctx, "10.0.0.2:7000")
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))

@@ -45,7 +45,7 @@ func TestAHundredLostRepliesProclaimOnceEach(t *testing.T) {
 		require.EqualValues(t, 1, kit.Scripts(s)["publish"])
 		require.Greater(t, s.Int("HGET", lock, "revision"), revision)
 		kit.Release(t, l)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -163,7 +163,7 @@ func TestAnUnansweredProclamationSaysThatItMayBeDone(t *testing.T) {
 		other, _ := of(t, s)
 		l := lead(t, e, "a")
 		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim))
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := e.Proclaim(ctx, l, "b")
 		require.ErrorIs(t, err, waitqueue.ErrUnknown)

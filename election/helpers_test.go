@@ -103,14 +103,6 @@ func hearing(t testing.TB, s redistest.Backend, name string, n int64) {
 	})
 }
 
-// expiring asserts that every key expires.
-func expiring(t testing.TB, s redistest.Backend) {
-	t.Helper()
-	for _, key := range s.List("KEYS", "*") {
-		require.Positive(t, s.Int("PTTL", key), "%s", key)
-	}
-}
-
 // of returns the election of the test as a new client sees it.
 func of(t testing.TB, s redistest.Backend, changes ...func(*waitqueue.Options)) (*election.Election, *waitqueue.Client) {
 	t.Helper()

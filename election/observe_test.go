@@ -47,7 +47,7 @@ func TestAnObservationTellsThePresentAndThenEachChange(t *testing.T) {
 		require.Zero(t, next(t, late))
 		t.Logf("from a resignation to the news: %v", time.Since(begun))
 		require.Empty(t, news)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 

@@ -42,7 +42,7 @@ func TestCandidatesLeadOneAfterTheOtherInTheirOrder(t *testing.T) {
 		kit.Release(t, l)
 		nobody(t, elections[0])
 		nobody(t, elections[1])
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -93,7 +93,7 @@ func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
 		require.ErrorIs(t, e.Proclaim(t.Context(), l, "later"), lease.ErrReleased)
 		leads(t, e, "next", next)
 		kit.Release(t, next)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 

@@ -75,11 +75,11 @@ func TestTheTextOfAWaitThatEnds(t *testing.T) {
 		first := begin(t.Context(), fairlock.New(kit.Dial(t, s), "orders:42"))
 		queued(t, holder, 1)
 
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err := begin(ctx, waiter).Err(t)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?ms( behind 2)?: context deadline exceeded$`, err.Error())
+		require.Regexp(t, `^fairlock: lock "orders:42": waited \d+(\.\d+)?m?s( behind 2)?: context deadline exceeded$`, err.Error())
 		queued(t, holder, 1)
 
 		ctx, withdraw := context.WithCancelCause(t.Context())
@@ -141,14 +141,14 @@ func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
 		holder, waiter, next := dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)
 		var kept, given int
 		span := handOffTime(t, holder, waiter)
-		for range 300 {
+		for i := range 300 {
 			l := hold(t, holder)
 			ctx, cancel := context.WithCancel(t.Context())
 			c := begin(ctx, waiter)
 			queued(t, holder, 1)
 			n := begin(t.Context(), next)
 			queued(t, holder, 2)
-			timer := time.AfterFunc(rand.N(2*span), cancel)
+			timer := time.AfterFunc(rand.N(span<<(i%4)), cancel) // Up to 8 hand-offs: the machine may get slower.
 			kit.Release(t, l)
 			err := c.Err(t)
 			timer.Stop()
@@ -166,7 +166,7 @@ func TestACancellationAtTheMomentOfTheGrantLosesNothing(t *testing.T) {
 			require.Less(t, time.Since(begun), time.Second, "the next had to wait for a check")
 			queued(t, holder, 0)
 		}
-		t.Logf("within %v: %d holds, %d errors", 2*span, kept, given)
+		t.Logf("hand-offs of %v: %d holds, %d errors", span, kept, given)
 		require.NotZero(t, kept)
 		require.NotZero(t, given)
 		require.False(t, inspect(t, holder).Held)
@@ -215,17 +215,16 @@ func TestAGrantToACallThatIsOverIsGivenBack(t *testing.T) {
 // handOffTime is how long a hand-off takes here.
 func handOffTime(t *testing.T, a, b *fairlock.Mutex) time.Duration {
 	t.Helper()
-	var sum time.Duration
-	const rounds = 20
-	for range rounds {
+	spans := make([]time.Duration, 21)
+	for i := range spans {
 		l := hold(t, a)
 		c := begin(t.Context(), b)
 		queued(t, a, 1)
 		begun := time.Now()
 		kit.Release(t, l)
 		l = c.Value(t)
-		sum += time.Since(begun)
+		spans[i] = time.Since(begun)
 		kit.Release(t, l)
 	}
-	return sum / rounds
+	return kit.Median(spans)
 }

@@ -109,7 +109,7 @@ func TestWhatOneOfManyCannotHaveIsItsOwnFailure(t *testing.T) {
 		locks[2] = fairlock.New(c, "")
 		locks[3] = locks[0] // Twice: it would wait for itself.
 		held := hold(t, fairlock.New(kit.Dial(t, s), locks[1].Name()))
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // Enough for the first.
 		defer cancel()
 		all := fairlock.LockEach(ctx, locks...)
 		require.NoError(t, all[0].Err)

@@ -98,7 +98,7 @@ func ExampleMutex_Lock_timeout() {
 	}
 	defer held.Release(context.Background())
 
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, err = fairlock.New(clients[1], "report").Lock(ctx)
 	var wait *waitqueue.WaitError

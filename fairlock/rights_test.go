@@ -128,7 +128,7 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset", "on", ">secret"}, strings.Fields(found[1])...)...)
 	s.Do("ACL", "LOG", "RESET")
 	c, other := kit.Dial(t, s, as("lock"), linger(time.Millisecond)), kit.Dial(t, s, as("lock"))
-	m := fairlock.New(c, kit.Name(t), fairlock.WithLease(300*time.Millisecond))
+	m := fairlock.New(c, kit.Name(t), fairlock.WithLease(2*time.Second))
 	next := fairlock.New(other, kit.Name(t))
 
 	l := hold(t, m)

@@ -69,7 +69,7 @@ func TestTokensRiseOverAnExpiryWithWaiters(t *testing.T) {
 	s := redistest.Start(t)
 	p := faults.NewProxy(t, s.Addr())
 	cut := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
-	l := hold(t, fairlock.New(cut, kit.Name(t), fairlock.WithLease(500*time.Millisecond)))
+	l := hold(t, fairlock.New(cut, kit.Name(t), fairlock.WithLease(time.Second)))
 	m := dialMutex(t, s)
 	c := begin(t.Context(), m)
 	queued(t, m, 1)

@@ -151,7 +151,7 @@ func TestAWaitThatEndsChangesNothingOfTheHold(t *testing.T) {
 			is   error
 		}{
 			{func() (context.Context, context.CancelFunc) {
-				return context.WithTimeout(t.Context(), 50*time.Millisecond)
+				return context.WithTimeout(t.Context(), 300*time.Millisecond)
 			}, context.DeadlineExceeded},
 			{func() (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancelCause(t.Context())

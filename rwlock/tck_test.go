@@ -290,7 +290,7 @@ func TestAWaitThatEndsChangesNothing(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
 		m, other := locks(t, a, b)
 		r := read(t, t.Context(), m)
-		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err := kit.Lock(short, other.Lock).Err(t)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -308,7 +308,7 @@ func TestAWaitThatEndsChangesNothing(t *testing.T) {
 		kit.Release(t, behind.Value(t)) // R3: only the writer had kept it out.
 		kit.Release(t, r)
 		l := write(t, t.Context(), m)
-		short, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		short, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err = kit.Lock(short, other.RLock).Err(t)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -181,7 +181,7 @@ func TestAWaitThatEndsTakesNothing(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
 		s, other := semaphores(t, a, b, 3)
 		l := take(t, s, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		err := ask(ctx, other, 2).Err(t)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

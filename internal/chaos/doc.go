@@ -10,7 +10,8 @@
 // who were certain at one moment, tokens that rise, every holder told in time, nothing left behind in the
 // server nor in the processes.
 //
-// Not covered here: Redlock (R1 to R6), and a cluster whose slots move (S18, S19).
+// Redlock (R1 to R6), and a cluster whose slots move (S18, S19), are shown beside what they are about; the table names
+// those tests too.
 //
 // The short form runs with all tests. The long one, by make chaos, repeats what depends on chance and prints
 // what it measured.

@@ -56,7 +56,7 @@ const (
 	stopped      = "dead waiters, stopped"
 	lostMessage  = "lost message"
 	killedEars   = "killed subscriber"
-	quitter      = "waiter that gave up within 1 ms of the release"
+	quitter      = "waiter that gave up at the moment of the grant"
 	restart      = "server restart, after it is back"
 	handOff      = "hand-off at 50 ms round trip"
 )

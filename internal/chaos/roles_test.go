@@ -85,6 +85,9 @@ func (c *child) play() error {
 	return nil
 }
 
+// clockedWait is how long a process waits in vain while its clocks are set.
+const clockedWait = 3 * time.Second
+
 // clocked holds the first name until it is lost, and waits for the second for some time.
 func (c *child) clocked(client *waitqueue.Client) error {
 	l, err := fairlock.New(client, c.plan.Names[0], fairlock.WithLease(c.plan.Lease)).Lock(context.Background())
@@ -95,10 +98,11 @@ func (c *child) clocked(client *waitqueue.Client) error {
 	offset := start.UnixNano() - now()
 	c.tell("K")
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		began := now()
+		ctx, cancel := context.WithTimeout(context.Background(), clockedWait)
 		defer cancel()
 		_, err := fairlock.New(client, c.plan.Names[1]).Lock(ctx)
-		c.tell("T\t%v", err)
+		c.tell("T\t%v\t%v", err, time.Duration(now()-began))
 	}()
 	go func() {
 		h := look(l)

@@ -45,7 +45,7 @@ func TestACrowdTakesItsTurns(t *testing.T) {
 func TestACrowdKeepsItsHoldsUntilItIsToldToReleaseThem(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	c := Start(t, Plan{Addr: s.Addr(), Names: []string{"a", "b"}, Clients: 1, Waiters: 1, Lease: 300 * time.Millisecond, Keep: true})
+	c := Start(t, Plan{Addr: s.Addr(), Names: []string{"a", "b"}, Clients: 1, Waiters: 1, Lease: 10 * time.Second, Keep: true})
 	c.Await(Held, 2, limit)
 	c.Release()
 	for _, e := range c.Await(Released, 2, limit) {

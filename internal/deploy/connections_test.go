@@ -15,7 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// connections are those that a client of this name has at a server: all of them, and those that subscribe.
+// connectionsOf are those that a client of this name has at a server: all of them, and those that subscribe.
 func connectionsOf(n *redistest.Node, name string) (all, subscribe int) {
 	for line := range strings.Lines(n.Text("CLIENT", "LIST")) {
 		if strings.Contains(line, " name="+name+" ") {
@@ -43,7 +43,7 @@ func TestAThousandLocksOfAClusterNeedThreeConnectionsANode(t *testing.T) {
 		l, err := fairlock.New(holder, name, fairlock.WithLease(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		held[i] = l
-		waits[i] = kit.Lock(t.Context(), fairlock.New(waiter, name, fairlock.WithLease(time.Second)).Lock)
+		waits[i] = kit.Lock(t.Context(), fairlock.New(waiter, name, fairlock.WithLease(10*time.Second)).Lock)
 	}
 	kit.Waiting(t, 1, fairlock.New(holder, fmt.Sprint("lock:", locks-1)).Inspect)
 	kit.Eventually(t, "all subscriptions", func() bool { return waiter.Stats().Subscribes >= locks })
@@ -60,7 +60,8 @@ func TestAThousandLocksOfAClusterNeedThreeConnectionsANode(t *testing.T) {
 		kit.Release(t, held[i])
 		held[i] = waits[i].Value(t)
 	}
-	kit.Eventually(t, "renewals of all", func() bool { return waiter.Stats().Renewals > 2*locks })
+	// As many as there are holds: each master has had its part of them.
+	kit.Eventually(t, "renewals of all", func() bool { return waiter.Stats().Renewals >= locks })
 	count()
 	for _, n := range s.Nodes() {
 		all, _ := connectionsOf(n, "waiter")

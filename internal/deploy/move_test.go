@@ -55,7 +55,7 @@ func TestAHoldOutlastsTheMoveOfItsSlot(t *testing.T) {
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	const name = "moving"
 	key := "headwaiter:lock:{" + name + "}"
-	held := fairlock.New(a, name, fairlock.WithLease(time.Second))
+	held := fairlock.New(a, name, fairlock.WithLease(2*time.Second))
 	l, err := held.Lock(t.Context())
 	require.NoError(t, err)
 	waits := kit.Lock(t.Context(), fairlock.New(b, name).Lock)

@@ -15,13 +15,18 @@ type Wires struct {
 
 // Connect makes one.
 func (w *Wires) Connect(ctx context.Context, network, address string) (net.Conn, error) {
+	return w.Over(func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
+}
+
+// Over makes one by a dial of the caller's.
+func (w *Wires) Over(dial func() (net.Conn, error)) (net.Conn, error) {
 	w.mu.Lock()
 	gone := w.gone
 	w.mu.Unlock()
 	if gone {
 		return nil, net.ErrClosed
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	conn, err := dial()
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
@@ -37,8 +37,13 @@ func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Optio
 
 func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.Options)) conformance.Client {
 	t.Helper()
-	w := &wires{dial: server.DialCtxFn}
-	server.DialCtxFn = w.connect
+	w, connect := &enginetest.Wires{}, server.DialCtxFn
+	if connect == nil {
+		connect = usual
+	}
+	server.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		return w.Over(func() (net.Conn, error) { return connect(ctx, address, d, t) })
+	}
 	// No hold may be lost because a busy machine lets its first renewal wait.
 	o := waitqueue.Options{Redis: server, Name: "conformance", GrantLease: kit.Patience}
 	for _, change := range changes {
@@ -64,57 +69,16 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.O
 			return barrier.New(c, name, parties, barrier.WithLease(d))
 		},
 		Close: c.Close,
-		Cut:   w.cut,
+		Cut:   w.Cut,
 	}
 }
 
-// wires are the connections of a client, which can be cut.
-type wires struct {
-	dial func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) // nil for the usual way
-
-	mu   sync.Mutex // guards the fields below
-	open []net.Conn
-	gone bool
-}
-
-func (w *wires) connect(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
-	w.mu.Lock()
-	gone := w.gone
-	w.mu.Unlock()
-	if gone {
-		return nil, net.ErrClosed
-	}
-	conn, err := w.usual(ctx, address, d, t)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gone {
-		_ = conn.Close()
-		return nil, net.ErrClosed
-	}
-	w.open = append(w.open, conn)
-	return conn, nil
-}
-
-func (w *wires) usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
-	switch {
-	case w.dial != nil:
-		return w.dial(ctx, address, d, t)
-	case t != nil:
+// usual connects as rueidis does.
+func usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	if t != nil {
 		return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", address)
 	}
 	return d.DialContext(ctx, "tcp", address)
-}
-
-func (w *wires) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = true
-	for _, conn := range w.open {
-		_ = conn.Close()
-	}
 }
 
 // Uncounted is an engine where nobody can count who listens to a channel, so a latch does not tell how many wait.

@@ -123,7 +123,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 		kit.Release(t, l)
 		kit.Release(t, waiting.Value(t))
 	}
-	m := rwlock.New(c, "two", rwlock.WithLease(200*time.Millisecond))
+	m := rwlock.New(c, "two", rwlock.WithLease(2*time.Second))
 	l, err := m.Lock(t.Context())
 	require.NoError(t, err)
 	reader := kit.Lock(t.Context(), rwlock.New(other, "two").RLock)

@@ -25,7 +25,8 @@ const (
 // Faults are the faults of all connections of one [Proxy] or [Dialer]. There are none at first, and Heal
 // ends them. A new connection has those that are set. The methods may be called at any time.
 //
-// Delay, freeze and drop apply at the moment at which a message would be passed on, in this order.
+// A message has its delay from its arrival on. Freeze and drop apply at the moment at which it would be passed on, in
+// this order.
 type Faults struct {
 	work sync.WaitGroup // every goroutine of this package
 	stop func()         // ends the acceptance of connections
@@ -70,7 +71,8 @@ func (f *Faults) Drop(ds ...Direction) {
 	f.set(ds, func(d Direction) { f.drop[d] = true })
 }
 
-// Delay passes on in the given directions what comes from now on by the given time later.
+// Delay passes on in the given directions what comes from now on by the given time later, also where Heal has ended it
+// meanwhile.
 func (f *Faults) Delay(by time.Duration, ds ...Direction) {
 	f.set(ds, func(d Direction) { f.delay[d] = by })
 }
@@ -89,7 +91,7 @@ func (f *Faults) Refuse() {
 	f.refuse = true
 }
 
-// Heal ends Drop, Delay, Freeze and Refuse. What was held back is delivered.
+// Heal ends Drop, Delay, Freeze and Refuse. What was held back is delivered, and what is delayed when its time has come.
 func (f *Faults) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

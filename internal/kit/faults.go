@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
@@ -71,6 +73,14 @@ func Listening(t testing.TB, s redistest.Backend, clients int) {
 	Eventually(t, "clients to listen for what they hold", func() bool {
 		return len(s.List("PUBSUB", "CHANNELS", lua.ClientChannel("headwaiter", "*"))) == clients
 	})
+}
+
+// Expiring asserts that every key expires.
+func Expiring(t testing.TB, s redistest.Backend) {
+	t.Helper()
+	for _, key := range s.List("KEYS", "*") {
+		require.NotEqual(t, int64(-1), s.Int("PTTL", key), "%s stays for ever", key)
+	}
 }
 
 // ServerTime is the server's clock in µs.

@@ -2,8 +2,7 @@
 // lua/fairlock must answer, store and publish, from the design and the headers of the scripts.
 //
 // A [Mutex] is one lock as Redis keeps it. The tests of this package drive it and the scripts with the
-// same random histories and compare replies, keys and messages after each step. Simulations may use it
-// where they need to know what a lock should do.
+// same random histories and compare replies, keys and messages after each step.
 package model
 
 import (

@@ -1,7 +1,9 @@
 package redistest
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -11,7 +13,7 @@ func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
 	r := Replicated(t, 2)
 	old, replica := r.Master(), r.Replicas()[0]
 	r.Do("SET", "before", "1")
-	require.Equal(t, int64(2), r.waited(t, "SET", "before", "1"))
+	r.reaches(t, 2, "SET", "before", "1")
 
 	other := r.Replicas()[1]
 	other.Restart()
@@ -20,7 +22,7 @@ func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
 	require.Equal(t, []string{"before"}, other.Keys())
 
 	r.Cut(replica)
-	require.Equal(t, int64(1), r.waited(t, "SET", "after", "1"))
+	r.reaches(t, 1, "SET", "after", "1")
 	require.Equal(t, []string{"before"}, replica.Keys())
 	_, err := replica.Try("SET", "x", "1")
 	require.ErrorContains(t, err, "READONLY")
@@ -38,17 +40,27 @@ func TestAReplicaThatIsCutOffMissesWhatIsWritten(t *testing.T) {
 		r.Rejoin(s)
 		require.ElementsMatch(t, []string{"before", "new"}, s.Keys())
 	}
-	require.Equal(t, int64(2), r.waited(t, "SET", "before", "2"))
+	r.reaches(t, 2, "SET", "before", "2")
 }
 
-// waited runs a command on the master and answers how many replicas acknowledged it within what WAIT is
-// given, which is short where one cannot.
-func (r *RedisReplicas) waited(t *testing.T, args ...string) int64 {
-	client := mustConnect(t, r.Option())
+// reaches runs a command on the master and waits until so many of two replicas have acknowledged it. They are given
+// the time that they need, and those that cannot a moment.
+func (r *RedisReplicas) reaches(t *testing.T, n int, args ...string) {
+	t.Helper()
+	option := r.Option()
+	option.PipelineMultiplex = -1 // WAIT is about what its connection has written.
+	option.ConnWriteTimeout = time.Minute
+	client := mustConnect(t, option)
 	require.NoError(t, run(t, client, args...).Error())
-	n, err := run(t, client, "WAIT", "2", "500").AsInt64()
-	require.NoError(t, err)
-	return n
+	wait := func(n int, ms string) int64 {
+		got, err := run(t, client, "WAIT", strconv.Itoa(n), ms).AsInt64()
+		require.NoError(t, err)
+		return got
+	}
+	require.EqualValues(t, n, wait(n, "20000"))
+	if n < 2 {
+		require.EqualValues(t, n, wait(2, "500"), "one that is cut off has it")
+	}
 }
 
 func TestReplicasFollowThroughTLSAndPassword(t *testing.T) {

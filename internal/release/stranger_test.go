@@ -24,11 +24,15 @@ type packed struct {
 	modules     []Module
 }
 
+// packedIn is the folder that pack has made, "" if nobody has asked for it.
+var packedIn string
+
 var pack = sync.OnceValues(func() (p packed, err error) {
 	dir, err := os.MkdirTemp("", "headwaiter-release-")
 	if err != nil {
 		return p, err
 	}
+	packedIn = dir
 	p = packed{root: filepath.Join(dir, "repository"), proxy: filepath.Join(dir, "proxy")}
 	if err := copyRepository(p.root); err != nil {
 		return p, err
@@ -42,8 +46,8 @@ var pack = sync.OnceValues(func() (p packed, err error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if p, _ := pack(); p.root != "" {
-		_ = os.RemoveAll(filepath.Dir(p.root))
+	if packedIn != "" {
+		_ = os.RemoveAll(packedIn)
 	}
 	os.Exit(code)
 }

@@ -28,7 +28,7 @@ func scripts() []*lua.Script {
 	return all
 }
 
-// break replaces a text in all scripts until the test ends. No other world may run meanwhile.
+// breakScripts replaces a text in all scripts until the test ends. No other world may run meanwhile.
 func breakScripts(t *testing.T, prefix, good, bad string) {
 	t.Helper()
 	found := 0

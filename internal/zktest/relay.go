@@ -301,7 +301,8 @@ func (s *Server) expire(session Session) (over bool, err error) {
 		return true, nil
 	}
 	// The number of the request, and what it is.
-	_, err = call(conn, binary.BigEndian.AppendUint32([]byte{0, 0, 0, 1}, 0xfffffff5))
+	opcode := int32(End)
+	_, err = call(conn, binary.BigEndian.AppendUint32([]byte{0, 0, 0, 1}, uint32(opcode)))
 	return false, err
 }
 
