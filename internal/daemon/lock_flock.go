@@ -35,7 +35,7 @@ func lockFile(port int) (*os.File, error) {
 		return file, err
 	}
 	if os.Mkdir(folder, 0o777) == nil {
-		_ = os.Chmod(folder, 0o777) // For all users, whatever the umask of this one is.
+		_ = os.Chmod(folder, 0o777) // For all users, whatever this one takes from its files.
 	}
 	file, err = os.OpenFile(name, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) { // Another process was first.
