@@ -2,7 +2,7 @@
 // a temporary folder, that end with this process in whatever way it ends.
 //
 // A server is down, or it has a run: a process, its log, and whether it answers yet. A [Server] outlives its runs and
-// keeps its ports and its folder: also while it is down no other server that is started here gets its ports. It may be used by several goroutines.
+// keeps its ports and its folder. It may be used by several goroutines.
 package daemon
 
 import (
@@ -67,7 +67,6 @@ type Server struct {
 
 	mu     sync.Mutex // guards the fields below
 	ports  []int      // none before the first start
-	claims releases   // of the ports, and of those beside them
 	placed bool       // whether it has ever answered on them, so that they stay
 	run    *run       // nil while it is down
 	frozen bool
@@ -191,8 +190,4 @@ func (s *Server) Stop() {
 	s.Kill()
 	_ = os.RemoveAll(s.dir) // What is left of a temporary folder hurts nobody.
 	s.guard.dismiss()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.claims.all()
-	s.claims = nil
 }

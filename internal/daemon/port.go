@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 )
 
 // Ports are taken from below the range from which systems take the local ports of connections (32768 and up on Linux,
@@ -13,18 +14,17 @@ const (
 	lastPort  = 32768 // and its neighbour below is the last that is taken
 )
 
-// Port returns a loopback port on which nobody listens, and keeps it until release is called from whoever takes ports
-// here, in other processes too: also while the caller does not listen. Somebody else may listen before the caller does.
-func Port() (port int, release func(), err error) {
-	port, release, err = free(claim, nil)
+// Port returns a loopback port on which nobody listens. Somebody may before the caller does.
+func Port() (int, error) {
+	port, err := free(listens, nil)
 	if err != nil {
-		return 0, nil, fmt.Errorf("daemon: %w", err)
+		return 0, fmt.Errorf("daemon: %w", err)
 	}
-	return port, release, nil
+	return port, nil
 }
 
-// free finds a port that can be claimed together with those at the distances beside it.
-func free(claim func(port int) (release func(), ok bool), beside []int) (port int, release func(), err error) {
+// free finds a port that is not taken, nor are those at the distances beside it.
+func free(taken func(port int) bool, beside []int) (int, error) {
 	last := lastPort
 	if len(beside) > 0 {
 		last -= beside[len(beside)-1]
@@ -33,43 +33,11 @@ func free(claim func(port int) (release func(), ok bool), beside []int) (port in
 	first := rand.IntN(span)
 	for i := range span {
 		port := firstPort + (first+i)%span
-		var claims releases
-		claimed := func(distance int) bool {
-			release, ok := claim(port + distance)
-			if ok {
-				claims = append(claims, release)
-			}
-			return ok
+		if !taken(port) && !slices.ContainsFunc(beside, func(distance int) bool { return taken(port + distance) }) {
+			return port, nil
 		}
-		all := claimed(0)
-		for _, distance := range beside {
-			all = all && claimed(distance)
-		}
-		if all {
-			return port, claims.all, nil
-		}
-		claims.all()
 	}
-	return 0, nil, fmt.Errorf("no free port from %d to %d", firstPort, last)
-}
-
-// releases give back ports.
-type releases []func()
-
-func (r releases) all() {
-	for _, release := range r {
-		release()
-	}
-}
-
-// claim takes a port, unless somebody has claimed it or listens.
-func claim(port int) (release func(), ok bool) {
-	release, ok = lock(port)
-	if ok && listens(port) {
-		release()
-		return nil, false
-	}
-	return release, ok
+	return 0, fmt.Errorf("no free port from %d to %d", firstPort, last)
 }
 
 // listens says whether somebody has the port.

@@ -66,30 +66,22 @@ func place(servers []*Server) error {
 		s.mu.Unlock()
 	}
 	var chosen []int
-	another := func(port int) (func(), bool) {
-		if slices.Contains(chosen, port) {
-			return nil, false
-		}
-		return claim(port)
-	}
+	taken := func(port int) bool { return slices.Contains(chosen, port) || listens(port) }
 	for _, s := range fresh {
 		ports := make([]int, s.o.Ports)
-		var claims releases
 		for i := range ports {
-			port, release, err := free(another, s.o.Beside)
+			port, err := free(taken, s.o.Beside)
 			if err != nil {
-				claims.all()
 				return fmt.Errorf("daemon: start %s: %w", s.o.Name, err)
 			}
 			ports[i] = port
-			claims = append(claims, release)
 			chosen = append(chosen, port)
 			for _, distance := range s.o.Beside {
 				chosen = append(chosen, port+distance)
 			}
 		}
 		s.mu.Lock()
-		s.ports, s.claims = ports, claims
+		s.ports = ports
 		s.mu.Unlock()
 	}
 	for _, s := range fresh {
@@ -108,8 +100,7 @@ func displace(servers []*Server) (any bool) {
 	for _, s := range servers {
 		s.mu.Lock()
 		if !s.placed {
-			s.claims.all()
-			s.ports, s.claims, any = nil, nil, true
+			s.ports, any = nil, true
 		}
 		s.mu.Unlock()
 	}

@@ -43,17 +43,15 @@ func Mini(t testing.TB) *Embedded {
 	e.admin.bind(t, func() (net.Conn, error) { return net.Dial("tcp", e.addr) })
 	// Between the look for a free port and the bind another test may take it: then the next.
 	for {
-		port, release, err := daemon.Port()
+		port, err := daemon.Port()
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.addr = daemon.Loopback(port)
 		err = e.start()
 		if err == nil {
-			t.Cleanup(release) // Not before: it may come back.
 			return e
 		}
-		release()
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			t.Fatalf("redistest: miniredis: %v", err)
 		}
