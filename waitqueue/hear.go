@@ -30,6 +30,7 @@ func (s *site) confirmed(n int) {
 	s.heard = true
 	s.confirms++
 	for _, t := range s.tickets {
+		t.rejoined = false
 		if t.state == idling {
 			t.poke() // It waits to hear before it asks.
 		}
@@ -114,6 +115,17 @@ func (s *site) doubt() {
 	if s.anyWaits() {
 		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
+}
+
+// dropped takes in that a ticket was not in the queue any more, though the subscription stands. Once that is a server
+// that has forgotten it. When it is so again, and no subscription was confirmed in between, the server that is asked may
+// count none: it is at another one, which was the master before, or its connection died and nobody has noticed. The lock
+// is held.
+func (s *site) dropped(t *ticket) {
+	if t.rejoined {
+		s.doubt()
+	}
+	t.rejoined = !t.rejoined
 }
 
 // suspected takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.
