@@ -19,12 +19,15 @@ const (
 	spreadSite = 200 * time.Microsecond
 )
 
-// confirmed is called by the listener when the channel's subscription is confirmed. Something may have
+// confirmed is called by a listener when the channel's subscription is confirmed. Something may have
 // been missed before: look. n is the number of channels of the connection.
-func (s *site) confirmed(n int) {
+//
+// A listener says what it has decided after it has given back its lock, so its word may come late, and after that of
+// another, or of its next connection. What is so now counts.
+func (s *site) confirmed(from *listener, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted {
+	if !s.wanted || s.ears != from || !from.hears(s) {
 		return
 	}
 	s.heard = true
@@ -78,10 +81,13 @@ func (s *site) rehome(from *listener) {
 	}
 }
 
-// unheard is called by the listener when the subscription is gone.
-func (s *site) unheard() {
+// unheard is called by a listener when the subscription is gone, perhaps late, as confirmed is.
+func (s *site) unheard(from *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ears != from || from.hears(s) {
+		return
+	}
 	s.heard = false
 	s.echo, s.echoBy = "", time.Time{}
 	if s.anyWaits() {
