@@ -72,6 +72,23 @@ func TestShortHoldsDoNotListen(t *testing.T) {
 	})
 }
 
+// A renewal refutes such a notice: what ends the hold later is told as what it is.
+func TestAForgedNoticeOfForceIsForgottenWhenItWasLookedInto(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		held := hold(t, m)
+		synctime.Pass(time.Second) // It listens.
+		before := c.Stats().Renewals
+		lock, _, _ := keysOf(kit.Name(t))
+		s.Do("PUBLISH", lua.ClientChannel("headwaiter", c.ID()), "F "+inspect(t, m).Holder.Ticket+" "+lock)
+		synctest.Wait()
+		require.Equal(t, before+1, c.Stats().Renewals)
+		s.Do("DEL", lock)
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForgotten)
+	})
+}
+
 // A message that anybody with the right may send makes the client ask, and no more.
 func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {

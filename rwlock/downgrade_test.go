@@ -2,6 +2,7 @@ package rwlock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,5 +205,35 @@ func TestADowngradedHoldIsRenewedAsAReader(t *testing.T) {
 		writable(t, other, false)
 		kit.Release(t, w)
 		free(t, other)
+	})
+}
+
+// An interrupted context has something done when it is first asked whether it has ended.
+type interrupted struct {
+	context.Context
+	once sync.Once
+	do   func()
+}
+
+func (c *interrupted) Err() error {
+	c.once.Do(c.do)
+	return c.Context.Err()
+}
+
+// The end of a hold overtakes the news that it is one for reading: its leases are released beside each other, or one is
+// released while it is downgraded. The server does not know the hold then, which is no loss.
+func TestAHoldThatIsReleasedOnTheWayToADowngradeIsNotLost(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := rwlock.New(kit.Dial(t, s), kit.Name(t))
+		w := write(t, t.Context(), m)
+		r := read(t, w.Context(), m)
+		ctx := &interrupted{Context: t.Context(), do: func() { kit.Release(t, r) }}
+		require.NoError(t, w.Release(ctx))
+		require.ErrorIs(t, r.Release(t.Context()), lease.ErrReleased, "it was released in between")
+
+		w = write(t, t.Context(), m)
+		ctx = &interrupted{Context: t.Context(), do: func() { kit.Release(t, w) }}
+		require.ErrorIs(t, m.Downgrade(ctx, w), lease.ErrReleased)
+		free(t, m)
 	})
 }

@@ -277,6 +277,9 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}
+			if mode != lua.Deaf && s.heard {
+				s.dropped(t)
+			}
 		}
 		if t.waits() {
 			t.state = waiting

@@ -58,8 +58,9 @@
 //	    its token.
 //	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
 //	    if it was the owner, then the queue is served.
-//	R10 A client that missed a message, or that let a grant lapse, is deaf until a new connection has
-//	    carried an echo. Its tickets are not in the queue meanwhile: only its own checks may take a lock.
+//	R10 A client that missed a message, that let a grant lapse, or whose ticket was out of the queue a second
+//	    time though its subscription stood, is deaf until a new connection has carried an echo. Its tickets
+//	    are not in the queue meanwhile: only its own checks may take a lock.
 //
 // What they are there to keep:
 //
@@ -85,6 +86,8 @@
 //	the reply is lost             the same request again has the same answer (I8)
 //	the request arrives late      refused by its not-after (R7)
 //	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
+//	the address leads elsewhere   as a server that forgets; a subscription that stayed behind is not counted
+//	                              there, so the ticket is skipped, and skipped again: then its client is deaf
 //	the server forgets            holders are told by their renewals, waiters queue again with their arrivals
 //	the clock of the server steps forward: leases end early and the holders are told by their renewals;
 //	                              back: a lease that ends later than it could is cut to its length

@@ -19,17 +19,21 @@ const (
 	spreadSite = 200 * time.Microsecond
 )
 
-// confirmed is called by the listener when the channel's subscription is confirmed. Something may have
+// confirmed is called by a listener when the channel's subscription is confirmed. Something may have
 // been missed before: look. n is the number of channels of the connection.
-func (s *site) confirmed(n int) {
+//
+// A listener says what it has decided after it has given back its lock, so its word may come late, and after that of
+// another, or of its next connection. What is so now counts.
+func (s *site) confirmed(from *listener, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted {
+	if !s.wanted || s.ears != from || !from.hears(s) {
 		return
 	}
 	s.heard = true
 	s.confirms++
 	for _, t := range s.tickets {
+		t.rejoined = false
 		if t.state == idling {
 			t.poke() // It waits to hear before it asks.
 		}
@@ -77,10 +81,13 @@ func (s *site) rehome(from *listener) {
 	}
 }
 
-// unheard is called by the listener when the subscription is gone.
-func (s *site) unheard() {
+// unheard is called by a listener when the subscription is gone, perhaps late, as confirmed is.
+func (s *site) unheard(from *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ears != from || from.hears(s) {
+		return
+	}
 	s.heard = false
 	s.echo, s.echoBy = "", time.Time{}
 	if s.anyWaits() {
@@ -114,6 +121,17 @@ func (s *site) doubt() {
 	if s.anyWaits() {
 		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
+}
+
+// dropped takes in that a ticket was not in the queue any more, though the subscription stands. Once that is a server
+// that has forgotten it. When it is so again, and no subscription was confirmed in between, the server that is asked may
+// count none: it is at another one, which was the master before, or its connection died and nobody has noticed. The lock
+// is held.
+func (s *site) dropped(t *ticket) {
+	if t.rejoined {
+		s.doubt()
+	}
+	t.rejoined = !t.rejoined
 }
 
 // suspected takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.

@@ -75,7 +75,7 @@ func (l *listener) want(s *site) {
 	defer l.mu.Unlock()
 	if sub := l.subscription(s.channel, s); sub.state == subConfirmed {
 		n := len(l.channels)
-		l.client.spawn(func() { s.confirmed(n) })
+		l.client.spawn(func() { s.confirmed(l, n) })
 	}
 }
 
@@ -109,6 +109,14 @@ func (l *listener) drop(s *site) {
 		l.wanted--
 		l.touch(s.channel)
 	}
+}
+
+// hears reports whether the subscription of a site stands. It may be called with the site's lock held.
+func (l *listener) hears(s *site) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sub := l.channels[s.channel]
+	return sub != nil && sub.site == s && sub.state == subConfirmed
 }
 
 // reconnect replaces the connection. It may be called with a site's lock held.
@@ -417,7 +425,7 @@ func (l *listener) silence() {
 	}
 	l.mu.Unlock()
 	for _, s := range deaf {
-		s.unheard()
+		s.unheard(l)
 	}
 }
 
@@ -471,8 +479,8 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 	l.mu.Unlock()
 	switch {
 	case confirmed != nil:
-		confirmed.confirmed(n)
+		confirmed.confirmed(l, n)
 	case gone != nil:
-		gone.unheard()
+		gone.unheard(l)
 	}
 }

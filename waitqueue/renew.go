@@ -171,11 +171,15 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		h.teller().tell(Observation{Moment: Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
 		h.spans = lasts
 		h.due = s.client.renewAt(a.sent, r.lasts)
+		hurried := h.hurried.After(a.sent)
 		switch {
-		case h.hurried.After(a.sent):
+		case hurried:
 			h.due = time.Now()
 		case r.final:
 			h.due = time.Time{}
+		}
+		if !hurried {
+			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
 	next := h.attend(time.Now(), h.long(h.since, h.deadline))

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -284,8 +285,11 @@ func (sh *share) release(ctx context.Context) error {
 	s.mu.Unlock()
 	if lower {
 		err := h.lower(ctx)
-		if err != nil && !errors.Is(err, lease.ErrLost) {
-			err = fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
+		switch {
+		case errors.Is(err, lease.ErrReleased):
+			return nil
+		case err != nil && !errors.Is(err, lease.ErrLost):
+			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 		}
 		return err
 	}
@@ -328,7 +332,7 @@ func (sh *share) let() error {
 }
 
 // lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A
-// hold that the server does not know any more is lost.
+// hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
 	r, err := h.ticket.queue.Call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
@@ -342,6 +346,9 @@ func (h *hold) lower(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if h.ticket.state != held { // What is left of it was released beside this, and was faster.
+		return cmp.Or(h.gone, lease.ErrReleased)
+	}
 	cause := h.lossOf(&r)
 	h.lose(cause)
 	return cause

@@ -60,6 +60,7 @@ type ticket struct {
 	owed         bool // the ends wait for that
 	acknowledged bool // the server has answered the end
 	placed       bool // the observer was told of the place
+	rejoined     bool // it was out of the queue once, though its client has heard since before that
 
 	wake chan struct{} // something above has changed; nil if nobody has waited for that yet
 
@@ -189,7 +190,7 @@ func (t *ticket) lapsed() {
 	t.takes = min(2*t.takes, t.lease())
 	t.number()
 	s.tickets[t.text] = t
-	t.grant, t.told = grant{}, false
+	t.grant, t.told, t.rejoined = grant{}, false, false
 	t.lapses++
 	t.state = waiting
 	if t.arrival == 0 {

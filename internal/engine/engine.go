@@ -55,12 +55,13 @@ func CheckMaxHold(d, most time.Duration) error {
 	return nil
 }
 
-// Label is a name for messages, which nobody wants to be endless.
+// Label is a name, cut to what an error should show.
 func Label(name string) string {
-	if len(name) > waitqueue.MaxName {
-		return name[:waitqueue.MaxName] + "…"
+	const most = 64
+	if len(name) <= most {
+		return name
 	}
-	return name
+	return strings.ToValidUTF8(name[:most], "") + "…"
 }
 
 // WhyEnded is the error of a context, which wraps its cause too; nil if it has not ended.

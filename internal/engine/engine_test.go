@@ -35,9 +35,10 @@ func TestANameIsRefusedThatNobodyCouldUse(t *testing.T) {
 	require.ErrorIs(t, CheckName("\xff", dash), waitqueue.ErrName)
 	require.ErrorIs(t, CheckName("a-b", dash), waitqueue.ErrName, "what cannot be printed is the engine's to say")
 
-	long := strings.Repeat("n", waitqueue.MaxName)
+	long := strings.Repeat("n", 64)
 	require.Equal(t, long, Label(long))
 	require.Equal(t, long+"…", Label(long+"n"))
+	require.Equal(t, long[:63]+"…", Label(long[:63]+"ä"), "no half of a letter")
 
 	require.NoError(t, CheckMaxHold(time.Hour, time.Hour))
 	require.ErrorIs(t, CheckMaxHold(time.Hour+1, time.Hour), waitqueue.ErrTime)

@@ -74,11 +74,12 @@ local function forget_holds(s)
   redis.call('PEXPIRE', s.holders, ms)
 end
 
--- make writes down the limit of a lock that was never used, or was lost with its key.
+-- make writes down the limit of a lock that was never used, or was lost with its key. That comes first: HSET is
+-- refused when memory is full, so that the first use of a lock then leaves nothing.
 local function make(s)
+  if s.stated then redis.call('HSET', s.lock, 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0') end
   redis.call('DEL', s.holders)
   if not s.stated then return end
-  redis.call('HSET', s.lock, 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0')
   redis.call('ZADD', s.holders, 0, permits.GUARD)
   s.new, s.created = false, true
 end

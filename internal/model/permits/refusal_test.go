@@ -137,3 +137,30 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 	}
 	require.NotZero(t, refused, "memory was not full")
 }
+
+// Likewise where there is no lock yet: who asks for one leaves nothing; what would free something, or looks after what a
+// server has forgotten, is answered.
+func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
+	t.Parallel()
+	server := stage.Serve(t, scripts...)
+	for name := range newPlayer(server, "bounds", true, 0).everything("", 0) {
+		p := newPlayer(server, "bounds", true, 0)
+		r := p.everything(ticket("a", 1, lua.Write, p.limit), 1)[name]
+		before := p.before.Text(p.keys)
+		server.Server.Do("CONFIG", "SET", "maxmemory", "1")
+		reply, err := p.run(r)
+		server.Server.Do("CONFIG", "SET", "maxmemory", "0")
+		state, stateErr := p.host.State(p.keys)
+		require.NoError(t, stateErr)
+		_, asks := r.(Ask)
+		_, sizes := r.(Resize)
+		if asks || sizes {
+			require.ErrorContains(t, err, "OOM", name)
+			require.Equal(t, before, state.Text(p.keys), name)
+		} else {
+			require.NoError(t, err, name)
+			require.NoError(t, sameReply(r.Run(p.model, reply.Now), reply), name)
+		}
+		p.startOver(t)
+	}
+}
