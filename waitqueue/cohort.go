@@ -251,6 +251,10 @@ func (h *hold) pass(sh *share) bool {
 		ctx = m.ticket.granted(ctx, h.fence(), waited, note)
 	}
 	m.lease = h.grant(ctx, &h.first, co.queue, waited)
+	if h.unlooked { // While it was being released: nothing may be on the agenda.
+		h.unlooked = false
+		h.hurry()
+	}
 	s.client.stats.granted.Add(1)
 	s.mu.Unlock()
 	close(m.called)
