@@ -55,11 +55,16 @@ func (q Queue) cohesive() bool {
 
 // inCohort waits for a hold as one of the cohort.
 func (q Queue) inCohort(ctx context.Context) (*lease.Lease, error) {
-	m := &mate{ctx: ctx, begun: time.Now()}
 	co, err := q.client.cohort(q)
 	if err != nil {
 		return nil, err
 	}
+	return co.obtain(ctx)
+}
+
+// obtain is one call of the cohort.
+func (co *cohort) obtain(ctx context.Context) (*lease.Lease, error) {
+	m := &mate{ctx: ctx, begun: time.Now()}
 	if co.client.watch != nil {
 		m.ticket = co.newTicket()
 		m.ticket.asked(ctx)
@@ -104,6 +109,13 @@ func (c *Client) cohort(q Queue) (*cohort, error) {
 		s.cohorts[q.terms] = co
 	}
 	return co, nil
+}
+
+// busy reports whether there is a leader, with a ticket or about to have one.
+func (co *cohort) busy() bool {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	return co.led
 }
 
 func (co *cohort) newTicket() *ticket {
@@ -238,7 +250,7 @@ func (h *hold) pass(sh *share) bool {
 	if m == nil {
 		return false
 	}
-	s, note := co.site, h.note()
+	s, note := h.ticket.site, h.note()
 	h.released(h.held(), nil)
 	h.passed++
 	h.open--

@@ -65,3 +65,88 @@ func TestAHoldWhoseAppointmentCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *t
 		})
 	}
 }
+
+// Between the look for its cohort and its ticket a call is nothing that the site knows of.
+func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := cohortOf(c, "name", DefaultLease, 8)
+		_, err := c.cohort(q)
+		require.NoError(t, err)
+		s := siteOf(q)
+		synctime.Pass(c.opts.Linger - 1)
+		co, err := c.cohort(q)
+		require.NoError(t, err)
+		c.retire(s) // The tick that was due at the same moment.
+		synctest.Wait()
+		require.Same(t, s, siteOf(q))
+		co.mu.Lock()
+		co.led = true // As the call has it next, long before its ticket.
+		co.mu.Unlock()
+		synctime.Pass(10 * c.opts.Linger)
+		require.Same(t, s, siteOf(q))
+		co.next()
+		synctime.Pass(2 * c.opts.Linger)
+		require.Nil(t, siteOf(q))
+	})
+}
+
+// Calls that found their cohort, and slept until its site was retired, hold by the site that took its place.
+func TestACohortWhoseSiteWasRetiredPassesItsHoldOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := cohortOf(c, "name", DefaultLease, 8)
+		co, err := c.cohort(q)
+		require.NoError(t, err)
+		synctime.Pass(10 * c.opts.Linger)
+		require.Nil(t, siteOf(q))
+		l, err := co.obtain(t.Context())
+		require.NoError(t, err)
+		require.NotSame(t, co.site, holdOf(l).ticket.site)
+		mate := make(chan *lease.Lease, 1)
+		go func() {
+			l, _ := co.obtain(t.Context())
+			mate <- l
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Release(t.Context()))
+		next := <-mate
+		require.Equal(t, l.Token()+1, next.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// An end without a ticket is answered with a grant that its client has not confirmed. Nobody gives it back who does not
+// know its ticket because his site was retired meanwhile.
+func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		a, b := dial(t, s), dial(t, s)
+		qa, qb := queueOf(a, "name"), queueOf(b, "name")
+		l, err := qa.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		old := siteOf(qa)
+		at := time.Now().Add(1500 * time.Millisecond)
+		old.mu.Lock()
+		a.ends.exorcise(old, a.id+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
+		old.mu.Unlock()
+		synctime.Pass(5 * a.opts.Linger)
+		l, err = qb.Acquire(t.Context())
+		require.NoError(t, err)
+		mine := acquire(t.Context(), qa)
+		synctime.Pass(100 * time.Millisecond)
+		next := acquire(t.Context(), qb)
+		synctime.Pass(time.Until(at) - 10*time.Millisecond)
+		require.NoError(t, l.Release(t.Context()))
+		l = <-mine
+		synctime.Pass(time.Second)
+		require.Zero(t, a.Stats().GivenBack)
+		require.Empty(t, next)
+		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, (<-next).Release(t.Context()))
+		synctime.Pass(10 * time.Second)
+		require.Nil(t, siteOf(qa))
+	})
+}
