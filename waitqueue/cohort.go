@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -161,7 +162,8 @@ func (co *cohort) enter(m *mate) (*wait, error) {
 	}, nil
 }
 
-// leave ends the call of a mate whose context has ended.
+// leave ends the call of a mate whose context has ended. What it has become at the same moment is undone in the
+// background.
 func (co *cohort) leave(m *mate) error {
 	co.mu.Lock()
 	waits := m.place != nil
@@ -170,19 +172,25 @@ func (co *cohort) leave(m *mate) error {
 		m.place = nil
 	}
 	co.mu.Unlock()
-	if !waits { // It was called at the same moment.
-		<-m.called
-		switch {
-		case m.err != nil:
-			return m.err
-		case m.lease == nil:
-			_, err := co.lead(m)
-			return err
+	if !waits { // It was called at the same moment. Its ask may be on its way, for which nobody waits here.
+		if !co.client.spawn(func() { co.undo(m) }) {
+			co.undo(m)
 		}
-		_ = m.lease.Release(context.WithoutCancel(m.ctx))
 		return m.gaveUp(whyEnded(m.ctx))
 	}
 	return m.failed(m.gaveUp(whyEnded(m.ctx)))
+}
+
+// undo ends what a mate has become whose call has ended, and tells the observer of it.
+func (co *cohort) undo(m *mate) {
+	<-m.called
+	switch {
+	case m.err != nil:
+	case m.lease == nil:
+		_, _ = co.lead(m) // Its context has ended: it leaves.
+	default:
+		_ = m.lease.Release(context.WithoutCancel(m.ctx))
+	}
 }
 
 func (m *mate) gaveUp(err error) error {
@@ -274,7 +282,7 @@ func (h *hold) pass(sh *share) bool {
 }
 
 // end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round
-// trip, ahead of the end: it is in the queue when that is served. On nil it ends the ticket.
+// trip, ahead of the end: it is in the queue when that is served. Both go on if ctx ends. On nil it ends the ticket.
 func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	if co == nil {
 		return t.site.sendEnd(ctx, t)
@@ -287,13 +295,23 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	if m == nil {
 		return t.site.sendEnd(ctx, t)
 	}
-	defer close(m.called)
 	w, err := co.enter(m)
 	if err != nil {
+		close(m.called)
 		return t.site.sendEnd(ctx, t) // The client closes, which the mate will be told by its own try.
 	}
 	m.wait = w
-	return co.relay(w, t)
+	begun := false
+	r, err := inBackground(ctx, co.client, func() (lua.Reply, error) {
+		begun = true
+		defer close(m.called)
+		return co.relay(w, t)
+	})
+	if errors.Is(err, ErrClosed) && !begun {
+		close(m.called)
+		return t.site.sendEnd(ctx, t)
+	}
+	return r, err
 }
 
 // relay sends the ask of the next leader and the end of the last, and takes in both answers.
