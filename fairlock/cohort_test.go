@@ -340,3 +340,36 @@ func TestAReleaseAndALockInACohortEndWithTheirContexts(t *testing.T) {
 		queued(t, m, 0)
 	})
 }
+
+// After a step back the server gives arrivals by the highest that it gave, which are ahead of its clock. The time of a
+// mate's call would be earlier than all of these.
+func TestACohortDoesNotOvertakeMoreAfterTheClockSteppedBack(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := dialMutex(t, s, fairlock.WithCohort(1)), dialMutex(t, s)
+		l := hold(t, m)
+		for _, next := range []*fairlock.Mutex{other, m} { // So that there is a highest arrival, and both hear.
+			c := begin(t.Context(), next)
+			queued(t, m, 1)
+			kit.Release(t, l)
+			l = c.Value(t)
+		}
+		kit.Release(t, l)
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+		synctime.Pass(time.Second) // The next answer is news of the clock.
+		l = hold(t, m)
+		stranger := begin(t.Context(), other)
+		queued(t, m, 1)
+		overtaken := 0
+		for _, mate := range mates(t, m, 6) {
+			kit.Release(t, l)
+			synctest.Wait()
+			if stranger.Returned() {
+				break
+			}
+			overtaken++
+			l = mate.Value(t)
+		}
+		require.LessOrEqual(t, overtaken, 1)
+		kit.Release(t, stranger.Value(t))
+	})
+}

@@ -32,9 +32,16 @@ type cohort struct {
 	mates *list.List // of *mate, by their calls
 }
 
-// MaxCohort is how often a hold may be passed on at the most: tokens count microseconds, and those that a cohort has
-// ahead of the clock should be of no time.
-const MaxCohort = 1 << 16
+// MaxCohort is how often a hold may be passed on at the most. Tokens are of about the microsecond of their grant, and a
+// cohort reserves one for each pass: a millisecond of them with each ticket, so that ten thousand tickets in a queue are
+// ten seconds ahead of the clock.
+const MaxCohort = 1 << 10
+
+// mostAhead is how far tokens may be ahead of the server's clock when more than one is reserved at once. Unused ones are
+// not given back, so holds that come faster than their tokens would otherwise get ever farther ahead. The key of a lock
+// is forgotten no sooner than 45 seconds after its last hold: then tokens begin at the clock again, and that must be
+// above all that were given (I2).
+const mostAhead = 10 * time.Second
 
 // A mate is a call that waits for the leader of its cohort.
 type mate struct {
@@ -120,10 +127,17 @@ func (co *cohort) busy() bool {
 }
 
 func (co *cohort) newTicket() *ticket {
-	t := co.queue.newTicket()
+	q := co.queue
+	if now, ok := co.site.node().clock.about(); ok && co.client.floor.last() > uint64(now.Add(mostAhead).UnixMicro()) {
+		q = q.For(q.kind, 1)
+	}
+	t := q.newTicket()
 	t.site, t.cohort = co.site, co
 	return t
 }
+
+// passes is how often the hold of a ticket may be passed on.
+func (t *ticket) passes() int { return int(t.queue.permits) - 1 }
 
 // lead waits for a hold as the leader.
 func (co *cohort) lead(m *mate) (*lease.Lease, error) {
@@ -143,7 +157,8 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 	return l, err
 }
 
-// enter makes a call known as a ticket. One that was a mate before has the place of its call.
+// enter makes a call known as a ticket. One that was a mate before has the place of its call, unless the server's clock has
+// stepped back: nobody comes behind those who were given theirs before that.
 func (co *cohort) enter(m *mate) (*wait, error) {
 	t := m.ticket
 	if t == nil {
@@ -153,9 +168,8 @@ func (co *cohort) enter(m *mate) (*wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, ok := s.node().clock.about(); ok && m.called != nil {
-		head := time.Duration(t.queue.terms.Priority) * PriorityStep
-		t.arrival = now.Add(-time.Since(m.begun) - head).UnixMicro()
+	if now, ok := s.node().clock.steady(); ok && m.called != nil {
+		t.arrival = now.Add(-time.Since(m.begun)).UnixMicro() - t.headStart()
 	}
 	return &wait{
 		ctx: m.ctx, ticket: t, site: s, begun: m.begun, budget: attemptTime, mode: lua.Wait,
@@ -239,18 +253,17 @@ func (co *cohort) close() {
 
 // fence is the token of the present lease on a hold.
 func (h *hold) fence() uint64 {
-	co := h.ticket.cohort
-	if co == nil {
+	if h.ticket.cohort == nil {
 		return h.token
 	}
-	return h.token - uint64(co.queue.terms.Cohort) + uint64(h.passed)
+	return h.token - uint64(h.ticket.passes()) + uint64(h.passed)
 }
 
 // pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
 // if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
 func (h *hold) pass(sh *share) bool {
 	co := h.ticket.cohort
-	if co == nil || h.passed >= co.queue.terms.Cohort || !sh.released() || h.ticket.doubted || h.failures > 0 ||
+	if co == nil || h.passed >= h.ticket.passes() || !sh.released() || h.ticket.doubted || h.failures > 0 ||
 		time.Until(h.deadline) < h.spans/4 {
 		return false
 	}

@@ -150,3 +150,47 @@ func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
 		require.Nil(t, siteOf(qa))
 	})
 }
+
+// Tokens that a cohort reserves and does not use are not given back. They end no farther ahead of the clock than the key
+// of the lock outlives its last hold.
+func TestTokensOfACohortDoNotRunAwayFromTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		a, b := dial(t, s), dial(t, s)
+		q := cohortOf(a, "name", 3*time.Second, MaxCohort)
+		hold := func(q Queue) *lease.Lease {
+			l, err := q.Acquire(t.Context())
+			require.NoError(t, err)
+			return l
+		}
+		ahead := func(l *lease.Lease) time.Duration { return time.UnixMicro(int64(l.Token())).Sub(time.Now()) }
+		l := hold(q)
+		require.NoError(t, l.Release(t.Context()))
+		a.Above(uint64(time.Now().Add(mostAhead - 2*MaxCohort*time.Microsecond).UnixMicro())) // As if that had gone on.
+		for range 50 {                                                                        // The clock of a bubble stands still meanwhile.
+			l = hold(q)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		require.Greater(t, ahead(l), mostAhead)
+		require.Less(t, ahead(l), mostAhead+(MaxCohort+100)*time.Microsecond)
+
+		// Too far: nothing is passed on, until the clock has caught up.
+		for _, passes := range []bool{false, true} {
+			l = hold(q)
+			asks := a.Stats().Asks
+			mate := acquire(t.Context(), q)
+			synctest.Wait()
+			token := l.Token()
+			require.NoError(t, l.Release(t.Context()))
+			l = <-mate
+			require.Equal(t, token+1, l.Token())
+			require.Equal(t, passes, asks == a.Stats().Asks)
+			require.NoError(t, l.Release(t.Context()))
+			synctime.Pass(time.Second)
+		}
+
+		synctime.Pass(mostAhead + 90*time.Second)
+		require.Empty(t, s.List("KEYS", "*"))
+		require.Greater(t, hold(queueOf(b, "name")).Token(), l.Token()) // Which has seen none of that.
+	})
+}
