@@ -166,8 +166,9 @@ func TestTokensOfACohortDoNotRunAwayFromTheClock(t *testing.T) {
 		ahead := func(l *lease.Lease) time.Duration { return time.UnixMicro(int64(l.Token())).Sub(time.Now()) }
 		l := hold(q)
 		require.NoError(t, l.Release(t.Context()))
-		a.Above(uint64(time.Now().Add(mostAhead - 2*MaxCohort*time.Microsecond).UnixMicro())) // As if that had gone on.
-		for range 50 {                                                                        // The clock of a bubble stands still meanwhile.
+		// As if that had gone on. The clock of a bubble stands still meanwhile.
+		a.Above(uint64(time.Now().Add(mostAhead - 2*MaxCohort*time.Microsecond).UnixMicro()))
+		for range 50 {
 			l = hold(q)
 			require.NoError(t, l.Release(t.Context()))
 		}
