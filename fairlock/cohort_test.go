@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
@@ -301,5 +302,74 @@ func TestCohortsOfSeveralClientsExcludeEachOther(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return s.Int("HEXISTS", lock, "owner") == 0 && s.Int("ZCARD", queue) == 0
 		}, kit.Patience, time.Millisecond)
+	})
+}
+
+// A release with a mate waiting sends the mate's ask too. Neither of the two waits for the answer for longer than it may.
+func TestAReleaseAndALockInACohortEndWithTheirContexts(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(1))
+		l := hold(t, m)
+		first := mates(t, m, 1)[0]
+		kit.Release(t, l)
+		l = first.Value(t) // No pass is left.
+		within := func(limit time.Duration, f func(context.Context) error) *kit.Call[struct{}] {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			call := kit.Run(func() error {
+				defer cancel()
+				return f(ctx)
+			})
+			synctest.Wait()
+			return call
+		}
+		d.Freeze(faults.ToServer, faults.ToClient)
+		began := time.Now()
+		mate := within(600*time.Millisecond, func(ctx context.Context) error {
+			_, err := m.Lock(ctx)
+			return err
+		})
+		release := within(300*time.Millisecond, l.Release)
+		require.ErrorIs(t, release.Err(t), lease.ErrUnconfirmed)
+		require.Equal(t, 300*time.Millisecond, time.Since(began))
+		require.ErrorIs(t, mate.Err(t), context.DeadlineExceeded)
+		require.Equal(t, 600*time.Millisecond, time.Since(began))
+		d.Heal()
+		kit.Release(t, begin(t.Context(), m).Value(t))
+		kit.Release(t, begin(t.Context(), dialMutex(t, s)).Value(t))
+		queued(t, m, 0)
+	})
+}
+
+// After a step back the server gives arrivals by the highest that it gave, which are ahead of its clock. The time of a
+// mate's call would be earlier than all of these.
+func TestACohortDoesNotOvertakeMoreAfterTheClockSteppedBack(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m, other := dialMutex(t, s, fairlock.WithCohort(1)), dialMutex(t, s)
+		l := hold(t, m)
+		for _, next := range []*fairlock.Mutex{other, m} { // So that there is a highest arrival, and both hear.
+			c := begin(t.Context(), next)
+			queued(t, m, 1)
+			kit.Release(t, l)
+			l = c.Value(t)
+		}
+		kit.Release(t, l)
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+		synctime.Pass(time.Second) // The next answer is news of the clock.
+		l = hold(t, m)
+		stranger := begin(t.Context(), other)
+		queued(t, m, 1)
+		overtaken := 0
+		for _, mate := range mates(t, m, 6) {
+			kit.Release(t, l)
+			synctest.Wait()
+			if stranger.Returned() {
+				break
+			}
+			overtaken++
+			l = mate.Value(t)
+		}
+		require.LessOrEqual(t, overtaken, 1)
+		kit.Release(t, stranger.Value(t))
 	})
 }

@@ -77,9 +77,8 @@ func (s *site) prepare(n *node, w *wait) *question {
 	}
 	s.mu.Unlock()
 
-	head := int64(t.queue.terms.Priority) * PriorityStep.Microseconds()
 	q.args = append(q.room[:0], q.text, mode, q.notAfter,
-		strconv.FormatInt(arrival, 10), strconv.FormatInt(head, 10), c.highest(), c.counted(), t.phase(), c.who)
+		strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10), c.highest(), c.counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
@@ -105,6 +104,7 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	case r.Status == lua.Waiting:
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
+			s.node().clock.showed(r.Arrival + t.headStart())
 		}
 		if t.state == asking {
 			t.place = int(r.Place)

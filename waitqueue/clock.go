@@ -12,7 +12,10 @@ import (
 // A script reads the server's time between the moment its request was sent and that at which the reply
 // came. So the server's clock shows at least that time when the reply is here, and what happened at a
 // later time of the server happened at least so much later than the sending.
-type serverClock struct{ newest atomic.Pointer[reading] }
+type serverClock struct {
+	newest atomic.Pointer[reading]
+	peak   atomic.Int64 // the highest time that it showed, or by which an arrival was reckoned, in µs
+}
 
 // A reading is the server's time in one reply.
 type reading struct {
@@ -27,6 +30,9 @@ const (
 	readingAge = 50 * time.Millisecond
 	// drift is how far two clocks may run apart: 0.1 %, ten times what a quartz does.
 	drift = 1000
+	// backStep is by how much the server's clock must be behind what it showed before that counts: more than a round
+	// trip takes, within which readings are not exact.
+	backStep = time.Second
 )
 
 // observe keeps the reading of a reply, if the present one is old or force is set.
@@ -39,6 +45,17 @@ func (c *serverClock) observe(a attempt, server int64, force bool) {
 		return
 	}
 	c.newest.Store(&reading{sent: a.sent, slept: a.slept, received: time.Now(), server: server})
+	c.showed(server)
+}
+
+// showed notes that the server reckoned by a time.
+func (c *serverClock) showed(server int64) {
+	for {
+		peak := c.peak.Load()
+		if server <= peak || c.peak.CompareAndSwap(peak, server) {
+			return
+		}
+	}
 }
 
 // atLeast returns a time that the server's clock shows at the latest when the local clock shows t:
@@ -60,6 +77,13 @@ func (c *serverClock) about() (time.Time, bool) {
 	}
 	middle := r.sent.Add(r.received.Sub(r.sent) / 2)
 	return time.UnixMicro(r.server).Add(time.Since(middle)), true
+}
+
+// steady is about, unless the clock has stepped back: then the server gives arrivals that are ahead of it, until it has
+// caught up.
+func (c *serverClock) steady() (time.Time, bool) {
+	now, ok := c.about()
+	return now, ok && now.UnixMicro() > c.peak.Load()-backStep.Microseconds()
 }
 
 // since returns a local time that is not after the server's time at, nor after the moment at which the

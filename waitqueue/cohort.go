@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,9 +32,16 @@ type cohort struct {
 	mates *list.List // of *mate, by their calls
 }
 
-// MaxCohort is how often a hold may be passed on at the most: tokens count microseconds, and those that a cohort has
-// ahead of the clock should be of no time.
-const MaxCohort = 1 << 16
+// MaxCohort is how often a hold may be passed on at the most. Tokens are of about the microsecond of their grant, and a
+// cohort reserves one for each pass: a millisecond of them with each ticket, so that ten thousand tickets in a queue are
+// ten seconds ahead of the clock.
+const MaxCohort = 1 << 10
+
+// mostAhead is how far tokens may be ahead of the server's clock when more than one is reserved at once. Unused ones are
+// not given back, so holds that come faster than their tokens would otherwise get ever farther ahead. The key of a lock
+// is forgotten no sooner than 45 seconds after its last hold: then tokens begin at the clock again, and that must be
+// above all that were given (I2).
+const mostAhead = 10 * time.Second
 
 // A mate is a call that waits for the leader of its cohort.
 type mate struct {
@@ -55,11 +63,16 @@ func (q Queue) cohesive() bool {
 
 // inCohort waits for a hold as one of the cohort.
 func (q Queue) inCohort(ctx context.Context) (*lease.Lease, error) {
-	m := &mate{ctx: ctx, begun: time.Now()}
 	co, err := q.client.cohort(q)
 	if err != nil {
 		return nil, err
 	}
+	return co.obtain(ctx)
+}
+
+// obtain is one call of the cohort.
+func (co *cohort) obtain(ctx context.Context) (*lease.Lease, error) {
+	m := &mate{ctx: ctx, begun: time.Now()}
 	if co.client.watch != nil {
 		m.ticket = co.newTicket()
 		m.ticket.asked(ctx)
@@ -106,11 +119,25 @@ func (c *Client) cohort(q Queue) (*cohort, error) {
 	return co, nil
 }
 
+// busy reports whether there is a leader, with a ticket or about to have one.
+func (co *cohort) busy() bool {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	return co.led
+}
+
 func (co *cohort) newTicket() *ticket {
-	t := co.queue.newTicket()
+	q := co.queue
+	if now, ok := co.site.node().clock.about(); ok && co.client.floor.last() > uint64(now.Add(mostAhead).UnixMicro()) {
+		q = q.For(q.kind, 1)
+	}
+	t := q.newTicket()
 	t.site, t.cohort = co.site, co
 	return t
 }
+
+// passes is how often the hold of a ticket may be passed on.
+func (t *ticket) passes() int { return int(t.queue.permits) - 1 }
 
 // lead waits for a hold as the leader.
 func (co *cohort) lead(m *mate) (*lease.Lease, error) {
@@ -130,7 +157,8 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 	return l, err
 }
 
-// enter makes a call known as a ticket. One that was a mate before has the place of its call.
+// enter makes a call known as a ticket. One that was a mate before has the place of its call, unless the server's clock has
+// stepped back: nobody comes behind those who were given theirs before that.
 func (co *cohort) enter(m *mate) (*wait, error) {
 	t := m.ticket
 	if t == nil {
@@ -140,16 +168,16 @@ func (co *cohort) enter(m *mate) (*wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, ok := s.node().clock.about(); ok && m.called != nil {
-		head := time.Duration(t.queue.terms.Priority) * PriorityStep
-		t.arrival = now.Add(-time.Since(m.begun) - head).UnixMicro()
+	if now, ok := s.node().clock.steady(); ok && m.called != nil {
+		t.arrival = now.Add(-time.Since(m.begun)).UnixMicro() - t.headStart()
 	}
 	return &wait{
 		ctx: m.ctx, ticket: t, site: s, begun: m.begun, budget: attemptTime, mode: lua.Wait,
 	}, nil
 }
 
-// leave ends the call of a mate whose context has ended.
+// leave ends the call of a mate whose context has ended. What it has become at the same moment is undone in the
+// background.
 func (co *cohort) leave(m *mate) error {
 	co.mu.Lock()
 	waits := m.place != nil
@@ -158,19 +186,25 @@ func (co *cohort) leave(m *mate) error {
 		m.place = nil
 	}
 	co.mu.Unlock()
-	if !waits { // It was called at the same moment.
-		<-m.called
-		switch {
-		case m.err != nil:
-			return m.err
-		case m.lease == nil:
-			_, err := co.lead(m)
-			return err
+	if !waits { // It was called at the same moment. Its ask may be on its way, for which nobody waits here.
+		if !co.client.spawn(func() { co.undo(m) }) {
+			co.undo(m)
 		}
-		_ = m.lease.Release(context.WithoutCancel(m.ctx))
 		return m.gaveUp(whyEnded(m.ctx))
 	}
 	return m.failed(m.gaveUp(whyEnded(m.ctx)))
+}
+
+// undo ends what a mate has become whose call has ended, and tells the observer of it.
+func (co *cohort) undo(m *mate) {
+	<-m.called
+	switch {
+	case m.err != nil:
+	case m.lease == nil:
+		_, _ = co.lead(m) // Its context has ended: it leaves.
+	default:
+		_ = m.lease.Release(context.WithoutCancel(m.ctx))
+	}
 }
 
 func (m *mate) gaveUp(err error) error {
@@ -219,18 +253,17 @@ func (co *cohort) close() {
 
 // fence is the token of the present lease on a hold.
 func (h *hold) fence() uint64 {
-	co := h.ticket.cohort
-	if co == nil {
+	if h.ticket.cohort == nil {
 		return h.token
 	}
-	return h.token - uint64(co.queue.terms.Cohort) + uint64(h.passed)
+	return h.token - uint64(h.ticket.passes()) + uint64(h.passed)
 }
 
 // pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
 // if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
 func (h *hold) pass(sh *share) bool {
 	co := h.ticket.cohort
-	if co == nil || h.passed >= co.queue.terms.Cohort || !sh.released() || h.ticket.doubted || h.failures > 0 ||
+	if co == nil || h.passed >= h.ticket.passes() || !sh.released() || h.ticket.doubted || h.failures > 0 ||
 		time.Until(h.deadline) < h.spans/4 {
 		return false
 	}
@@ -238,7 +271,7 @@ func (h *hold) pass(sh *share) bool {
 	if m == nil {
 		return false
 	}
-	s, note := co.site, h.note()
+	s, note := h.ticket.site, h.note()
 	h.released(h.held(), nil)
 	h.passed++
 	h.open--
@@ -251,6 +284,10 @@ func (h *hold) pass(sh *share) bool {
 		ctx = m.ticket.granted(ctx, h.fence(), waited, note)
 	}
 	m.lease = h.grant(ctx, &h.first, co.queue, waited)
+	if h.unlooked { // While it was being released: nothing may be on the agenda.
+		h.unlooked = false
+		h.hurry()
+	}
 	s.client.stats.granted.Add(1)
 	s.mu.Unlock()
 	close(m.called)
@@ -258,7 +295,7 @@ func (h *hold) pass(sh *share) bool {
 }
 
 // end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round
-// trip, ahead of the end: it is in the queue when that is served. On nil it ends the ticket.
+// trip, ahead of the end: it is in the queue when that is served. Both go on if ctx ends. On nil it ends the ticket.
 func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	if co == nil {
 		return t.site.sendEnd(ctx, t)
@@ -271,13 +308,23 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	if m == nil {
 		return t.site.sendEnd(ctx, t)
 	}
-	defer close(m.called)
 	w, err := co.enter(m)
 	if err != nil {
+		close(m.called)
 		return t.site.sendEnd(ctx, t) // The client closes, which the mate will be told by its own try.
 	}
 	m.wait = w
-	return co.relay(w, t)
+	begun := false
+	r, err := inBackground(ctx, co.client, func() (lua.Reply, error) {
+		begun = true
+		defer close(m.called)
+		return co.relay(w, t)
+	})
+	if errors.Is(err, ErrClosed) && !begun {
+		close(m.called)
+		return t.site.sendEnd(ctx, t)
+	}
+	return r, err
 }
 
 // relay sends the ask of the next leader and the end of the last, and takes in both answers.

@@ -163,7 +163,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 		c.ends.retry(d)
 		return
 	case t == nil:
-		return
+		s.leaving--
 	case err != nil:
 		t.refused = advise(err)
 		s.forget(t)
@@ -195,12 +195,14 @@ func (e *ends) giveBack(s *site, text string, token uint64) {
 		e.client.stats.forged.Add(1)
 		return
 	}
+	s.leaving++
 	e.push(&departure{site: s, text: text, token: token})
 }
 
 // exorcise ends what a ticket has under a number that it does not go by any more, when no request that names it
 // can run after that. The site's lock is held.
 func (e *ends) exorcise(s *site, text string, at time.Time) {
+	s.leaving++
 	e.later(&departure{site: s, text: text}, at)
 }
 
@@ -233,6 +235,8 @@ func (e *ends) retry(d *departure) {
 		if d.ticket != nil {
 			d.ticket.refused = errNoAnswer
 			d.site.forget(d.ticket)
+		} else {
+			d.site.leaving--
 		}
 		return
 	}

@@ -29,6 +29,7 @@ type hold struct {
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
+	unlooked bool      // an appointment or a renewal was left to a release, which may pass the hold on
 	failures int
 	since    time.Time     // of the grant, by the own clock
 	spans    time.Duration // how long the lease is that is confirmed
@@ -114,11 +115,11 @@ func (h *hold) fired(now time.Time) {
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held || h.releasing() {
+	if t.state != held || h.left() {
 		return
 	}
 	if h.overdue() {
-		if !h.releasing() { // Else it was released just now.
+		if !h.left() { // Else it was released just now.
 			h.lose(lease.ErrExpired)
 		}
 		return
@@ -133,6 +134,14 @@ func (h *hold) fired(now time.Time) {
 		}
 	}
 	s.client.agenda.before(&h.entry, next)
+}
+
+// left reports whether a release has begun, to which the rest is left: it ends the hold, or passes it on and sees that
+// what is not done now is done then. The site's lock is held.
+func (h *hold) left() bool {
+	releasing := h.releasing()
+	h.unlooked = h.unlooked || releasing
+	return releasing
 }
 
 // hurry asks for a renewal now, because something was heard about the hold. The site's lock is held.

@@ -144,7 +144,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.renewing = false
-	if h.ticket.state != held || h.releasing() {
+	if h.ticket.state != held || h.left() {
 		return
 	}
 	switch {
@@ -163,7 +163,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
 		u := h.until(a.sent, lasts, a.slept, r.final)
 		if !h.extend(u) {
-			if !h.releasing() { // Else it was released just now.
+			if !h.left() { // Else it was released just now.
 				h.lose(lease.ErrExpired)
 			}
 			return

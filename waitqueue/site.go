@@ -24,6 +24,7 @@ type site struct {
 	owners  map[string]*hold // by the owner that a context named
 	cohorts map[Terms]*cohort
 	used    time.Time // last use, as far as calls and ticks told it
+	leaving int       // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
 	// The subscription, as the listener told it.
 	ears   *listener // where it is asked for
@@ -254,7 +255,7 @@ func (s *site) ticked(now time.Time) {
 		s.check = time.Time{}
 		s.startCheck()
 	}
-	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() {
+	if s.busy() {
 		s.used = now
 	} else if !now.Before(s.used.Add(s.client.opts.Linger)) {
 		s.client.retire(s)
@@ -267,6 +268,19 @@ func (s *site) ticked(now time.Time) {
 		}
 	}
 	s.arm(next)
+}
+
+// busy reports whether something of the site is under way. The lock is held.
+func (s *site) busy() bool {
+	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() || s.leaving > 0 {
+		return true
+	}
+	for _, co := range s.cohorts {
+		if co.busy() {
+			return true
+		}
+	}
+	return false
 }
 
 // arm puts the site on the agenda. The lock is held.
@@ -282,16 +296,21 @@ func (c *Client) retire(s *site) {
 	c.spawn(func() {
 		c.mu.Lock()
 		s.mu.Lock()
-		used := len(s.tickets) > 0 || s.checking || !s.look.IsZero()
-		leave, ears := !used && s.wanted, s.ears
-		if !used {
+		now := time.Now()
+		if s.busy() {
+			s.used = now
+		}
+		// A call may have found the site since, and have no ticket yet.
+		until := s.used.Add(c.opts.Linger)
+		over := !now.Before(until)
+		leave, ears := over && s.wanted, s.ears
+		if over {
 			if c.sites[s.keys.Site] == s {
 				delete(c.sites, s.keys.Site)
 			}
 			s.retired, s.wanted, s.heard = true, false, false
 		} else {
-			s.used = time.Now()
-			s.arm(s.used.Add(c.opts.Linger))
+			s.arm(until)
 		}
 		s.mu.Unlock()
 		c.mu.Unlock()

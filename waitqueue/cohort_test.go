@@ -1,0 +1,197 @@
+package waitqueue
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// cohortOf is the queue of a lock for calls that pass their hold on.
+func cohortOf(c *Client, name string, lasts time.Duration, passes int) Queue {
+	return c.Queue(lua.Fairlock, name, Terms{Lease: lasts, Cohort: passes})
+}
+
+// holdOf is the machinery's side of a lease.
+func holdOf(l *lease.Lease) *hold { return l.Engine().(*share).hold }
+
+// siteOf is the site that a client has for a queue; nil if there is none.
+func siteOf(q Queue) *site {
+	q.client.mu.Lock()
+	defer q.client.mu.Unlock()
+	return q.client.sites[q.keys.Site]
+}
+
+// What falls into the moment between the end of a lease and the pass of its hold is made up for: the hold that was
+// passed on is renewed, and lost when it cannot be.
+func TestAHoldWhoseAppointmentCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *testing.T) {
+	const lasts = 3 * time.Second
+	for name, meanwhile := range map[string]func(h *hold){
+		"appointment": func(h *hold) { h.fired(time.Now()) },
+		"answer": func(h *hold) {
+			r := h.next(time.Now())
+			r.answered(sending(), nil, context.DeadlineExceeded)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := redistest.Bubble(t)
+				c := dial(t, s)
+				q := cohortOf(c, "name", lasts, 8)
+				l, err := q.Acquire(t.Context())
+				require.NoError(t, err)
+				mate := acquire(t.Context(), q)
+				synctest.Wait()
+				h := holdOf(l)
+				h.first.keeper.End() // Release begins with that.
+				c.agenda.remove(&h.entry)
+				meanwhile(h)
+				require.NoError(t, l.Release(t.Context()))
+				l = <-mate
+				synctime.Pass(2 * lasts)
+				require.NoError(t, context.Cause(l.Context()))
+				require.Equal(t, int64(1), s.Int("HEXISTS", q.keys.Lock, "owner"))
+				s.Kill()
+				synctime.Pass(lasts)
+				require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
+			})
+		})
+	}
+}
+
+// Between the look for its cohort and its ticket a call is nothing that the site knows of.
+func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := cohortOf(c, "name", DefaultLease, 8)
+		_, err := c.cohort(q)
+		require.NoError(t, err)
+		s := siteOf(q)
+		synctime.Pass(c.opts.Linger - 1)
+		co, err := c.cohort(q)
+		require.NoError(t, err)
+		c.retire(s) // The tick that was due at the same moment.
+		synctest.Wait()
+		require.Same(t, s, siteOf(q))
+		co.mu.Lock()
+		co.led = true // As the call has it next, long before its ticket.
+		co.mu.Unlock()
+		synctime.Pass(10 * c.opts.Linger)
+		require.Same(t, s, siteOf(q))
+		co.next()
+		synctime.Pass(2 * c.opts.Linger)
+		require.Nil(t, siteOf(q))
+	})
+}
+
+// Calls that found their cohort, and slept until its site was retired, hold by the site that took its place.
+func TestACohortWhoseSiteWasRetiredPassesItsHoldOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := cohortOf(c, "name", DefaultLease, 8)
+		co, err := c.cohort(q)
+		require.NoError(t, err)
+		synctime.Pass(10 * c.opts.Linger)
+		require.Nil(t, siteOf(q))
+		l, err := co.obtain(t.Context())
+		require.NoError(t, err)
+		require.NotSame(t, co.site, holdOf(l).ticket.site)
+		mate := make(chan *lease.Lease, 1)
+		go func() {
+			l, _ := co.obtain(t.Context())
+			mate <- l
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Release(t.Context()))
+		next := <-mate
+		require.Equal(t, l.Token()+1, next.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// An end without a ticket is answered with a grant that its client has not confirmed. Nobody gives it back who does not
+// know its ticket because his site was retired meanwhile.
+func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		a, b := dial(t, s), dial(t, s)
+		qa, qb := queueOf(a, "name"), queueOf(b, "name")
+		l, err := qa.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		old := siteOf(qa)
+		at := time.Now().Add(1500 * time.Millisecond)
+		old.mu.Lock()
+		a.ends.exorcise(old, a.id+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
+		old.mu.Unlock()
+		synctime.Pass(5 * a.opts.Linger)
+		l, err = qb.Acquire(t.Context())
+		require.NoError(t, err)
+		mine := acquire(t.Context(), qa)
+		synctime.Pass(100 * time.Millisecond)
+		next := acquire(t.Context(), qb)
+		synctime.Pass(time.Until(at) - 10*time.Millisecond)
+		require.NoError(t, l.Release(t.Context()))
+		l = <-mine
+		synctime.Pass(time.Second)
+		require.Zero(t, a.Stats().GivenBack)
+		require.Empty(t, next)
+		require.NoError(t, context.Cause(l.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, (<-next).Release(t.Context()))
+		synctime.Pass(10 * time.Second)
+		require.Nil(t, siteOf(qa))
+	})
+}
+
+// Tokens that a cohort reserves and does not use are not given back. They end no farther ahead of the clock than the key
+// of the lock outlives its last hold.
+func TestTokensOfACohortDoNotRunAwayFromTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		a, b := dial(t, s), dial(t, s)
+		q := cohortOf(a, "name", 3*time.Second, MaxCohort)
+		hold := func(q Queue) *lease.Lease {
+			l, err := q.Acquire(t.Context())
+			require.NoError(t, err)
+			return l
+		}
+		ahead := func(l *lease.Lease) time.Duration { return time.UnixMicro(int64(l.Token())).Sub(time.Now()) }
+		l := hold(q)
+		require.NoError(t, l.Release(t.Context()))
+		// As if that had gone on. The clock of a bubble stands still meanwhile.
+		a.Above(uint64(time.Now().Add(mostAhead - 2*MaxCohort*time.Microsecond).UnixMicro()))
+		for range 50 {
+			l = hold(q)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		require.Greater(t, ahead(l), mostAhead)
+		require.Less(t, ahead(l), mostAhead+(MaxCohort+100)*time.Microsecond)
+
+		// Too far: nothing is passed on, until the clock has caught up.
+		for _, passes := range []bool{false, true} {
+			l = hold(q)
+			asks := a.Stats().Asks
+			mate := acquire(t.Context(), q)
+			synctest.Wait()
+			token := l.Token()
+			require.NoError(t, l.Release(t.Context()))
+			l = <-mate
+			require.Equal(t, token+1, l.Token())
+			require.Equal(t, passes, asks == a.Stats().Asks)
+			require.NoError(t, l.Release(t.Context()))
+			synctime.Pass(time.Second)
+		}
+
+		synctime.Pass(mostAhead + 90*time.Second)
+		require.Empty(t, s.List("KEYS", "*"))
+		require.Greater(t, hold(queueOf(b, "name")).Token(), l.Token()) // Which has seen none of that.
+	})
+}
