@@ -30,7 +30,7 @@ func (w *whole) leave(err error) {
 	w.yield()
 	for _, p := range w.parts {
 		if p.wait != nil {
-			p.wait.site.finish(p.wait.ticket, w.clean)
+			p.wait.site.finish(p.wait.ticket, p.wait.clean)
 			p.wait.ended(err)
 		}
 	}
