@@ -102,3 +102,49 @@ func TestAClientThatClosesEndsACallOnItsWay(t *testing.T) {
 		}
 	})
 }
+
+// The server stops while some of the names are held and others are waited for.
+func TestACallEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
+		all := names(t, 2)
+		_, err := fairlock.New(other, all[1]).Lock(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		defer cancel()
+		m := multilock.New(c, all, multilock.WithLease(20*time.Second), multilock.WithBound(time.Minute))
+		call := kit.Lock(ctx, m.Lock)
+		time.Sleep(400 * time.Millisecond)
+		began := time.Now()
+		d.Freeze()
+		require.ErrorIs(t, call.Err(t), context.DeadlineExceeded)
+		require.Less(t, time.Since(began), time.Second)
+		d.Heal()
+	})
+}
+
+// What is given back after the bound is asked for again with the head start that it had.
+func TestAPlaceThatIsComeBackToKeepsItsPriority(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		many, other, next := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 2)
+		priority := waitqueue.WithPriority(5)
+		held, err := fairlock.New(other, all[1]).Lock(t.Context())
+		require.NoError(t, err)
+		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond), multilock.With(priority)).Lock)
+		kit.Waiting(t, 1, fairlock.New(other, all[1]).Inspect)
+		first, err := fairlock.New(other, all[0], priority).Lock(t.Context()) // After the bound.
+		require.NoError(t, err)
+		second := kit.Lock(t.Context(), fairlock.New(next, all[0], priority).Lock)
+		kit.Waiting(t, 1, fairlock.New(other, all[0]).Inspect)
+		kit.Release(t, held)
+		kit.Waiting(t, 2, fairlock.New(other, all[0]).Inspect) // It comes back.
+		info, err := fairlock.New(other, all[0]).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, many.ID(), info.Queue[0].Client, "it was overtaken")
+		kit.Release(t, first)
+		kit.Release(t, call.Value(t))
+		kit.Release(t, second.Value(t))
+	})
+}

@@ -74,6 +74,11 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 	slices.SortFunc(w.parts, func(a, b *part) int {
 		return cmp.Or(cmp.Compare(w.slot(a), w.slot(b)), cmp.Compare(a.queue.name, b.queue.name))
 	})
+	for i := 1; i < len(w.parts); i++ {
+		if q := w.parts[i].queue; q.name == w.parts[i-1].queue.name {
+			return nil, fmt.Errorf("%w: %q is there twice", ErrName, q.Label())
+		}
+	}
 	begun := time.Now()
 	for rest := w.parts; len(rest) > 0; {
 		n := 1
@@ -184,7 +189,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 			return w.failure(parts)
 		case err == nil:
 			budget = min(2*budget, longestAttempt)
-		case !w.client.transient(err) || mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
+		case !w.client.transient(err) || parts[0].wait.mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
 			return advise(err)
 		default:
 			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
@@ -233,8 +238,8 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		var r lua.Reply
 		if err == nil {
 			r = replies[i]
-			if p.arrival == 0 && !late {
-				p.arrival = cmp.Or(r.Arrival, r.Now)
+			if p.arrival == 0 && r.Status != lua.Busy && !late {
+				p.arrival = cmp.Or(r.Arrival, r.Now-head)
 			}
 		}
 		p.wait.clean = r.Status == lua.Busy
