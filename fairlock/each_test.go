@@ -154,3 +154,7 @@ func TestManyLocksOfAClosedClient(t *testing.T) {
 		}
 	})
 }
+
+func TestALeaseThatIsNilIsPassedOver(t *testing.T) {
+	require.Equal(t, []error{nil}, fairlock.ReleaseEach(t.Context(), nil))
+}

@@ -121,7 +121,8 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Do waits for all names, calls f with the context of the hold, and releases, also if f panics. It returns what f
-// returned, joined with the loss if one of the names was lost before f came back.
+// returned, joined with the loss if one of the names was lost before f came back. The release is waited for also where
+// ctx has ended: from a server that does not answer, until two seconds after the lease is over.
 func (m *Lock) Do(ctx context.Context, f func(context.Context) error) error {
 	l, err := m.Lock(ctx)
 	if err != nil {

@@ -27,7 +27,6 @@ type whole struct {
 	client *Client
 	bound  time.Duration
 	parts  []*part
-	clean  bool // the last answer says that the server has nothing of the tickets
 }
 
 // A part is one of its names.
@@ -54,7 +53,10 @@ func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
 
 func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode string) (*lease.Lease, error) {
 	w := &whole{ctx: ctx, bound: bound}
-	if bound == 0 {
+	switch {
+	case mode == lua.Try:
+		w.bound = MaxLease // Nobody is waited for.
+	case bound == 0:
 		w.bound = DefaultBound
 	}
 	for _, q := range queues {
@@ -72,6 +74,11 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 	slices.SortFunc(w.parts, func(a, b *part) int {
 		return cmp.Or(cmp.Compare(w.slot(a), w.slot(b)), cmp.Compare(a.queue.name, b.queue.name))
 	})
+	for i := 1; i < len(w.parts); i++ {
+		if q := w.parts[i].queue; q.name == w.parts[i-1].queue.name {
+			return nil, fmt.Errorf("%w: %q is there twice", ErrName, q.Label())
+		}
+	}
 	begun := time.Now()
 	for rest := w.parts; len(rest) > 0; {
 		n := 1
@@ -105,8 +112,10 @@ func (w *whole) take(parts []*part, mode string, begun time.Time) error {
 	if err := w.ask(parts, lua.Try); err != nil || w.have(parts) {
 		return err
 	}
+	if !refused(parts) {
+		return w.await(parts) // All are granted, and to be confirmed.
+	}
 	if mode == lua.Try {
-		w.clean = true
 		return ErrBusy
 	}
 	w.hear(parts)
@@ -114,6 +123,11 @@ func (w *whole) take(parts []*part, mode string, begun time.Time) error {
 		return err
 	}
 	return w.await(parts)
+}
+
+// refused reports whether the last answer was that some parts cannot be had at once.
+func refused(parts []*part) bool {
+	return slices.ContainsFunc(parts, func(p *part) bool { return p.wait.clean })
 }
 
 // enter gives a part a new ticket.
@@ -128,8 +142,8 @@ func (w *whole) enter(p *part, begun time.Time, mode string) error {
 	return nil
 }
 
-// hear waits until the client hears of all parts, so that all can queue in one script; but not for long, as each can
-// also queue by itself.
+// hear waits until the client hears of all parts that are to be asked for, so that all can queue in one script; but not
+// for long, as each can also queue by itself.
 func (w *whole) hear(parts []*part) {
 	timer := time.NewTimer(slowAnswer)
 	defer timer.Stop()
@@ -137,6 +151,10 @@ func (w *whole) hear(parts []*part) {
 		s := p.wait.site
 		for {
 			s.mu.Lock()
+			if !p.wait.ticket.asks() {
+				s.mu.Unlock()
+				break // It is granted, or the client was closed.
+			}
 			p.wait.ticket.state = idling // It is poked when the site hears.
 			if !s.wanted {
 				s.wanted = true
@@ -171,7 +189,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 			return w.failure(parts)
 		case err == nil:
 			budget = min(2*budget, longestAttempt)
-		case !w.client.transient(err) || mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
+		case !w.client.transient(err) || parts[0].wait.mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
 			return advise(err)
 		default:
 			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
@@ -187,34 +205,44 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 	first := parts[0].wait.ticket
 	head := int64(first.queue.terms.Priority) * PriorityStep.Microseconds()
 	var keys, tickets []string
-	questions := make([]*question, len(parts))
-	for i, p := range parts {
+	var asked []*part
+	var questions []*question
+	for _, p := range parts {
 		s, t := p.wait.site, p.wait.ticket
 		s.mu.Lock()
+		if !t.asks() {
+			s.mu.Unlock()
+			continue // A message was faster, or the ticket is ending.
+		}
 		if mode == lua.Wait && !s.hears() {
 			mode = lua.Look
 		}
 		t.state = asking
 		t.inflight++
-		questions[i] = &question{attempt: a, text: t.text, hearing: s.confirms}
+		asked = append(asked, p)
+		questions = append(questions, &question{attempt: a, text: t.text, hearing: s.confirms})
 		keys = append(keys, s.keys.All()...)
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()
 	}
+	if len(asked) == 0 {
+		return false, nil
+	}
 	args := append([]string{mode, a.notAfter, strconv.FormatInt(head, 10), c.highest(), c.counted(), first.phase(), c.who}, tickets...)
 	c.stats.asks.Add(1)
-	replies, err := lua.MultiAsk.DecodeAll(c.runFor(w.ctx, lua.MultiAsk, keys, args...), len(parts))
+	replies, err := lua.MultiAsk.DecodeAll(c.runFor(w.ctx, lua.MultiAsk, keys, args...), len(asked))
 	if err == nil && len(replies) == 1 && replies[0].Status == lua.Late {
-		replies, late = slices.Repeat(replies, len(parts)), true
+		replies, late = slices.Repeat(replies, len(asked)), true
 	}
-	for i, p := range parts {
+	for i, p := range asked {
 		var r lua.Reply
 		if err == nil {
 			r = replies[i]
-			if p.arrival == 0 && !late {
-				p.arrival = cmp.Or(r.Arrival, r.Now)
+			if p.arrival == 0 && r.Status != lua.Busy && !late {
+				p.arrival = cmp.Or(r.Arrival, r.Now-head)
 			}
 		}
+		p.wait.clean = r.Status == lua.Busy
 		p.wait.site.taken(p.wait.ticket, questions[i], &r, err)
 	}
 	return late, err
@@ -269,7 +297,7 @@ func (c *crew) begin(p *part) {
 	p.waiting = true
 	p.wait.ctx = c.ctx
 	go func() {
-		l, err := p.wait.run()
+		l, err := p.wait.toTheEnd()
 		c.outcomes <- outcome{p, l, err}
 	}()
 }
@@ -280,8 +308,6 @@ func (c *crew) ended(o outcome) {
 	p := o.part
 	p.waiting = false
 	if p.lease = o.lease; p.lease == nil {
-		p.wait.site.finish(p.wait.ticket, p.wait.clean)
-		p.wait.ended(o.err)
 		p.wait = nil
 	}
 }

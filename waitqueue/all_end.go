@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -11,15 +12,18 @@ import (
 
 // How a call for several names ends: with one lease on all of them, or with none.
 
-// yield gives back what is held, so that nobody waits for it meanwhile.
+// yield gives back what is held, so that nobody waits for it meanwhile. It waits for the answers, but not for long, nor
+// beyond the call's context: what is not answered then goes on in the background.
 func (w *whole) yield() {
+	ctx, cancel := context.WithTimeout(w.ctx, answerTime)
+	defer cancel()
 	var given []*part
 	for _, p := range w.parts {
 		if p.lease != nil {
 			given = append(given, p)
 		}
 	}
-	_ = w.release(context.WithoutCancel(w.ctx), given) // What is not answered ends with its lease.
+	_ = w.release(ctx, given) // What is not answered ends with its lease.
 	for _, p := range given {
 		p.lease, p.wait = nil, nil
 	}
@@ -30,7 +34,7 @@ func (w *whole) leave(err error) {
 	w.yield()
 	for _, p := range w.parts {
 		if p.wait != nil {
-			p.wait.site.finish(p.wait.ticket, w.clean)
+			p.wait.site.finish(p.wait.ticket, p.wait.clean)
 			p.wait.ended(err)
 		}
 	}
@@ -75,19 +79,28 @@ func (w *whole) ended() context.Context {
 	return ctx
 }
 
-// release gives back parts, those of a slot in one script. It returns the first error.
-func (w *whole) release(ctx context.Context, parts []*part) (err error) {
+// release gives back parts, those of a slot in one script, and the slots beside each other: a node that does not answer
+// holds up none of the others. It returns the first error.
+func (w *whole) release(ctx context.Context, parts []*part) error {
+	var slots [][]*part
 	for rest := parts; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && w.slot(rest[n]) == w.slot(rest[0]) {
 			n++
 		}
-		if failed := w.releaseSlot(ctx, rest[:n]); err == nil {
-			err = failed
-		}
+		slots = append(slots, rest[:n])
 		rest = rest[n:]
 	}
-	return err
+	if len(slots) == 1 {
+		return w.releaseSlot(ctx, slots[0])
+	}
+	errs := make([]error, len(slots))
+	var all sync.WaitGroup
+	for i, slot := range slots {
+		all.Go(func() { errs[i] = w.releaseSlot(ctx, slot) })
+	}
+	all.Wait()
+	return cmp.Or(errs...)
 }
 
 func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
@@ -103,8 +116,8 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 	var held []*part
 	args, keys := []string{c.highest(), c.counted()}, []string(nil)
 	for _, p := range parts {
-		if cause := p.wait.ticket.hold.first.let(); cause != nil {
-			err = cmp.Or(err, cause)
+		if !p.wait.ticket.hold.first.let() {
+			err = cmp.Or(err, p.lease.Release(ctx))
 			continue
 		}
 		held = append(held, p)

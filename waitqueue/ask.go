@@ -59,7 +59,7 @@ func (s *site) prepare(n *node, w *wait) *question {
 	q := questions.Get().(*question)
 	q.attempt = n.attempt(w.budget)
 	s.mu.Lock()
-	if t.state != idling && t.state != asking {
+	if !t.asks() {
 		s.mu.Unlock()
 		questions.Put(q)
 		return nil

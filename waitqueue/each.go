@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		if all[i].Lease, all[i].Err = q.within(ctx); all[i].Lease != nil || all[i].Err != nil {
 			continue
 		}
-		if mode == lua.Wait && q.nesting == Deadlocks && !q.terms.Shared && named[q.held] {
+		if mode == lua.Wait && q.nesting != Independent && q.kind != lua.Read && !q.terms.Shared && named[q.held] {
 			all[i].Err = ErrDeadlock
 			continue
 		}
@@ -94,14 +95,14 @@ func askEach(ctx context.Context, together map[*node][]*wait) {
 				c := batch[0].site.client
 				questions := prepareEach(n, batch)
 				begun := false
-				_, err := inBackground(ctx, c, func() (none struct{}, _ error) {
+				answers, err := inBackground(ctx, c, func() ([]answer, error) {
 					begun = true
-					c.askBatch(n, batch, questions)
-					return none, nil
+					return c.askBatch(n, batch, questions), nil
 				})
 				if errors.Is(err, ErrClosed) && !begun {
 					unsendEach(batch, questions)
 				}
+				answerEach(batch, answers)
 			}
 		})
 	}
@@ -125,8 +126,24 @@ func unsendEach(batch []*wait, questions []*question) {
 	}
 }
 
-// askBatch sends asks and takes in the answers.
-func (c *Client) askBatch(n *node, batch []*wait, questions []*question) {
+// answerEach tells the waits what the answers mean to them; none if nobody waited for the answers.
+func answerEach(batch []*wait, answers []answer) {
+	for i, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		w := batch[i]
+		if err := w.answered(&a.reply); err != nil {
+			w.site.mu.Lock()
+			w.ticket.refused = err
+			w.site.mu.Unlock()
+		}
+	}
+}
+
+// askBatch sends asks and takes in the answers for the tickets. What they mean to the waits is left to these, which may
+// have ended meanwhile.
+func (c *Client) askBatch(n *node, batch []*wait, questions []*question) []answer {
 	jobs := make([]job, 0, len(batch))
 	for i, w := range batch {
 		if questions[i] != nil {
@@ -135,70 +152,72 @@ func (c *Client) askBatch(n *node, batch []*wait, questions []*question) {
 	}
 	c.stats.asks.Add(uint64(len(jobs)))
 	results := c.runAll(c.commands, n, jobs)
+	answers := make([]answer, len(batch)) // Without a question there is a reply that says nothing.
 	for i, w := range batch {
 		q := questions[i]
 		if q == nil {
 			continue
 		}
-		r, err := w.site.proto.Ask.Decode(results[0])
+		a := &answers[i]
+		a.reply, a.err = w.site.proto.Ask.Decode(results[0])
 		results = results[1:]
-		w.site.taken(w.ticket, q, &r, err)
-		if err != nil {
-			continue
-		}
-		if err := w.answered(&r); err != nil {
-			w.site.mu.Lock()
-			w.ticket.refused = err
-			w.site.mu.Unlock()
-		}
+		w.site.taken(w.ticket, q, &a.reply, a.err)
 	}
+	return answers
 }
 
 // ReleaseEach releases leases, those on one server in one round trip. The errors are in their order, and those of
-// [lease.Lease.Release].
+// [lease.Lease.Release]; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
+// answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	errs := make([]error, len(leases))
-	type ending struct {
-		share *share
-		index int
-		held  time.Duration
-	}
-	together := make(map[*node][]ending)
+	var rest sync.WaitGroup
+	together := make(map[*node][]freeing)
 	for i, l := range leases {
-		sh, ok := l.Engine().(*share)
-		if !ok || ctx.Err() != nil || !sh.alone() {
-			errs[i] = l.Release(ctx)
+		if l == nil {
 			continue
 		}
-		held := sh.hold.held()
-		if err := sh.let(); err != nil {
-			errs[i] = err
+		sh, ok := l.Engine().(*share)
+		if !ok || ctx.Err() != nil || !sh.let() {
+			rest.Go(func() { errs[i] = l.Release(ctx) })
 			continue
 		}
 		n := sh.hold.ticket.site.node()
-		together[n] = append(together[n], ending{sh, i, held})
+		together[n] = append(together[n], freeing{sh, i, sh.hold.held()})
 	}
 	for n, endings := range together {
-		for len(endings) > 0 {
-			batch := endings[:min(len(endings), eachBatch)]
-			endings = endings[len(batch):]
-			tickets := make([]*ticket, len(batch))
-			for i, e := range batch {
-				tickets[i] = e.share.hold.ticket
-			}
-			replies := tickets[0].site.client.endEach(ctx, n, tickets)
-			for i, e := range batch {
-				h := e.share.hold
-				if replies[i].err == nil {
-					errs[e.index] = h.outcome(&replies[i].reply)
-				} else {
-					errs[e.index] = h.outlast(ctx)
-				}
-				h.released(e.held, errs[e.index])
-			}
-		}
+		rest.Go(func() { releaseAt(ctx, n, endings, errs) })
 	}
+	rest.Wait()
 	return errs
+}
+
+// A freeing is one of several releases.
+type freeing struct {
+	share *share
+	index int // of its error
+	held  time.Duration
+}
+
+// releaseAt sends the ends of leases on one server, and then waits for those that were not answered.
+func releaseAt(ctx context.Context, n *node, endings []freeing, errs []error) {
+	var replies []answer
+	for batch := range slices.Chunk(endings, eachBatch) {
+		tickets := make([]*ticket, len(batch))
+		for i, e := range batch {
+			tickets[i] = e.share.hold.ticket
+		}
+		replies = append(replies, tickets[0].site.client.endEach(ctx, n, tickets)...)
+	}
+	for i, e := range endings {
+		h := e.share.hold
+		if replies[i].err == nil {
+			errs[e.index] = h.outcome(&replies[i].reply)
+		} else {
+			errs[e.index] = h.outlast(ctx)
+		}
+		h.released(e.held, errs[e.index])
+	}
 }
 
 // answer is the reply to one of several requests.

@@ -83,6 +83,10 @@ func (s *site) forget(t *ticket) {
 	if t.owner != "" && s.owners[t.owner] == t.hold {
 		delete(s.owners, t.owner)
 	}
+	if t.owed {
+		t.owed = false
+		s.client.ends.done(1)
+	}
 	t.acknowledge()
 }
 

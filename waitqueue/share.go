@@ -296,39 +296,26 @@ func (sh *share) release(ctx context.Context) error {
 	return nil
 }
 
-// alone reports whether a release of the share is one that only has to be sent: it is the only one on its hold, and no
-// mate waits for it.
-func (sh *share) alone() bool {
-	h := sh.hold
-	h.ticket.site.mu.Lock()
-	defer h.ticket.site.mu.Unlock()
-	return h.open == 1 && h.ticket.cohort == nil
-}
-
-// let ends the only lease on a hold as released, and leaves the end of its ticket to the caller. It returns why there is
-// none to send.
-func (sh *share) let() error {
+// let ends the lease as released if its release only has to be sent, and leaves the end of its ticket to the caller:
+// if it is the only one on its hold, no mate waits for it, and it has not ended. Else it reports false, and the release
+// is one for [lease.Lease.Release]. All of that is seen under one lock, so no call enters the hold in between.
+func (sh *share) let() bool {
 	h := sh.hold
 	t := h.ticket
 	s := t.site
-	if sh.keeper.Overdue(); sh.cause() != nil { // A deadline that has passed is a loss, however late anybody looks.
-		return sh.release(context.Background())
-	}
-	sh.keeper.End()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held {
-		return sh.cause()
+	// A deadline that has passed is a loss, however late anybody looks.
+	if t.state != held || h.open != 1 || t.cohort != nil || sh.keeper.Overdue() {
+		return false
+	}
+	sh.keeper.End()
+	if !sh.released() {
+		return false // The deadline has passed just now.
 	}
 	h.unwatch()
 	t.state, t.note = ending, h.note()
-	if !sh.released() { // The deadline had passed, and nobody had noticed.
-		s.client.stats.lost.Add(1)
-		h.lost(sh.cause())
-		s.client.ends.add(t)
-		return sh.cause()
-	}
-	return nil
+	return true
 }
 
 // lower tells the server that of a write hold only reading is left, and lets the readers that wait go on. A

@@ -124,6 +124,9 @@ func (t *ticket) poke() {
 	}
 }
 
+// asks reports whether an ask of the ticket may be sent. The site's lock is held.
+func (t *ticket) asks() bool { return t.state == idling || t.state == asking }
+
 // waits reports whether the ticket is one that a check names.
 func (t *ticket) waits() bool {
 	return (t.state == waiting || t.state == subscribing || t.state == acting) && t.arrival != 0
