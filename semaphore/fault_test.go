@@ -97,7 +97,7 @@ func TestAReleaseWhoseReplyIsLostGivesBackOnce(t *testing.T) {
 func TestHoldsOutliveLostRepliesToRenewals(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 4, semaphore.WithLease(time.Second))
+		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 4, semaphore.WithLease(2*time.Second))
 		held := []*lease.Lease{take(t, far, 1), take(t, far, 2)}
 		lost := false
 		p.LoseReplies(6, func(command []string) bool {

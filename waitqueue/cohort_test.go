@@ -163,7 +163,7 @@ func TestTokensOfACohortDoNotRunAwayFromTheClock(t *testing.T) {
 			require.NoError(t, err)
 			return l
 		}
-		ahead := func(l *lease.Lease) time.Duration { return time.UnixMicro(int64(l.Token())).Sub(time.Now()) }
+		ahead := func(l *lease.Lease) time.Duration { return time.Until(time.UnixMicro(int64(l.Token()))) }
 		l := hold(q)
 		require.NoError(t, l.Release(t.Context()))
 		// As if that had gone on. The clock of a bubble stands still meanwhile.
