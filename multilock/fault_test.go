@@ -1,7 +1,10 @@
 package multilock_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +14,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -147,4 +152,63 @@ func TestAPlaceThatIsComeBackToKeepsItsPriority(t *testing.T) {
 		kit.Release(t, call.Value(t))
 		kit.Release(t, second.Value(t))
 	})
+}
+
+// As a call for one name does.
+func TestACallWaitsOutAServerThatIsAway(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := multilock.New(c, names(t, 2))
+		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
+		s.Kill()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		call := kit.Lock(ctx, m.Lock)
+		time.Sleep(6 * time.Second) // Twice as long as a try goes on.
+		require.False(t, call.Returned())
+		s.Restart()
+		kit.Release(t, call.Value(t))
+	})
+}
+
+// Leases of several names are given back beside each other: a node that does not answer holds up none of the others.
+func TestANodeThatIsStoppedHoldsUpNoReleaseAtOthers(t *testing.T) {
+	t.Parallel()
+	const lasts = time.Minute // Longer than anybody waits here.
+	s := redistest.ClusterOf(t, 3, 0, redistest.WithArgs("--cluster-require-full-coverage", "no"))
+	key := func(name string) string { return lua.Fairlock.Keys("headwaiter", name).Lock }
+	all := names(t, 64)
+	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(lua.Slot(key(a)), lua.Slot(key(b))) })
+	first, last := all[0], all[len(all)-1]
+	node := s.MasterOf(key(first))
+	require.NotSame(t, node, s.MasterOf(key(last)))
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	for what, release := range map[string]func(t *testing.T) func() error{
+		"a multilock": func(t *testing.T) func() error {
+			l, err := multilock.New(a, []string{first, last}, multilock.WithLease(lasts)).Lock(t.Context())
+			require.NoError(t, err)
+			return func() error { return l.Release(context.Background()) }
+		},
+		"each": func(t *testing.T) func() error {
+			var leases []*lease.Lease
+			for _, o := range fairlock.LockEach(t.Context(), fairlock.New(a, first, fairlock.WithLease(lasts)), fairlock.New(a, last, fairlock.WithLease(lasts))) {
+				require.NoError(t, o.Err)
+				leases = append(leases, o.Lease)
+			}
+			return func() error { return errors.Join(waitqueue.ReleaseEach(context.Background(), leases...)...) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			giveBack := release(t)
+			next := kit.Lock(t.Context(), fairlock.New(b, last).Lock)
+			kit.Waiting(t, 1, fairlock.New(b, last).Inspect)
+			node.Stop()
+			released := kit.Run(giveBack)
+			l := next.Value(t)
+			node.Cont()
+			kit.Release(t, l)
+			require.NoError(t, released.Err(t))
+			free(t, a, []string{first, last})
+		})
+	}
 }

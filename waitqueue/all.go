@@ -40,7 +40,7 @@ type part struct {
 
 // AcquireAll waits its turn for all of the names, which must be of one client and of the protocol of the fair lock,
 // and returns one lease on all of them: lost when one of them is, released at once. It holds some of them while it
-// waits for others for bound at the most; 0 stands for [DefaultBound].
+// waits for others for bound at the most; 0 stands for [DefaultBound]. A name that is there twice is [ErrName].
 func AcquireAll(ctx context.Context, queues []Queue, bound time.Duration) (*lease.Lease, error) {
 	return acquireAll(ctx, queues, bound, lua.Wait)
 }

@@ -1,0 +1,50 @@
+package waitqueue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A hold that was entered again ends with its last lease, however the first is given back.
+func TestAReleaseOfSeveralEndsNoHoldOfWhichAnotherLeaseIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lasts = 3 * time.Second
+		s := redistest.Bubble(t)
+		q := dial(t, s).Queue(lua.Reentrant, "name", Terms{Lease: lasts}).Nested(Reenters)
+		outer, err := q.Acquire(t.Context())
+		require.NoError(t, err)
+		inner, err := q.Acquire(outer.Context())
+		require.NoError(t, err)
+		require.False(t, outer.Engine().(*share).let(), "another lease is left")
+		require.NoError(t, outer.Context().Err())
+		require.Equal(t, []error{nil}, ReleaseEach(t.Context(), outer))
+		synctime.Pass(2 * lasts)
+		require.NoError(t, inner.Context().Err())
+		require.Equal(t, int64(1), s.Int("HEXISTS", q.keys.Lock, "owner"))
+		require.Equal(t, []error{nil}, ReleaseEach(t.Context(), inner))
+		require.Zero(t, s.Int("HEXISTS", q.keys.Lock, "owner"))
+	})
+}
+
+func TestANameThatIsThereTwiceIsNotWaitedForTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		begun := time.Now()
+		q := c.Queue(lua.Reentrant, "name", Terms{Lease: 3 * time.Second}).Nested(Reenters)
+		outcomes := AcquireEach(t.Context(), q, q)
+		require.NoError(t, outcomes[0].Err)
+		require.ErrorIs(t, outcomes[1].Err, ErrDeadlock)
+		require.NoError(t, outcomes[0].Lease.Release(t.Context()))
+		lock := c.Queue(lua.Fairlock, "name", Terms{Lease: 3 * time.Second})
+		_, err := AcquireAll(t.Context(), []Queue{lock, lock}, 0)
+		require.ErrorIs(t, err, ErrName)
+		require.Equal(t, begun, time.Now())
+	})
+}
