@@ -95,7 +95,7 @@ func TestAClientThatClosesEndsACallOnItsWay(t *testing.T) {
 			c := kit.Dial(t, s, kit.Over(d))
 			d.Delay(40 * time.Millisecond)
 			call := kit.Lock(t.Context(), multilock.New(c, all).Lock)
-			time.Sleep(after)
+			time.Sleep(after) // Of the bubble: another moment of the call each time.
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			require.NoError(t, c.Close(ctx), after)
 			cancel()
@@ -120,7 +120,7 @@ func TestACallEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
 		defer cancel()
 		m := multilock.New(c, all, multilock.WithLease(20*time.Second), multilock.WithBound(time.Minute))
 		call := kit.Lock(ctx, m.Lock)
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond) // Of the bubble: the call is on its way.
 		began := time.Now()
 		d.Freeze()
 		require.ErrorIs(t, call.Err(t), context.DeadlineExceeded)
