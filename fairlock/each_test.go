@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -157,4 +158,28 @@ func TestManyLocksOfAClosedClient(t *testing.T) {
 
 func TestALeaseThatIsNilIsPassedOver(t *testing.T) {
 	require.Equal(t, []error{nil}, fairlock.ReleaseEach(t.Context(), nil))
+}
+
+// The answer to a batch of asks comes as the context ends: with the race detector, nothing is read while it is written.
+func TestABatchIsAnsweredAsItsContextEnds(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		d.Delay(10 * time.Millisecond)
+		var locks []*fairlock.Mutex
+		for i := range 8 {
+			locks = append(locks, fairlock.New(c, fmt.Sprint(kit.Name(t), i)))
+		}
+		for i := range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+time.Duration(i%3-1)*time.Microsecond)
+			for _, o := range fairlock.LockEach(ctx, locks...) {
+				if o.Err == nil {
+					kit.Release(t, o.Lease)
+				} else {
+					require.ErrorIs(t, o.Err, context.DeadlineExceeded)
+				}
+			}
+			cancel()
+		}
+	})
 }
