@@ -97,7 +97,9 @@ func (c *cable) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		c.last = err
 		return nil, err
 	}
-	w := &wire{Conn: conn, in: bufio.NewReader(conn), cable: c, begun: now(), limit: time.Now().Add(limit)}
+	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, readAhead), cable: c, begun: now(), limit: time.Now().Add(limit)}
+	w.late = time.AfterFunc(time.Hour, w.flush)
+	w.late.Stop()
 	w.unhook = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	c.wire = w
 	return w, nil
@@ -145,8 +147,12 @@ const (
 	headLength = 12
 	// mostAnswer is above what any first answer is long.
 	mostAnswer = 256
-	// opClose is the code of the request that ends a session.
-	opClose = -11
+	// opClose is the code of the request that ends a session, opCreate of the one that makes the node of a ticket.
+	opClose, opCreate = -11, 1
+	// together is for how long a request that makes a node waits for the list that comes right behind it.
+	together = time.Millisecond
+	// readAhead is as much as is read at once: the list of some hundred who wait.
+	readAhead = 16 << 10
 )
 
 // A wire is one connection.
@@ -163,6 +169,10 @@ type wire struct {
 	rest    int // bytes of the first answer that are still to come
 	timeout time.Duration
 	closing int32 // the number of the request to end the session; nothing is sent after it
+
+	out  sync.Mutex // guards what goes out
+	held []byte
+	late *time.Timer // sends what is held
 }
 
 // Read looks into the first answer. A server of another kind is found out before its first four bytes are taken for
@@ -216,21 +226,66 @@ func (w *wire) first(p []byte) error {
 // Write never fails: the library may wait for itself forever where the request fails that proves who it is. The reader
 // notices. Nothing is sent after the end of the session: a server that has ended the connection would answer that with
 // a reset, which may overtake its word that the session has ended.
+//
+// What makes a node goes in one packet with what comes behind it, which as a rule is the list that a ticket asks for.
 func (w *wire) Write(p []byte) (int, error) {
 	w.cable.mu.Lock()
-	over := w.closing > 0
+	over, code := w.closing > 0, int32(0)
 	// A request is its length, its number and its code; the first is another.
-	if len(p) >= headLength && w.timeout > 0 && int32(binary.BigEndian.Uint32(p[8:])) == opClose {
+	if len(p) >= headLength && w.timeout > 0 {
+		code = int32(binary.BigEndian.Uint32(p[8:]))
+	}
+	if code == opClose {
 		w.closing = int32(binary.BigEndian.Uint32(p[4:]))
 	}
 	w.cable.mu.Unlock()
 	if over {
 		return len(p), nil
 	}
+	w.out.Lock()
+	defer w.out.Unlock()
+	switch {
+	case code == opCreate && len(w.held) == 0:
+		w.held = append(w.held, p...)
+		w.late.Reset(together)
+	case len(w.held) == 0:
+		w.send(p)
+	default:
+		w.held = append(w.held, p...)
+		w.sendHeld()
+	}
+	return len(p), nil
+}
+
+// flush sends what has waited long enough.
+func (w *wire) flush() {
+	w.out.Lock()
+	defer w.out.Unlock()
+	w.sendHeld()
+}
+
+// sendHeld sends what is held, if anything. The lock of what goes out is held, as it is for send.
+func (w *wire) sendHeld() {
+	if len(w.held) > 0 {
+		w.late.Stop()
+		w.send(w.held)
+		w.held = w.held[:0]
+	}
+}
+
+func (w *wire) send(p []byte) {
 	if _, err := w.Conn.Write(p); err != nil {
 		_ = w.Conn.Close()
 	}
-	return len(p), nil
+}
+
+// SetWriteDeadline leaves a deadline as it is when the library is done with it: what is held has one too, and each
+// request sets its own.
+func (w *wire) SetWriteDeadline(t time.Time) error {
+	if t.IsZero() {
+		return nil
+	}
+	return w.Conn.SetWriteDeadline(t)
 }
 
 // SetReadDeadline lets no wait for the first answer be longer than the limit; the library's own is several time-outs.
@@ -247,5 +302,6 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 // Close is the library's end of the connection.
 func (w *wire) Close() error {
 	w.unhook()
+	w.late.Stop()
 	return w.Conn.Close()
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
@@ -25,6 +24,8 @@ type Client struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 	work sync.WaitGroup // all goroutines
+	idle chan func()    // to those that have nothing to do
+	rest atomic.Int32   // how many these are
 	once sync.Once      // Close
 
 	mu       sync.Mutex // guards the fields below, the sessions and the tickets; no request is sent while it is held
@@ -47,7 +48,7 @@ func Dial(o Options) (*Client, error) {
 	_, _ = rand.Read(id[:]) // It never fails.
 	c := &Client{
 		opts: o, who: engine.Who(o.Name), id: hex.EncodeToString(id[:]),
-		tickets: make(map[string]*ticket), ends: make(map[string]*ticket),
+		tickets: make(map[string]*ticket), ends: make(map[string]*ticket), idle: make(chan func()),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c, nil
@@ -82,21 +83,6 @@ func (c *Client) close(ctx context.Context) error {
 	return nil
 }
 
-// spawn runs f on a goroutine that Close waits for, so f has to end with the client's life or the session's connection.
-func (c *Client) spawn(f func()) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.spawnLocked(f)
-}
-
-func (c *Client) spawnLocked(f func()) error {
-	if c.closed {
-		return waitqueue.ErrClosed
-	}
-	c.work.Go(f)
-	return nil
-}
-
 // trouble is why the servers cannot be asked, as far as is known.
 func (c *Client) trouble() error {
 	c.mu.Lock()
@@ -106,29 +92,6 @@ func (c *Client) trouble() error {
 		return nil
 	}
 	return cable.trouble()
-}
-
-// do runs a request, which nothing can stop, beside the call, and returns when it is answered or ctx ends. Requests end
-// with the connection at the latest.
-func do[T any](ctx context.Context, c *Client, request func() (T, error)) (T, error) {
-	type reply struct {
-		answer T
-		err    error
-	}
-	replies := make(chan reply, 1)
-	var r reply
-	if err := c.spawn(func() {
-		answer, err := request()
-		replies <- reply{answer, err}
-	}); err != nil {
-		return r.answer, err
-	}
-	select {
-	case r = <-replies:
-		return r.answer, r.err
-	case <-ctx.Done():
-		return r.answer, ctx.Err()
-	}
 }
 
 // sweep sees to it that the node of a ticket goes, in the background. The lock is held.

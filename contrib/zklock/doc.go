@@ -9,9 +9,11 @@
 //
 // A [Client] has one session, made by the first call that needs it. Each call has an ephemeral node of its own, numbered
 // by the leader: <prefix>/mutex/<name>/_c_<id>-lock-<number>; so calls of one client exclude each other as those of two
-// do. The lowest number holds. Who waits watches the one node before the own, and looks again when it goes: a release
-// wakes one call. An uncontended lock and release are a create, a list that is asked for right behind it, and a delete.
-// A wait adds the watch, and another list if there were others before the node that was watched.
+// do. The lowest number holds. Who is next watches the one node before the own, and holds when it goes. Who comes later
+// watches the last but one, and looks who is left when that goes, which is while the last one holds: so between a release
+// and the next hold nothing is asked. The end of a node wakes two calls. An uncontended lock and release are a create, a
+// list that goes with it in one packet, and a delete. A wait adds the watch, and another one and a list if there were
+// several nodes before.
 //
 // The nodes are called as Curator and go-zookeeper call those of their locks: such a lock on <prefix>/mutex/<name> stands
 // in the same line. The parents are containers: the servers remove them when they are empty, within a minute, and a call
@@ -56,18 +58,18 @@
 //
 // # What it costs
 //
-// Measured by `go test -run - -bench Cycle -benchtime 1500x ./contrib/zklock` and `-bench HandOff -benchtime 16x`, ZooKeeper
-// 3.8.0 alone, each write synced to disk, on two cores that much other work wanted too, so that runs differ by as much as
-// the two do; theirs is zk.Lock of go-zookeeper, floor a create and a delete. Medians of one run, and the quotients, of
-// pairs measured in turn, of three:
+// Measured by `go test -run - -bench Cycle -benchtime 1500x ./contrib/zklock` and `-bench HandOff -benchtime 40x`, ZooKeeper
+// 3.8.0 alone, each write synced to disk, on two cores that other work wanted too; theirs is zk.Lock of go-zookeeper, floor
+// a create and a delete. Medians of one run, and of the quotients of pairs measured in turn:
 //
-//	cycle, one client     ours 1.1 ms   theirs 1.2 ms   floor 0.9 ms   quotients 0.95 to 1.05
-//	hand-off, 2 clients   ours 1.9 ms   theirs 1.8 ms                  quotients 1.11 to 1.38
-//	hand-off, 8 clients   ours 3.3 ms   theirs 3.2 ms                  quotients 1.20 to 1.34
-//	hand-off, 32 clients  ours 1.9 ms   theirs 1.9 ms                  quotients 0.94 to 1.03
+//	cycle, one client     ours 2.7 ms   theirs 2.9 ms   floor 2.0 ms   quotient 0.93
+//	hand-off, 2 clients   ours 1.4 ms   theirs 1.2 ms                  quotient 1.05
+//	hand-off, 8 clients   ours 1.2 ms   theirs 1.4 ms                  quotient 0.86
+//	hand-off, 32 clients  ours 1.3 ms   theirs 1.5 ms                  quotient 0.86
 //
-// It asks no more of the servers than theirs does, but costs the client some 50 µs of processor time a cycle, for calls
-// that end with their contexts: the library's requests cannot be stopped, so each is seen to its end on a goroutine.
+// With two clients there is nobody to look while another holds, and the two are equal: with servers and clients on a core
+// each the quotients of three runs were 0.99, 1.00 and 1.11. The library's requests cannot be stopped, so that calls end
+// with their contexts each is seen to its end on a goroutine; a client keeps up to eight of them until it is closed.
 // A client that is idle sends the beats, four for each time-out, beside the library's pings.
 //
 // # What it does not do

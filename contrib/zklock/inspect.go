@@ -60,7 +60,7 @@ func (l *line) head(ctx context.Context) (names []string, holder waitqueue.Holde
 		stat  *zk.Stat
 	}
 	var now state
-	now, err = do(ctx, l.client, func() (now state, err error) {
+	now, err = do(ctx, l.client.life, l.client, func() (now state, err error) {
 		_, err = repeat(ctx, func() (err error) {
 			if _, err = s.conn.Sync(l.parent); err == nil {
 				now.names, now.data, now.stat, err = l.read(s)
@@ -131,7 +131,7 @@ func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error
 	if err != nil {
 		return waitqueue.Waiter{}, err
 	}
-	_, err = do(ctx, l.client, func() (struct{}, error) {
+	_, err = do(ctx, l.client.life, l.client, func() (struct{}, error) {
 		return struct{}{}, s.conn.Delete(l.parent+"/"+names[0], -1)
 	})
 	switch {

@@ -80,7 +80,7 @@ func (l *line) renew(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	_, _ = do(ctx, l.client, func() (struct{}, error) { return struct{}{}, s.conn.Delete(l.parent, -1) })
+	_, _ = do(ctx, l.client.life, l.client, func() (struct{}, error) { return struct{}{}, s.conn.Delete(l.parent, -1) })
 }
 
 // once waits with one ticket.
@@ -133,7 +133,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 // free is nil if nobody stands in line. A server may be behind what others have done, so that is asked for twice: the
 // second time the leader sees to it that the server knows what it knows.
 func (l *line) free(ctx context.Context, s *session) error {
-	names, err := do(ctx, l.client, func() (names []string, err error) {
+	names, err := do(ctx, l.client.life, l.client, func() (names []string, err error) {
 		for range 2 {
 			_, err = repeat(ctx, func() error {
 				names, _, err = s.conn.Children(l.parent)

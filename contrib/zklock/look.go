@@ -12,7 +12,7 @@ import (
 type turn struct {
 	held  bool
 	ahead int    // how many are before it
-	watch string // the node whose end is a reason to look again: the last of those before it
+	watch string // the node whose end is a reason to look again
 }
 
 // A list is what a server says of a line.
@@ -28,7 +28,7 @@ func (t *ticket) list() (l list) {
 }
 
 // look tells how things stand, by a list that was asked for before, if that is of use.
-func (t *ticket) look(ctx context.Context, early *list) (turn, error) {
+func (t *ticket) look(early *list) (turn, error) {
 	own := path.Base(t.path)
 	if early != nil {
 		if now, found := t.turn(own, *early); found {
@@ -36,7 +36,7 @@ func (t *ticket) look(ctx context.Context, early *list) (turn, error) {
 		}
 	}
 	var l list
-	_, err := repeat(ctx, func() error {
+	_, err := repeat(t.ctx, func() error {
 		l = t.list()
 		return l.err
 	})
@@ -51,11 +51,13 @@ func (t *ticket) look(ctx context.Context, early *list) (turn, error) {
 }
 
 // next waits for a reason to look again, and looks.
+//
+// With one before it, a ticket waits for the end of that, which is its turn. With more it waits for the end of the last
+// but one, and then looks who is left: as a rule the last, who holds by then. So the look is over when that releases, and
+// nothing has to be asked between the release and the next hold. The end of a node wakes two.
 func (t *ticket) next(ctx context.Context, last turn) (turn, error) {
-	during, stop := t.during(ctx)
-	defer stop()
-	next, err := do(during, t.client, func() (turn, error) {
-		gone, err := t.wait(during, last.watch)
+	next, err := do(ctx, t.ctx, t.client, func() (turn, error) {
+		gone, err := t.wait(last.watch)
 		if gone && last.ahead == 1 {
 			// There was nobody before the one that is gone, and nobody can have come.
 			t.client.mu.Lock()
@@ -66,15 +68,15 @@ func (t *ticket) next(ctx context.Context, last turn) (turn, error) {
 		if err != nil {
 			return turn{}, err
 		}
-		return t.look(during, nil)
+		return t.look(nil)
 	})
 	return next, t.why(err)
 }
 
 // wait waits until something happens to a node, or so long that it may have been missed.
-func (t *ticket) wait(ctx context.Context, node string) (gone bool, err error) {
+func (t *ticket) wait(node string) (gone bool, err error) {
 	var w *watch
-	_, err = repeat(ctx, func() error {
+	_, err = repeat(t.ctx, func() error {
 		w, err = t.session.watch(node)
 		return err
 	})
@@ -91,8 +93,8 @@ func (t *ticket) wait(ctx context.Context, node string) (gone bool, err error) {
 		return w.gone, nil
 	case <-doubt.C:
 		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
+	case <-t.ctx.Done():
+		return false, t.ctx.Err()
 	}
 }
 
@@ -103,8 +105,11 @@ func (t *ticket) turn(own string, l list) (now turn, found bool) {
 	}
 	for _, name := range l.names {
 		if name == own {
-			n, last := ahead(l.names, t.number)
+			n, last, second := ahead(l.names, t.number)
 			t.learn(l.stat)
+			if n > 1 {
+				last = second
+			}
 			return turn{held: n == 0, ahead: n, watch: t.line.parent + "/" + last}, true
 		}
 	}

@@ -61,20 +61,23 @@ func inLine(names []string) []string {
 	return line
 }
 
-// ahead tells how many of the names come before a number, and which of them last.
-func ahead(names []string, own int32) (count int, last string) {
-	var highest int32
+// ahead tells how many of the names come before a number, and which of them last and last but one.
+func ahead(names []string, own int32) (count int, last, second string) {
+	var high, below int32
 	for _, name := range names {
 		n, is := number(name)
 		if !is || compare(n, own) >= 0 {
 			continue
 		}
-		if count == 0 || compare(n, highest) > 0 {
-			last, highest = name, n
+		switch {
+		case count == 0 || compare(n, high) > 0:
+			last, high, second, below = name, n, last, high
+		case second == "" || compare(n, below) > 0:
+			second, below = name, n
 		}
 		count++
 	}
-	return count, last
+	return count, last, second
 }
 
 // escape makes a name one part of a path.

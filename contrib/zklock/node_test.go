@@ -24,17 +24,21 @@ func TestNumbersAreInOrderOverTheEndOf32Bits(t *testing.T) {
 		"_c_5-lock-2147483646", "_c_9-lock-2147483647", "_c_0-lock--2147483648", "_c_1-lock--2147483647",
 	}, inLine(line))
 	for own, want := range map[int32]struct {
-		n    int
-		last string
+		n            int
+		last, second string
 	}{
-		math.MaxInt32 - 1: {0, ""},
-		math.MaxInt32:     {1, "_c_5-lock-2147483646"},
-		math.MinInt32:     {2, "_c_9-lock-2147483647"},
-		math.MinInt32 + 2: {4, "_c_1-lock--2147483647"},
+		math.MaxInt32 - 1: {0, "", ""},
+		math.MaxInt32:     {1, "_c_5-lock-2147483646", ""},
+		math.MinInt32:     {2, "_c_9-lock-2147483647", "_c_5-lock-2147483646"},
+		math.MinInt32 + 2: {4, "_c_1-lock--2147483647", "_c_0-lock--2147483648"},
 	} {
-		n, last := ahead(line, own)
-		require.Equal(t, want.n, n, "ahead of %d", own)
-		require.Equal(t, want.last, last, "ahead of %d", own)
+		for range line { // They come in any order.
+			line = append(line[1:], line[0])
+			n, last, second := ahead(line, own)
+			require.Equal(t, want.n, n, "ahead of %d", own)
+			require.Equal(t, want.last, last, "ahead of %d", own)
+			require.Equal(t, want.second, second, "ahead of %d", own)
+		}
 	}
 }
 

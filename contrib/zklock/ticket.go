@@ -92,8 +92,6 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 	}
 	c := t.client
 	replies := make(chan reply, 1)
-	during, stop := t.during(ctx)
-	defer stop()
 	var early list
 	var failed error
 	var answers atomic.Int32
@@ -103,10 +101,10 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 		}
 		r := reply{err: failed}
 		if r.err == nil {
-			r.err = during.Err()
+			r.err = t.ctx.Err()
 		}
 		if r.err == nil {
-			r.turn, r.err = t.look(during, &early)
+			r.turn, r.err = t.look(&early)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -123,7 +121,7 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 			early.err = zk.ErrConnectionClosed
 			answers.Add(1)
 		}
-		failed = t.make(during)
+		failed = t.make()
 		answered()
 	})
 	if err != nil {
@@ -136,8 +134,10 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 	select {
 	case r := <-replies:
 		return r.turn, t.why(r.err)
-	case <-during.Done():
-		return turn{}, t.why(during.Err())
+	case <-ctx.Done():
+		return turn{}, t.why(ctx.Err())
+	case <-t.ctx.Done():
+		return turn{}, t.why(t.ctx.Err())
 	}
 }
 
@@ -149,17 +149,10 @@ func (t *ticket) why(err error) error {
 	return err
 }
 
-// during is a context for what is done for a waiting ticket: it ends with ctx, the node and the session.
-func (t *ticket) during(ctx context.Context) (context.Context, context.CancelFunc) {
-	during, cancel := context.WithCancel(t.ctx)
-	stop := context.AfterFunc(ctx, cancel)
-	return during, func() { stop(); cancel() }
-}
-
 // make makes the node, once: where an answer was lost, the node is looked for by its id before it is asked for again. The
 // servers end a connection, and what came over it, before they let the session go on over another.
-func (t *ticket) make(ctx context.Context) error {
-	s, opts := t.session, &t.client.opts
+func (t *ticket) make() error {
+	ctx, s, opts := t.ctx, t.session, &t.client.opts
 	node, lost := t.line.parent+"/"+nodeStart(t.id), false
 	for tries := 0; ; tries++ {
 		var made string
@@ -296,7 +289,6 @@ func (t *ticket) release(ctx context.Context) error {
 	defer t.end(context.Canceled)
 	during, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer context.AfterFunc(t.session.ctx, cancel)()
 	removed, err := t.remove(during)
 	switch {
 	case err != nil && t.session.over():
@@ -317,8 +309,10 @@ func (t *ticket) release(ctx context.Context) error {
 
 // remove deletes the node. It returns false if another has.
 func (t *ticket) remove(ctx context.Context) (removed bool, err error) {
-	return do(ctx, t.client, func() (bool, error) {
-		attempts, err := repeat(ctx, func() error { return t.session.conn.Delete(t.path, -1) })
+	return do(ctx, t.ctx, t.client, func() (bool, error) {
+		_, attempts, err := engine.Insist(ctx, t.ctx, transient, func() (struct{}, error) {
+			return struct{}{}, t.session.conn.Delete(t.path, -1)
+		})
 		if err == zk.ErrNoNode {
 			return attempts > 1, nil // Where there were more, an earlier one did it.
 		}
