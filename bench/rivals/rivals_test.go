@@ -37,6 +37,7 @@ func TestEveryContenderIsALock(t *testing.T) {
 	t.Cleanup(servers.Stop)
 	require.Empty(t, servers.Missing, "a server cannot be had")
 	require.Len(t, servers.Versions, 3)
+	require.NoError(t, servers.Warm(t.Context(), time.Second))
 	cast := Contenders(servers)
 	for i, c := range cast {
 		// In the version of the day it loses wake-ups between two clients, and then one waits for good.

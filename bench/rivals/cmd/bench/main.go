@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/command"
@@ -26,9 +27,15 @@ var standard = []string{
 	"-out", "bench-results", "-docs", "docs/benchmarks.md",
 }
 
+// warm is for how long servers are used before they are measured.
+const warm = 15 * time.Second
+
 func contenders(ctx context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
 	servers := rivals.StartServers(ctx, redis, rivals.Engines(names))
 	cast, err := rivals.Select(rivals.Contenders(servers), names)
+	if err == nil {
+		err = servers.Warm(ctx, warm)
+	}
 	if err != nil {
 		servers.Stop()
 		return nil, nil, nil, err
