@@ -50,9 +50,12 @@ func StartServers(ctx context.Context, redis string, wanted []string) *Servers {
 	return s
 }
 
+// settle is how long a server that was used has to come to rest.
+const settle = 5 * time.Second
+
 // Warm has eight clients use ZooKeeper for so long: the machine that runs it makes its code faster while it runs, for some
 // fifteen seconds, in which it answers at a fifth of its pace and takes the CPU from the floors. Without it who is measured
-// first would look slow, and what is measured beside it too.
+// first would look slow, and what is measured beside it too. Then it has time to end what it has begun.
 func (s *Servers) Warm(ctx context.Context, d time.Duration) error {
 	if s.ZooKeeper == "" {
 		return nil
@@ -68,6 +71,10 @@ func (s *Servers) Warm(ctx context.Context, d time.Duration) error {
 		all = errors.Join(all, <-errs)
 	}
 	s.Versions["zookeeper"] += fmt.Sprintf(", in use for %v before", d)
+	select {
+	case <-time.After(min(settle, d)):
+	case <-ctx.Done():
+	}
 	return all
 }
 
