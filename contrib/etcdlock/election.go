@@ -169,7 +169,7 @@ func (e *Election) look(ctx context.Context) (election.Leader, int64, error) {
 	if err := e.line.usable(ctx); err != nil {
 		return election.Leader{}, 0, err
 	}
-	answer, _, err := repeat(clientv3.WithRequireLeader(ctx), e.line.client.limit(), func(ctx context.Context) (*clientv3.GetResponse, error) {
+	answer, err := ask(ctx, e.line.client, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return e.line.client.etcd.Get(ctx, e.line.prefix, clientv3.WithFirstCreate()...)
 	})
 	if err != nil {

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // code is the gRPC code of an error, whichever of the client's two kinds it is.
@@ -45,6 +47,18 @@ func repeat[T any](ctx context.Context, limit time.Duration, send func(context.C
 		defer cancel()
 		return send(attempt)
 	})
+}
+
+// ask is repeat for a question of a call that has no ticket, which ends with the client too.
+func ask[T any](ctx context.Context, c *Client, send func(context.Context) (T, error)) (T, error) {
+	during, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	answer, _, err := repeat(during, c.limit(), send)
+	if err != nil && c.life.Err() != nil {
+		err = waitqueue.ErrClosed
+	}
+	return answer, err
 }
 
 // insist is repeat where each attempt ends by itself, and the first of two contexts ends it all.

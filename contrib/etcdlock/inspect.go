@@ -40,10 +40,10 @@ func (m *Mutex) inspect(ctx context.Context) (waitqueue.Info, error) {
 
 // keys are the first of those in line, in their order, and how many there are.
 func (l *line) keys(ctx context.Context, limit int64) ([]*mvccpb.KeyValue, int64, error) {
-	if l.err != nil {
-		return nil, 0, l.err
+	if err := l.usable(ctx); err != nil {
+		return nil, 0, err
 	}
-	answer, _, err := repeat(clientv3.WithRequireLeader(ctx), l.client.limit(), func(ctx context.Context) (*clientv3.GetResponse, error) {
+	answer, err := ask(ctx, l.client, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return l.client.etcd.Get(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithLimit(limit),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
@@ -21,8 +22,8 @@ type Client struct {
 	id      string        // the first half of the ids of its tickets
 	numbers atomic.Uint64 // of calls
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	life context.Context // ends with Close, for the cause waitqueue.ErrClosed
+	end  context.CancelCauseFunc
 	work sync.WaitGroup // all goroutines
 	idle chan func()    // to those that have nothing to do
 	rest atomic.Int32   // how many these are
@@ -50,7 +51,7 @@ func Dial(o Options) (*Client, error) {
 		opts: o, who: engine.Who(o.Name), id: hex.EncodeToString(id[:]),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket), idle: make(chan func()),
 	}
-	c.life, c.end = context.WithCancel(context.Background())
+	c.life, c.end = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
@@ -71,7 +72,7 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	s := c.session
 	c.mu.Unlock()
-	c.end()
+	c.end(waitqueue.ErrClosed)
 	var err error
 	if s != nil {
 		err = s.close(ctx)

@@ -41,9 +41,9 @@ func advise(err error, what string) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repeat sends a request that may be sent twice until it is answered by more than an error that passes, or ctx ends.
-// The number of attempts tells whether an earlier one may have had its effect.
-func repeat(ctx context.Context, send func() error) (attempts int, err error) {
-	_, attempts, err = engine.Insist(ctx, ctx, transient, func() (struct{}, error) { return struct{}{}, send() })
+// repeat sends a request that may be sent twice until it is answered by more than an error that passes, or one of two
+// contexts ends. The number of attempts tells whether an earlier one may have had its effect.
+func repeat(ctx, until context.Context, send func() error) (attempts int, err error) {
+	_, attempts, err = engine.Insist(ctx, until, transient, func() (struct{}, error) { return struct{}{}, send() })
 	return attempts, err
 }

@@ -61,7 +61,7 @@ func (l *line) head(ctx context.Context) (names []string, holder waitqueue.Holde
 	}
 	var now state
 	now, err = do(ctx, l.client.life, l.client, func() (now state, err error) {
-		_, err = repeat(ctx, func() (err error) {
+		_, err = repeat(ctx, l.client.life, func() (err error) {
 			if _, err = s.conn.Sync(l.parent); err == nil {
 				now.names, now.data, now.stat, err = l.read(s)
 			}
@@ -71,6 +71,9 @@ func (l *line) head(ctx context.Context) (names []string, holder waitqueue.Holde
 	})
 	if ctx.Err() != nil && err != nil {
 		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), engine.WhyEnded(ctx))
+	}
+	if err != nil && l.client.life.Err() != nil {
+		return nil, holder, waitqueue.ErrClosed
 	}
 	if err != nil || len(now.names) == 0 {
 		return nil, holder, err
@@ -137,7 +140,7 @@ func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error
 	switch {
 	case err == zk.ErrNoNode:
 		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
-	case err != nil && (ctx.Err() != nil || transient(err)):
+	case err != nil && (ctx.Err() != nil || l.client.life.Err() != nil || transient(err)):
 		return waitqueue.Waiter{}, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
 		return waitqueue.Waiter{}, advise(err, "deleting "+names[0])

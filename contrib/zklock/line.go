@@ -135,7 +135,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 func (l *line) free(ctx context.Context, s *session) error {
 	names, err := do(ctx, l.client.life, l.client, func() (names []string, err error) {
 		for range 2 {
-			_, err = repeat(ctx, func() error {
+			_, err = repeat(ctx, l.client.life, func() error {
 				names, _, err = s.conn.Children(l.parent)
 				return err
 			})
@@ -150,7 +150,7 @@ func (l *line) free(ctx context.Context, s *session) error {
 		return names, err
 	})
 	switch {
-	case err != nil && (ctx.Err() != nil || transient(err)):
+	case err != nil && (ctx.Err() != nil || l.client.life.Err() != nil || transient(err)):
 		return err
 	case err != nil:
 		return advise(err, "listing "+l.parent)

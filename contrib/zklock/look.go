@@ -36,7 +36,7 @@ func (t *ticket) look(early *list) (turn, error) {
 		}
 	}
 	var l list
-	_, err := repeat(t.ctx, func() error {
+	_, err := repeat(t.ctx, t.ctx, func() error {
 		l = t.list()
 		return l.err
 	})
@@ -76,7 +76,7 @@ func (t *ticket) next(ctx context.Context, last turn) (turn, error) {
 // wait waits until something happens to a node, or so long that it may have been missed.
 func (t *ticket) wait(node string) (gone bool, err error) {
 	var w *watch
-	_, err = repeat(t.ctx, func() error {
+	_, err = repeat(t.ctx, t.ctx, func() error {
 		w, err = t.session.watch(node)
 		return err
 	})
@@ -155,7 +155,7 @@ func (t *ticket) learn(stat *zk.Stat) {
 // ask reads the token.
 func (t *ticket) ask() {
 	var stat *zk.Stat
-	_, err := repeat(t.ctx, func() error {
+	_, err := repeat(t.ctx, t.ctx, func() error {
 		there, found, err := t.session.conn.Exists(t.path)
 		if err == nil && !there {
 			err = zk.ErrNoNode

@@ -102,7 +102,7 @@ func (quiet) Printf(string, ...any) {}
 func (s *session) authenticate(ctx context.Context) error {
 	for _, a := range s.client.opts.Auth {
 		stop := context.AfterFunc(ctx, s.cable.end) // Nothing else ends a request.
-		_, err := repeat(s.cable.ctx, func() error { return s.conn.AddAuth(a.Scheme, a.Secret) })
+		_, err := repeat(s.cable.ctx, s.cable.ctx, func() error { return s.conn.AddAuth(a.Scheme, a.Secret) })
 		stop()
 		switch {
 		case ctx.Err() != nil:

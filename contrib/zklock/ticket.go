@@ -310,9 +310,7 @@ func (t *ticket) release(ctx context.Context) error {
 // remove deletes the node. It returns false if another has.
 func (t *ticket) remove(ctx context.Context) (removed bool, err error) {
 	return do(ctx, t.ctx, t.client, func() (bool, error) {
-		_, attempts, err := engine.Insist(ctx, t.ctx, transient, func() (struct{}, error) {
-			return struct{}{}, t.session.conn.Delete(t.path, -1)
-		})
+		attempts, err := repeat(ctx, t.ctx, func() error { return t.session.conn.Delete(t.path, -1) })
 		if err == zk.ErrNoNode {
 			return attempts > 1, nil // Where there were more, an earlier one did it.
 		}

@@ -65,7 +65,7 @@ func (s *session) guardAll() {
 
 // guard watches the ticket's own node, which somebody may remove.
 func (t *ticket) guard() {
-	_, err := repeat(t.ctx, func() error {
+	_, err := repeat(t.ctx, t.ctx, func() error {
 		_, err := t.session.watch(t.path)
 		return err
 	})

@@ -47,7 +47,7 @@ func (c *Client) serve(f func()) {
 }
 
 // do runs a request, which nothing can stop, beside the call, and returns when it is answered, or when ctx or until
-// ends. Requests end with the connection at the latest.
+// ends, for the cause of that. Requests end with the connection at the latest.
 func do[T any](ctx, until context.Context, c *Client, request func() (T, error)) (T, error) {
 	type reply struct {
 		answer T
@@ -67,6 +67,6 @@ func do[T any](ctx, until context.Context, c *Client, request func() (T, error))
 	case <-ctx.Done():
 		return r.answer, ctx.Err()
 	case <-until.Done():
-		return r.answer, until.Err()
+		return r.answer, context.Cause(until)
 	}
 }

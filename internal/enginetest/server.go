@@ -83,8 +83,8 @@ func (r Rig) NobodyWaitsLongerThanTheContext(t *testing.T) {
 	r.Empty(t)
 }
 
-// ClosingEndsThoughTheServerIsAway has the server of each rig die while its clients hold and wait. The first Close has
-// a limit, the second has none.
+// ClosingEndsThoughTheServerIsAway has the server of each rig die while its clients hold and wait, and ask when
+// it is gone. The first Close has a limit, the second has none.
 func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 	for r, limit := range map[*Rig]time.Duration{&limited: 3 * time.Second, &unlimited: Short + 5*time.Second} {
 		c, other := r.Dial(t, Short), r.Dial(t, Short)
@@ -92,6 +92,11 @@ func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 		Locked(t, other.Mutex("two", 0))
 		waits := Queued(t, c.Mutex("two", 0), 1)
 		r.Server.Kill()
+		tries := kit.Lock(t.Context(), c.Mutex("three", 0).TryLock)
+		looks := kit.Run(func() error {
+			_, err := c.Mutex("two", 0).Inspect(t.Context())
+			return err
+		})
 		ctx := t.Context()
 		if r == &limited {
 			var cancel func()
@@ -101,6 +106,8 @@ func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 		begun := time.Now()
 		closing := kit.Run(func() error { return c.Close(ctx) })
 		require.ErrorIs(t, waits.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, tries.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, looks.Err(t), waitqueue.ErrClosed)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrClientClosed)
 		require.Error(t, closing.Err(t))
 		require.Less(t, time.Since(begun), limit)
