@@ -97,6 +97,7 @@ func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 			_, err := c.Mutex("two", 0).Inspect(t.Context())
 			return err
 		})
+		time.Sleep(100 * time.Millisecond) // Both are on their way by then, as a rule; nothing shows it.
 		ctx := t.Context()
 		if r == &limited {
 			var cancel func()
