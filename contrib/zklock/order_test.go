@@ -164,3 +164,22 @@ func TestALineThatHasCountedItsMostBeginsAnew(t *testing.T) {
 	kit.Release(t, next)
 	empty(t, root)
 }
+
+// The look at who is left comes with the release before, so the next one holds at the first word of its turn.
+func TestNothingIsAskedBetweenAReleaseAndTheNextHold(t *testing.T) {
+	t.Parallel()
+	s := zktest.Shared(t)
+	r := zktest.NewRelay(t, s)
+	m, n := zklock.New(dial(t, s), "one"), zklock.New(dial(t, s, through(r), lasting(kit.Patience)), "one")
+	looks := func() int { return r.Count(zktest.GetChildren) }
+	held := locked(t, m)
+	second, third := queued(t, m, 1), queued(t, n, 2)
+	before := looks()
+	kit.Release(t, held)
+	held = second.Value(t)
+	kit.Eventually(t, "the last to look", func() bool { return looks() > before })
+	before = looks()
+	kit.Release(t, held)
+	kit.Release(t, third.Value(t))
+	require.Equal(t, before, looks())
+}
