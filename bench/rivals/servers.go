@@ -55,10 +55,11 @@ const settle = 5 * time.Second
 
 // Warm has eight clients use ZooKeeper for so long: the machine that runs it makes its code faster while it runs, for some
 // fifteen seconds, in which it answers at a fifth of its pace and takes the CPU from the floors. Without it who is measured
-// first would look slow, and what is measured beside it too. Then it has time to end what it has begun.
-func (s *Servers) Warm(ctx context.Context, d time.Duration) error {
+// first would look slow, and what is measured beside it too. Then it has time to end what it has begun. If it cannot be
+// used, it is missing.
+func (s *Servers) Warm(ctx context.Context, d time.Duration) {
 	if s.ZooKeeper == "" {
-		return nil
+		return
 	}
 	driver, end := ZooKeeperLock{s.ZooKeeper}, time.Now().Add(d)
 	errs := make(chan error)
@@ -70,12 +71,15 @@ func (s *Servers) Warm(ctx context.Context, d time.Duration) error {
 	for range clients {
 		all = errors.Join(all, <-errs)
 	}
+	if all != nil {
+		s.Missing["zookeeper"] = all.Error()
+		return
+	}
 	s.Versions["zookeeper"] += fmt.Sprintf(", in use for %v before", d)
 	select {
 	case <-time.After(min(settle, d)):
 	case <-ctx.Done():
 	}
-	return all
 }
 
 // cycles locks and releases with one client until the end.

@@ -32,10 +32,8 @@ const warm = 15 * time.Second
 
 func contenders(ctx context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
 	servers := rivals.StartServers(ctx, redis, rivals.Engines(names))
+	servers.Warm(ctx, warm)
 	cast, err := rivals.Select(rivals.Contenders(servers), names)
-	if err == nil {
-		err = servers.Warm(ctx, warm)
-	}
 	if err != nil {
 		servers.Stop()
 		return nil, nil, nil, err
