@@ -243,7 +243,7 @@ func latchCatches() []caught {
 func barrierCatches() []caught {
 	return []caught{
 		{samePlace, "", "parties go on together, each in its place", "the place of a party is 0 instead of 1"},
-		{goesEarly, "", "nobody is a generation ahead", "a party went on when 2 of 3 had come / twice or never"},
+		{goesEarly, "", "nobody is a generation ahead", "a party went on when / twice or never"},
 		{leavesQuietly, "", "a party that gives up breaks the barrier for all", "with a party that gives up"},
 		{resetsOnlyBroken, "", "a reset breaks the barrier and lets it begin anew", "at a barrier that is reset"},
 		{staysBroken, "", "a reset breaks the barrier and lets it begin anew", "that was reset: broken"},
