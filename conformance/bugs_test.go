@@ -143,7 +143,7 @@ func doorCatches() []caught {
 		{forgetsGrant, "", "a call cancelled as it begins holds or has left", "to lock after a call that was cancelled"},
 		{keepsGrant, "", "a wait cancelled as it is granted holds or has left", "to lock after a wait that was cancelled"},
 		{bothWays, "", "a wait cancelled as it is granted holds or has left", "returned a lease beside its error"},
-		{boundByContext, "", "the context of a call does not bound its hold", "though the context of its call has ended"},
+		{boundByContext, "", "the context of a call does not bound its hold", "the context of its call has ended / ended with the context of its call"},
 		{noValues, "", "the context of a call does not bound its hold", "has not the values"},
 
 		{pastDeadline, "", "a release ends the context of the hold", "has ended as it begins"},

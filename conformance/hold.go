@@ -3,10 +3,10 @@ package conformance
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -71,9 +71,7 @@ func exclude(x *scene) {
 				return errors.New("two hold at once")
 			}
 			n := count.Load()
-			for range 10 {
-				runtime.Gosched()
-			}
+			x.pause(time.Millisecond) // Those who should not be let in come now.
 			count.Store(n + 1)
 			if before := last.Swap(l.Token()); x.engine.Fenced && l.Token() <= before {
 				return errors.New("a token is not above the one before")

@@ -168,22 +168,28 @@ func (m *memory) grant(s *site, t *ticket) *hold {
 
 // keeper makes a lease on a hold.
 func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
-	certain := h.lasts * 9 / 10
-	switch m.bug {
-	case lateDeadline:
-		certain = time.Hour
-	case pastDeadline:
-		certain = 0
-	case noValues:
+	if m.bug == noValues {
 		ctx = context.Background()
 	}
 	var k *lease.Keeper
 	k = lease.New(ctx, lease.Terms{
 		Token: h.token, Key: h.key,
-		Until:   lease.Until{Deadline: time.Now().Add(certain), Slept: lease.Slept()},
+		Until:   m.certain(h),
 		Release: func(context.Context) error { return m.release(h, k) },
 	})
 	return k
+}
+
+// certain tells until when a hold is certain that begins or is renewed now.
+func (m *memory) certain(h *hold) lease.Until {
+	lasts := h.lasts * 9 / 10
+	switch m.bug {
+	case lateDeadline:
+		lasts = time.Hour
+	case pastDeadline:
+		lasts = 0
+	}
+	return lease.Until{Deadline: time.Now().Add(lasts), Slept: lease.Slept()}
 }
 
 func (m *memory) renew(h *hold) {
@@ -193,7 +199,7 @@ func (m *memory) renew(h *hold) {
 		return
 	}
 	for _, k := range h.keepers {
-		k.Extend(lease.Until{Deadline: time.Now().Add(h.lasts * 9 / 10), Slept: lease.Slept()})
+		k.Extend(m.certain(h))
 	}
 	h.expiry.Reset(h.lasts)
 	h.loss.Reset(h.lasts * 9 / 10)

@@ -3,8 +3,8 @@ package conformance
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -72,9 +72,7 @@ func readersUnderLoad(x *scene) {
 			if now > writing || weight == writing && now != writing {
 				return errors.New("a writer does not hold alone")
 			}
-			for range 10 {
-				runtime.Gosched()
-			}
+			x.pause(time.Millisecond) // Those who should not be let in come now.
 			for before := most.Load(); now < writing && now > before && !most.CompareAndSwap(before, now); {
 				before = most.Load()
 			}

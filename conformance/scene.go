@@ -91,9 +91,9 @@ func (x *scene) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// shortly is one for what must not come. It gives what has gone wrong the time to show.
+// shortly is one for what must not come. It gives what has gone wrong the time to show, also on a busy machine.
 func (x *scene) shortly() context.Context {
-	ctx, cancel := context.WithTimeout(x.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(x.Context(), 200*time.Millisecond)
 	x.Cleanup(cancel)
 	return ctx
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -65,9 +65,7 @@ func permitsUnderLoad(x *scene) {
 			if now := held.Add(n); now > all {
 				return fmt.Errorf("%d permits are held, of %d", now, all)
 			}
-			for range 10 {
-				runtime.Gosched()
-			}
+			x.pause(time.Millisecond) // Those who should not be let in come now.
 			held.Add(-n)
 			if err := l.Release(ctx); err != nil {
 				return err
