@@ -44,11 +44,8 @@ func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, err
 		l, err := q.inCohort(ctx)
 		return l, 0, err
 	}
-	t := q.newTicket()
+	t := q.ticketFor(ctx)
 	w.ticket = t
-	if q.nesting == Reenters {
-		t.owner = ownerOf(ctx)
-	}
 	var err error
 	if w.site, err = q.client.enter(ctx, q, t); err != nil {
 		return nil, 0, err

@@ -320,3 +320,12 @@ func (q Queue) newTicket() *ticket {
 	t.number()
 	return t
 }
+
+// ticketFor makes a ticket of a call, on behalf of the owner that its context names where holds can be entered.
+func (q Queue) ticketFor(ctx context.Context) *ticket {
+	t := q.newTicket()
+	if q.nesting == Reenters {
+		t.owner = ownerOf(ctx)
+	}
+	return t
+}

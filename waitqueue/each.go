@@ -51,7 +51,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		named[q.held] = true
-		t := q.newTicket()
+		t := q.ticketFor(ctx)
 		s, err := q.client.enter(ctx, q, t)
 		if err != nil {
 			all[i].Err = err

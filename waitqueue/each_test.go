@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,21 @@ func TestAReleaseOfSeveralEndsNoHoldOfWhichAnotherLeaseIsLeft(t *testing.T) {
 		require.Equal(t, int64(1), s.Int("HEXISTS", q.keys.Lock, "owner"))
 		require.Equal(t, []error{nil}, ReleaseEach(t.Context(), inner))
 		require.Zero(t, s.Int("HEXISTS", q.keys.Lock, "owner"))
+	})
+}
+
+func TestSeveralHoldsOfAnOwnerAreEnteredByItsOtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := dial(t, redistest.Bubble(t)).Queue(lua.Reentrant, "name", Terms{Lease: 3 * time.Second}).Nested(Reenters)
+		outcomes := AcquireEach(WithOwner(t.Context(), "job"), q)
+		require.NoError(t, outcomes[0].Err)
+		inner, err := q.Try(WithOwner(context.Background(), "job"))
+		require.NoError(t, err)
+		require.Equal(t, outcomes[0].Lease.Token(), inner.Token())
+		for _, another := range TryEach(WithOwner(t.Context(), "another"), q) {
+			require.ErrorIs(t, another.Err, ErrBusy)
+		}
+		require.Equal(t, []error{nil, nil}, ReleaseEach(t.Context(), outcomes[0].Lease, inner))
 	})
 }
 
