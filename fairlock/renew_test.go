@@ -94,6 +94,39 @@ func TestManyHoldsAreRenewedTogether(t *testing.T) {
 	})
 }
 
+// Most renewals prolong no key, since it outlives the hold by a minute anyway; yet by three quarters of that it always
+// does, whatever those who wait do to it.
+func TestRenewalsProlongKeysNowAndThen(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, other := kit.Dial(t, s), kit.Dial(t, s)
+		var names []string
+		for i := range 20 {
+			names = append(names, fmt.Sprintf("%s:%d", kit.Name(t), i))
+			hold(t, fairlock.New(c, names[i]))
+		}
+		live := func() {
+			for range 60 {
+				synctime.Pass(time.Second)
+				for _, name := range names {
+					left := time.Duration(s.Int("PTTL", lua.Fairlock.Keys("headwaiter", name).Lock)) * time.Millisecond
+					require.Greater(t, left, 10*time.Second+lua.Least-time.Second/10)
+				}
+			}
+		}
+		live()
+		renewed := c.Stats().Renewals
+		s.ResetStats()
+		live()
+		renewed = c.Stats().Renewals - renewed
+		require.Greater(t, renewed, uint64(15*len(names)))
+		require.Less(t, s.CommandStats()["pexpire"], int64(renewed/3), "for %d renewals", renewed)
+		for _, name := range names {
+			begin(t.Context(), fairlock.New(other, name))
+		}
+		live()
+	})
+}
+
 // uses are ways to be done with a lock. Each takes a client that can be cut off and another.
 var uses = []struct {
 	name string

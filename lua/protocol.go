@@ -1,5 +1,7 @@
 package lua
 
+import "time"
+
 // A Protocol is what one primitive runs: its scripts, and the kind that keeps its keys apart from those of
 // the others.
 type Protocol struct {
@@ -132,4 +134,17 @@ const (
 const (
 	PhaseHeld  = "held"
 	PhaseFinal = "final" // the maximum hold: running out is no reason to suspect the client
+)
+
+// Phases of the holds that one script renews.
+const (
+	RenewHeld  = 'h'
+	RenewFinal = 'f'
+	RenewStill = 's' // held, with the lease that is there already, by a client that knows that the key outlives it by Least
+)
+
+// The key of a lock outlives a hold by Spare when a renewal prolongs it, and by Least at any time.
+const (
+	Spare = time.Minute
+	Least = 45 * time.Second
 )

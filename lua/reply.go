@@ -119,17 +119,23 @@ func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
 	return r, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(fields))
 }
 
-// DecodeRenewals reads the reply of a script for several renewals: the server's time, and for each when its lease ends;
-// 0 if it has to be asked for by itself.
-func (s *Script) DecodeRenewals(res rueidis.RedisResult, holds int) (now int64, ends []int64, err error) {
+// DecodeRenewals reads the reply of a script for several renewals: the server's time, when the leases end, and which of
+// the holds, counted from 0, have to be asked for by themselves.
+func (s *Script) DecodeRenewals(res rueidis.RedisResult, holds int) (now, ends int64, left []int, err error) {
 	all, err := res.AsIntSlice()
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
-	if len(all) != 1+holds {
-		return 0, nil, fmt.Errorf("lua: %s: %d fields for %d holds: %w", s.Name, len(all), holds, errShape)
+	if len(all) < 2 {
+		return 0, 0, nil, fmt.Errorf("lua: %s: %d fields: %w", s.Name, len(all), errShape)
 	}
-	return all[0], all[1:], nil
+	for _, i := range all[2:] {
+		if i < 1 || i > int64(holds) {
+			return 0, 0, nil, fmt.Errorf("lua: %s: hold %d of %d: %w", s.Name, i, holds, errShape)
+		}
+		left = append(left, int(i-1))
+	}
+	return all[0], all[1], left, nil
 }
 
 func (s *Script) decodeLists(r *Reply, grants, states rueidis.RedisMessage) error {

@@ -68,7 +68,7 @@ var cycles = map[string][]step{
 		}),
 		on(lua.Fairlock, 0, func(token int64, n string) request {
 			return raw{lua.Fairlock.Renewals, []string{
-				"who", strconv.FormatInt(ever, 10), ticket("a", n, "x", "1"), strconv.FormatInt(token, 10), "10000", lua.PhaseHeld,
+				"who", strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld), ticket("a", n, "x", "1"), strconv.FormatInt(token, 10),
 			}}
 		}),
 		on(lua.Fairlock, lua.Waiting, func(_ int64, n string) request {

@@ -33,6 +33,7 @@ type hold struct {
 	failures int
 	since    time.Time     // of the grant, by the own clock
 	spans    time.Duration // how long the lease is that is confirmed
+	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	tooLong  bool          // the observer was told that it lasts
 	caller   *ticket       // for whom it was passed on; nil: the own ticket's call
 	gone     error         // why it was lost

@@ -62,6 +62,7 @@ type renewal struct {
 	hold  *hold
 	lasts time.Duration
 	final bool // to the maximum hold: there is none after it
+	still bool // nothing but the end of the lease changes
 
 	entries string // what the server is to be told of how often the hold was entered
 }

@@ -32,23 +32,28 @@ func (c *Client) renewAt(from time.Time, lasts time.Duration) time.Time {
 // renewTogether renews what can go together, and returns the rest: what is of another kind, or has more to tell, or was
 // not renewed by such a script, which does nothing where anything is unusual.
 func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []renewal) {
-	groups := make(map[*lua.Script][]renewal, 1)
+	type alike struct {
+		script *lua.Script
+		lasts  time.Duration
+	}
+	groups := make(map[alike][]renewal, 1)
 	for _, r := range asked {
 		if s := r.hold.ticket.site.proto.Renewals; s != nil && r.entries == "" {
-			groups[s] = append(groups[s], r)
+			group := alike{s, r.lasts}
+			groups[group] = append(groups[group], r)
 		} else {
 			alone = append(alone, r)
 		}
 	}
 	var jobs []job
 	var parts [][]renewal
-	for s, group := range groups {
+	for as, group := range groups {
 		for _, part := range c.inScripts(group) {
 			if len(part) == 1 {
 				alone = append(alone, part[0])
 				continue
 			}
-			jobs = append(jobs, c.renewalsJob(s, part, a))
+			jobs = append(jobs, c.renewalsJob(as.script, as.lasts, part, a))
 			parts = append(parts, part)
 		}
 	}
@@ -56,24 +61,25 @@ func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []ren
 		return alone
 	}
 	for i, res := range c.runAll(c.side, n, jobs) {
-		now, ends, err := jobs[i].script.DecodeRenewals(res, len(parts[i]))
+		part := parts[i]
+		now, ends, left, err := jobs[i].script.DecodeRenewals(res, len(part))
 		switch {
 		case err == nil:
 			n.clock.observe(a, now, false)
 		case answered(err):
-			alone = append(alone, parts[i]...) // Each is told why by its own.
+			alone = append(alone, part...) // Each is told why by its own.
 			continue
 		}
-		for k, r := range parts[i] {
-			if err == nil && ends[k] == 0 {
+		for k, r := range part {
+			if len(left) > 0 && left[0] == k {
+				left = left[1:]
 				alone = append(alone, r)
 				continue
 			}
-			reply := lua.Reply{Status: lua.Granted, Now: now, Token: r.hold.token}
-			if err == nil {
-				reply.Until = ends[k]
+			if err == nil && !r.still {
+				r.hold.kept = ends + lua.Spare.Microseconds()
 			}
-			r.answered(a, &reply, err)
+			r.answered(a, &lua.Reply{Status: lua.Granted, Now: now, Token: r.hold.token, Until: ends}, err)
 		}
 	}
 	return alone
@@ -97,14 +103,33 @@ func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
 	return parts
 }
 
-func (c *Client) renewalsJob(s *lua.Script, part []renewal, a attempt) job {
+func (c *Client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a attempt) job {
 	keys := make([]string, len(part))
-	args := make([]string, 2, 2+4*len(part))
-	args[0], args[1] = c.who, a.notAfter
-	for i, r := range part {
+	args := make([]string, 4, 4+2*len(part))
+	phases := make([]byte, len(part))
+	latest, _ := strconv.ParseInt(a.notAfter, 10, 64)
+	for i := range part {
+		r := &part[i]
 		t := r.hold.ticket
+		r.still = !r.final && r.hold.outlives(latest, lasts)
+		switch {
+		case r.final:
+			phases[i] = lua.RenewFinal
+		case r.still:
+			phases[i] = lua.RenewStill
+		default:
+			phases[i] = lua.RenewHeld
+		}
 		keys[i] = t.site.keys.Lock
-		args = append(args, t.text, strconv.FormatUint(r.hold.token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10), r.phase())
+		args = append(args, t.text, strconv.FormatUint(r.hold.token, 10))
 	}
+	args[0], args[1], args[2], args[3] = c.who, a.notAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
 	return job{s, keys, args}
+}
+
+// outlives reports whether the key of a hold is known to outlive a lease that begins at a time of the server's, or
+// earlier. What shortens the life of a key leaves it a minute beyond the lease that it finds, and leases of one hold end
+// later and later.
+func (h *hold) outlives(latest int64, lasts time.Duration) bool {
+	return latest+(lasts+lua.Least).Microseconds() <= h.kept
 }

@@ -206,3 +206,30 @@ func TestATicketWhoseClientCallsIsNotPassedOver(t *testing.T) {
 		require.Equal(t, 10, reply.Skipped)
 	})
 }
+
+// What others do meanwhile never lets a key end that only now and then is prolonged: the judge sees to it at each step.
+func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
+	t.Parallel()
+	s, _ := startEmbedded(t)
+	p := newPlayer(s, keysOf(0))
+	p.line(t, 10*second)
+	var kept int64
+	whole := 0
+	for i := range 60 {
+		require.NoError(t, p.step(step{op: opPass, micros: 3300 * millisecond}))
+		r := Renew{Ticket: short("a", 10*second), Token: p.before.number("token"), Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: p.now}
+		r.Still = p.now+10*second+lua.Least.Microseconds() <= kept
+		reply := p.must(t, r)
+		require.Equal(t, lua.Granted, reply.Status)
+		if !r.Still {
+			kept = reply.Until + lua.Spare.Microseconds()
+			whole++
+		}
+		other := ticket("e", 1)
+		p.must(t, []Request{
+			p.asks("e", 1, lua.Wait), End{Ticket: other}, p.looks("b", lua.Hears), p.asks("e", 1, lua.Try), End{Ticket: short("b", 10*second)},
+			p.looks("e", lua.Deaf), Force{Token: 1}, End{Ticket: short("c", 10*second)}, End{Ticket: short("d", 10*second)},
+		}[i%9])
+	}
+	require.Equal(t, 12, whole, "of 60")
+}

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -25,13 +26,27 @@ var scripts = []*lua.Script{
 // startEmbedded returns also what sets the clock of the server.
 func startEmbedded(t testing.TB) (h host, set func(now int64)) {
 	s := stage.Embed(t, scripts...)
-	return host{s}, s.Set
+	return hostOf(t, s), s.Set
 }
 
 // startStandalone returns also what lets the memory of the server be full.
 func startStandalone(t testing.TB) (h host, fill func(full bool)) {
 	s := stage.Serve(t, scripts...)
-	return host{s}, s.Fill
+	return hostOf(t, s), s.Fill
+}
+
+// beside is a hold that lasts, to be renewed ahead of others by the same script.
+var beside = struct{ key, ticket, token string }{"beside", "beside:1:x:1:1:1", "1"}
+
+func hostOf(t testing.TB, s stage.Host) host {
+	h := host{s}
+	require.NoError(t, h.besides())
+	return h
+}
+
+// besides makes the hold beside, which lasts a year.
+func (h host) besides() error {
+	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", decimal(h.Now()+365*24*60*minute)).Error()
 }
 
 func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
@@ -39,7 +54,7 @@ func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
 	keys := k.All()
 	if s == lua.Fairlock.Renew {
 		keys = keys[:1]
-		if reply, ok, err := h.renewals(k, r.Args()); ok || err != nil {
+		if reply, ok, err := h.renewals(k, r.(Renew)); ok || err != nil {
 			return reply, err
 		}
 	}
@@ -47,19 +62,30 @@ func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
 }
 
 // renewals asks for a renewal as one of several, as a client does that has nothing to tell of entries, and reports
-// whether it was done: else the single one answers. The others are of a key that is of another type, or absent.
-func (h host) renewals(k lua.Keys, args []string) (reply lua.Reply, ok bool, err error) {
-	if len(args) > 6 {
+// whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
+// third is renewed, or absent too.
+func (h host) renewals(k lua.Keys, r Renew) (reply lua.Reply, ok bool, err error) {
+	if r.Count > 0 {
 		return reply, false, nil
 	}
-	s, hold := lua.Fairlock.Renewals, args[:4]
-	res := h.Call([]string{k.Queue, k.Lock, k.Suspects}, s, slices.Concat(args[4:6], hold, hold, hold))
-	now, ends, err := s.DecodeRenewals(res, 3)
-	if err != nil || ends[0] != 0 || ends[2] != 0 {
-		return reply, false, fmt.Errorf("several renewals: %v: %w", ends, err)
+	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, decimal(r.Token)}, 1, lua.RenewHeld
+	switch {
+	case r.Phase == lua.PhaseFinal:
+		phase = lua.RenewFinal
+	case r.Still:
+		_ = h.besides() // It is there already where memory is full.
+		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, lua.RenewStill
 	}
-	token, _ := strconv.ParseUint(hold[1], 10, 64)
-	return lua.Reply{Status: lua.Granted, Now: now, Token: token, Until: ends[1]}, ends[1] != 0, nil
+	args := [][]string{others, others, others}
+	args[which] = []string{r.Ticket, decimal(r.Token)}
+	phases := strings.Repeat(string(lua.RenewHeld), which) + string(phase) + strings.Repeat(string(lua.RenewHeld), 2-which)
+	s := lua.Fairlock.Renewals
+	res := h.Call(keys, s, slices.Concat([]string{r.Who, decimal(r.NotAfter), decimal(r.Lease), phases}, slices.Concat(args...)))
+	now, ends, left, err := s.DecodeRenewals(res, 3)
+	if err != nil || !slices.Contains(left, 0) || !slices.Contains(left, 3-which) && !r.Still {
+		return reply, false, fmt.Errorf("several renewals: without %v: %w", left, err)
+	}
+	return lua.Reply{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
 }
 
 func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {

@@ -54,7 +54,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 
 // everySight is all that can come of requests.
 func everySight() []string {
-	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan"}
+	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},

@@ -17,6 +17,9 @@ type slot struct {
 	arrival int64
 	token   int64
 	ended   bool
+
+	// What the last of several renewals has told that wrote everything: until when the key lives, and its lease.
+	kept, renewed int64
 }
 
 // player plays one history on a server and on the model.
@@ -208,12 +211,21 @@ func (p *player) build(s step) Request {
 		}
 		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Raises: p.raises && token <= 0 && note == ""}
 	case opRenew:
+		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
+			t = owner
+		}
 		if t.text == "" {
 			return nil
 		}
 		token := t.token
 		if s.choice == 7 {
 			token--
+		}
+		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.choice > 2 && s.choice < 7 {
+			return Renew{
+				Ticket: t.text, Token: token, Lease: t.renewed, Phase: lua.PhaseHeld, Who: "again",
+				NotAfter: min(notAfter, latest), Still: true,
+			}
 		}
 		return Renew{
 			Ticket: t.text, Token: token, Lease: s.lease, Phase: phase(s.final), Who: "again", NotAfter: notAfter,
@@ -320,6 +332,9 @@ func (p *player) send(r Request) (lua.Reply, error) {
 // note counts what came of a request.
 func (p *player) note(r Request, reply lua.Reply, messages []Sent) {
 	p.seen[fmt.Sprintf("%s %d", r.Script().Name, reply.Status)]++
+	if r, ok := r.(Renew); ok && r.Still && reply.Status == lua.Granted {
+		p.seen["renewed still"]++
+	}
 	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
 		if reply.Has(flag) {
 			p.seen[fmt.Sprint("flag ", flag)]++
@@ -373,6 +388,9 @@ func (p *player) learn(r Request, reply lua.Reply) {
 	for _, g := range reply.Grants {
 		p.granted(g.Ticket, g.Token)
 	}
+	if r, ok := r.(Renew); ok {
+		p.renewed(r, reply)
+	}
 	a, ok := r.(Ask)
 	if !ok {
 		return
@@ -386,6 +404,17 @@ func (p *player) learn(r Request, reply lua.Reply) {
 		t.ended = true
 	case reply.Status == lua.Waiting:
 		t.arrival = reply.Arrival
+	}
+}
+
+func (p *player) renewed(r Renew, reply lua.Reply) {
+	t := p.find(r.Ticket)
+	if t == nil || reply.Status != lua.Granted || r.Count > 0 || r.Still {
+		return
+	}
+	t.kept, t.renewed = reply.Until+lua.Spare.Microseconds(), r.Lease
+	if r.Phase != lua.PhaseHeld {
+		t.kept = 0
 	}
 }
 

@@ -84,6 +84,7 @@ func (p *player) everything(lease int64) map[string]Request {
 		"release":      End{Ticket: short("a", lease)},
 		"leave":        End{Ticket: b.Ticket},
 		"renew":        Renew{Ticket: short("a", lease), Token: p.highest, Lease: 1000, Phase: lua.PhaseHeld, NotAfter: p.later()},
+		"still":        Renew{Ticket: short("a", lease), Token: p.highest, Lease: lease / millisecond, Phase: lua.PhaseHeld, NotAfter: p.later(), Still: true},
 		"check":        p.looks("b", lua.Hears, b),
 		"deaf check":   p.looks("b", lua.Deaf, b),
 		"proven check": p.looks("b", lua.Proven, b),
@@ -177,6 +178,29 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 		}
 	}
 	require.NotZero(t, refused, "memory was not full")
+}
+
+// The first hold of a script is written whole whatever its client knows: it makes way for the others when memory is full.
+func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
+	t.Parallel()
+	server, fill := startStandalone(t)
+	p := newPlayer(server, keysOf(0))
+	p.line(t, 10*second)
+	left := func(first string) int64 {
+		require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
+		fill(true)
+		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.keys.Lock}, lua.Fairlock.Renewals, []string{
+			"who", decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), decimal(p.highest),
+		}), 2)
+		fill(false)
+		require.NoError(t, err)
+		require.NotContains(t, not, 1)
+		ms, err := server.Do("PTTL", p.keys.Lock).AsInt64()
+		require.NoError(t, err)
+		return ms
+	}
+	require.Greater(t, left("nothing is there"), int64(50_000))
+	require.LessOrEqual(t, left(beside.key), int64(20_000))
 }
 
 // What somebody else wrote into the queue stops nobody for long.

@@ -49,6 +49,10 @@ type Renew struct {
 	Who      string
 	NotAfter int64
 
+	// Still: one of several, by a client that knows that the key outlives it, and of a hold whose lease and phase are
+	// what they were.
+	Still bool
+
 	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
 	Revision, Count int64
 }
@@ -316,6 +320,10 @@ func (r Renew) Run(m *Mutex, now int64) lua.Reply {
 	h := &m.Lock
 	if h.Owner != r.Ticket || h.Token != r.Token || c.over() {
 		return c.reply(lua.Refused, -1, 0, 0, m.reason(r.Ticket))
+	}
+	if r.Still && h.Phase == lua.PhaseHeld {
+		h.Until = now + r.Lease*millisecond
+		return c.reply(lua.Granted, 0, 0, 0)
 	}
 	h.Lease = r.Lease * millisecond
 	h.Until = now + h.Lease

@@ -1,35 +1,43 @@
--- fairlock/renewals: fairlock/renew for several holds of one client, as far as there is nothing unusual about them.
+-- fairlock/renewals: fairlock/renew for several holds of one client and one lease, as far as there is nothing unusual
+-- about them.
 --
 -- In a cluster all locks are of one slot.
 --
 -- KEYS  lock      hash  one for each hold: who holds, until when, the last token
 -- ARGV  who       what operators are told of the client
 --       notafter  server µs after which nothing changes
---       and for each hold four:
+--       lease     ms from now until the end of the leases
+--       phases    a letter for each hold: h held; f final, if this is the last renewal; s still held, with the lease that
+--                 is there, and by a client that knows that the key outlives it by LEAST_US: but for the first hold,
+--                 nothing is written then but its end
+--       and for each hold two:
 --       ticket    whose hold it is
 --       token     the token of the hold
---       lease     ms from now until the end of the lease
---       phase     held, or final if this is the last renewal
--- REPLY {now, for each hold when its lease ends, or 0: then nothing was done, and fairlock/renew tells why}
+-- REPLY {now, when the leases end, then the numbers of the holds that were not renewed: fairlock/renew tells why}
 -- RETRY safe: a second call prolongs from its own time
 
-local SPARE_US = 60000000 -- of lib/base, which is not worth its making here
-local who, format = ARGV[1], string.format
+local SPARE_US, FINAL, STILL = 60000000, 102, 115 -- the first as of lib/base, which is not worth its making here
+local who, lease, phases = ARGV[1], ARGV[3], ARGV[4]
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local late = now > tonumber(ARGV[2])
-local reply = { now }
+local ends = now + lease * 1000
+local till = string.format('%.0f', ends)
+local reply, open = { now, ends }, false
 for i, lock in ipairs(KEYS) do
-  local at = 4 * i - 1
-  local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'token', 'until', 'kept')
-  if h[1] == ARGV[at] and h[2] == ARGV[at + 1] and tonumber(h[3]) > now then
-    local ends = now + ARGV[at + 2] * 1000
-    -- This one first: it is accepted when memory is full, and so is what a script writes after it.
-    redis.call('PEXPIRE', lock, format('%.0f', (math.max(tonumber(h[4] or 0), ends + SPARE_US) - now) / 1000))
-    redis.call('HSET', lock, 'until', format('%.0f', ends), 'lease', ARGV[at + 2] .. '000', 'phase', ARGV[at + 3], 'who', who)
-    reply[i + 1] = ends
+  local phase = string.byte(phases, i)
+  local still = open and phase == STILL
+  local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'token', 'until', still and 'phase' or 'kept')
+  if h[1] ~= ARGV[2 * i + 3] or h[2] ~= ARGV[2 * i + 4] or tonumber(h[3]) <= now then
+    reply[#reply + 1] = i
+  elseif still and h[4] == 'held' then
+    redis.call('HSET', lock, 'until', till)
   else
-    reply[i + 1] = 0
+    -- This one first: it is accepted when memory is full, and so is what a script writes after it.
+    local kept = tonumber(still and redis.call('HGET', lock, 'kept') or not still and h[4] or 0)
+    redis.call('PEXPIRE', lock, string.format('%.0f', (math.max(kept, ends + SPARE_US) - now) / 1000))
+    redis.call('HSET', lock, 'until', till, 'lease', lease .. '000', 'phase', phase == FINAL and 'final' or 'held', 'who', who)
+    open = true
   end
 end
 return reply
