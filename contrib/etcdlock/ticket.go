@@ -248,7 +248,7 @@ func (t *ticket) release(ctx context.Context) error {
 	defer end()
 	// The key is no other's, for numbers are used again only when nothing about them is under way. So the revision need
 	// not be compared, which costs a twentieth of a cycle.
-	answer, attempts, err := insist(during, during, func() (*clientv3.DeleteResponse, error) { return c.etcd.Delete(during, t.key) })
+	answer, attempts, err := insist(during, during, func() (*clientv3.DeleteResponse, error) { return c.erase(during, t.key) })
 	if err != nil {
 		if spell.Err() != nil {
 			err = context.Cause(spell)
@@ -274,6 +274,22 @@ func (t *ticket) lostBy(cause error) error {
 		return lease.ErrClientClosed
 	}
 	return cause
+}
+
+// errSlow ends an attempt.
+var errSlow = fmt.Errorf("no answer in a third of the lease: %w", context.DeadlineExceeded)
+
+// erase is one attempt to delete a key. It ends in time for others before the lease does: that a member hangs is
+// noticed by its connections later than that, and the next attempt goes to another one. As a spell it has no deadline.
+func (c *Client) erase(ctx context.Context, key string) (*clientv3.DeleteResponse, error) {
+	attempt, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer time.AfterFunc(c.opts.Lease/3, func() { end(errSlow) }).Stop()
+	answer, err := c.etcd.Delete(attempt, key)
+	if err != nil && context.Cause(attempt) == errSlow {
+		err = errSlow
+	}
+	return answer, err
 }
 
 // unconfirmed leaves the release to the sweeper.
