@@ -23,7 +23,7 @@ test: servers ## the suite of the core and the command, with the race detector; 
 	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
-test-engines: servers ## the adapters to etcd, ZooKeeper and Postgres, on real servers; fetches those that are missing
+test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper and Postgres, and all rivals, on real servers; fetches those that are missing
 	@scripts/need etcd zookeeper pgbouncer
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
 
@@ -45,24 +45,27 @@ bench: redis ## measure this and its rivals against the floors of this machine; 
 	@scripts/need postgres etcd zookeeper java
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
 
-bench-redisson: ## build the Java program that measures Redisson: needs Java 17 and Maven
+bench-redisson: ## build the Java program that measures Redisson; fetches Java and Maven where they are missing
 	@scripts/need java mvn
 	mvn -q -B -f bench/rivals/redisson/pom.xml package
 
 profile: redis ## where the time of W1 to W8 goes, into out/profile (Linux: perf, strace); ARGS="W1 W4"
 	scripts/profile $(ARGS)
 
-bench-once: redis ## run every micro-benchmark of the core once, to see that it still does
-	go test -run '^$$' -bench . -benchtime 1x $$(go list $(ALL) | grep -E '/(lua|lease|waitqueue|fence|striped|multilock)$$')
+bench-once: servers ## run every micro-benchmark once, to see that it still does
+	@scripts/need etcd zookeeper
+	set -e; packages=$$(scripts/having Benchmark); go test -run '^$$' -bench . -benchtime 1x $$packages
 
 FUZZTIME ?= 30s
 
 fuzz: ## run every fuzz test for FUZZTIME (30s)
-	@set -e; for package in $$(go list $(ALL)); do \
-		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	@set -e; packages=$$(scripts/having Fuzz); \
+	for package in $$packages; do \
+		targets=$$(go test -list '^Fuzz' $$package); \
+		for target in $$targets; do case $$target in Fuzz*) \
 			echo "$$package $$target"; \
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x $$package; \
-		done; \
+		esac; done; \
 	done
 
 search: ## go through more states of the protocol's model, and more random walks, than the tests do
@@ -110,7 +113,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/need scripts/profile scripts/release scripts/spell .ci/run
+	shellcheck scripts/api scripts/having scripts/need scripts/profile scripts/release scripts/spell .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here.
 OLDEST_GO = go$$(go list -m -f '{{.GoVersion}}' github.com/headwaiter/headwaiter)

@@ -178,3 +178,29 @@ func TestACommandThatIsNotThereIsFound(t *testing.T) {
 	require.Len(t, m.unknown(line{"p", "headwaiter exec x --wiat 1s -- ls"}), 1)
 	require.Len(t, m.unknown(line{"p", "headwaiter exce x"}), 1)
 }
+
+// TestAReleaseIsPublishedBehindItsTests: each target of `.ci/run` runs in the workflow that the release waits for.
+func TestAReleaseIsPublishedBehindItsTests(t *testing.T) {
+	t.Parallel()
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(root(t), filepath.FromSlash(name)))
+		require.NoError(t, err)
+		return string(b)
+	}
+	release, tests := read(".github/workflows/release.yml"), read(".github/workflows/test.yml")
+	require.Contains(t, release, "  test:\n    uses: ./.github/workflows/test.yml\n  release:\n    needs: test")
+	matrix := regexp.MustCompile(`target: \[(.*)\]`).FindStringSubmatch(tests)
+	require.NotNil(t, matrix)
+	runs := strings.ReplaceAll(matrix[1], ",", " ") + " "
+	for _, m := range regexp.MustCompile(`run: make (.*)`).FindAllStringSubmatch(tests, -1) {
+		runs += m[1] + " "
+	}
+	for _, m := range regexp.MustCompile(`(?m)^make (.*)$`).FindAllStringSubmatch(read(".ci/run"), -1) {
+		words, _, _ := strings.Cut(m[1], "#")
+		for _, word := range strings.Fields(words) {
+			if target.MatchString(word + ":") {
+				require.Contains(t, strings.Fields(runs), word, "%s is in .ci/run and not in the workflow", word)
+			}
+		}
+	}
+}
