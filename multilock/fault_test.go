@@ -76,7 +76,7 @@ func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			d.Heal()
 			// The end of one name may wait for the answer to that of the other. It is less than what is left of the lease.
-			time.Sleep(way + 100*time.Millisecond)
+			time.Sleep(way + 100*time.Millisecond) // Of the bubble.
 			for _, name := range all {
 				require.False(t, holds(t, other, name), i)
 			}

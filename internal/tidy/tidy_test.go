@@ -191,3 +191,17 @@ func TestWordsThatDoNotBelongHere(t *testing.T) {
 	require.True(t, machine.MatchString("cd "+"/ho"+"me/someone"))
 	require.False(t, machine.MatchString("example.com/home/page, internal/wo"+"rk/x"))
 }
+
+// TestASleepSaysWhatItStandsFor: a test that sleeps until something may have happened is slow or fails by chance. What
+// is left are sleeps that are the work or the fault itself, and say so beside them.
+func TestASleepSaysWhatItStandsFor(t *testing.T) {
+	t.Parallel()
+	sleep := regexp.MustCompile(`\btime\.Sleep\(`)
+	for _, x := range texts(t, "*_test.go") {
+		for i, line := range x.lines() {
+			if sleep.MatchString(line) && !strings.Contains(line, "// ") && x.name != "internal/tidy/tidy_test.go" {
+				t.Errorf("%s:%d: say what this sleep stands for, or wait for a signal: %s", x.name, i+1, strings.TrimSpace(line))
+			}
+		}
+	}
+}
