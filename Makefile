@@ -54,7 +54,7 @@ profile: redis ## where the time of W1 to W8 goes, into out/profile (Linux: perf
 
 bench-once: servers ## run every micro-benchmark once, to see that it still does
 	@scripts/need etcd zookeeper
-	set -e; packages=$$(scripts/having Benchmark); go test -run '^$$' -bench . -benchtime 1x $$packages
+	set -e; packages=$$(scripts/having Benchmark); go test -run '^$$' -short -bench . -benchtime 1x $$packages
 
 FUZZTIME ?= 30s
 

@@ -50,12 +50,14 @@ var setups = []struct {
 
 // BenchmarkCost takes and releases one lock without a pause, by one client and by eight, with each setup in turn, and
 // reports the cycles a second with nobody looking and what share of them each setup leaves: medians of the rounds, each
-// in relation to the others of its round. One run of it is a whole measurement: -benchtime 1x.
+// in relation to the others of its round. One run of it is a whole measurement: -benchtime 1x. With -short it is one
+// round, to see that it works.
 func BenchmarkCost(b *testing.B) {
-	const (
-		rounds = 15
-		slice  = 300 * time.Millisecond
-	)
+	const slice = 300 * time.Millisecond
+	rounds := 15
+	if testing.Short() {
+		rounds = 1
+	}
 	for _, clients := range []int{1, 8} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			s := redistest.Start(b)

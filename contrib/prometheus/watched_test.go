@@ -95,10 +95,15 @@ func cpuTime(b *testing.B) time.Duration {
 
 // BenchmarkWatched compares clients with metrics and a log at level info with clients without, slice by slice in turns:
 // W1 of 1 client, W4 of several. It reports the median of the ratios of the rates, and what a cycle costs this process.
-// What the ratio by nothing differs from 1 by is what the machine does to the others too.
+// What the ratio by nothing differs from 1 by is what the machine does to the others too. With -short it is one group, to
+// see that it works.
 //
 //	go test -run '^$' -bench Watched -benchtime 1x ./contrib/prometheus
 func BenchmarkWatched(b *testing.B) {
+	groups := watchedGroups
+	if testing.Short() {
+		groups = 1
+	}
 	for _, c := range []struct {
 		clients int
 		by      string
@@ -109,7 +114,7 @@ func BenchmarkWatched(b *testing.B) {
 			var ratios []float64
 			var seen, unseen tally
 			for b.Loop() {
-				for range watchedGroups {
+				for range groups {
 					var w, wo tally
 					for turn := range watchedTurns {
 						if turn%2 == 0 {
