@@ -74,17 +74,17 @@ type Lock struct {
 
 // A Hash is what the lock key keeps. What is zero is not there.
 type Hash struct {
-	Limit, Stated int64 // both, and the number of permits held, as soon as the lock is made
-	Holds         map[string]Hold
-	Token, Group  int64
-	High          int64 // the last arrival given
-	Mark          int64 // until then nobody is dropped (R6)
-	Scan          *Scan // how far a pass came that was cut at its bound
-	Kept          int64 // until then at the least all keys live
-	Marked        bool  // there may be suspects
-	Resized       bool
-	Forced        string
-	Lapsed        string
+	Limit        int64 // and the number of permits held, as soon as the lock is made
+	Stated       int64 // with which it was made, until it is resized
+	Holds        map[string]Hold
+	Token, Group int64
+	High         int64 // the last arrival given
+	Mark         int64 // until then nobody is dropped (R6)
+	Scan         *Scan // how far a pass came that was cut at its bound
+	Kept         int64 // until then at the least all keys live
+	Marked       bool  // there may be suspects
+	Forced       string
+	Lapsed       string
 }
 
 // A Hold is the record of one.
@@ -140,9 +140,6 @@ func (l *Lock) Fields() map[string]string {
 	}
 	if h.Marked {
 		f["marked"] = "1"
-	}
-	if h.Resized {
-		f["resized"] = "1"
 	}
 	if h.Scan != nil {
 		f["scan"] = fmt.Sprintf("%d:%d:%s", h.Scan.Silent, h.Scan.Arrival, h.Scan.One)

@@ -158,7 +158,7 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 	size := len(l.Queue)
 	if freed && size == 0 && r.Token == 0 {
 		c.free(r.Ticket)
-		if l.Used() == 0 && hold.Lease > spare/4 && !l.Hash.Resized {
+		if l.Used() == 0 && hold.Lease > spare/4 && l.Hash.Stated != 0 {
 			// What was kept for a long lease need not be any longer.
 			l.Hash.Kept, l.LockEnds, l.HoldersEnds = 0, now+spare, now+spare
 		}

@@ -47,9 +47,9 @@ func (c *call) limit() int64 {
 	return c.stated
 }
 
-// agrees reports whether the limit that the caller goes by is that of the lock, now or when it was made.
+// agrees reports whether the caller states the limit with which the lock was made; once resized, any will do.
 func (c *call) agrees() bool {
-	return !c.known || c.stated == c.Hash.Stated || c.stated == c.Hash.Limit
+	return c.Hash.Stated == 0 || c.stated == c.Hash.Stated
 }
 
 // room is how many permits are free; less than nothing after a lock was made smaller.
