@@ -134,3 +134,27 @@ func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
 		})
 	}
 }
+
+// Each of two contenders reaches two of four nodes, and the other two not.
+func TestOfFourNodesTwoAreNoQuorum(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := bubble(t, 4)
+		options := []redlock.Option{redlock.WithTimeout(timeout), redlock.WithLease(lasts)}
+		for k := range 2 {
+			m := mutex(t, b.connect(), options...)
+			for i := range b.ways {
+				if i/2 != k {
+					b.ways[i][k].Freeze()
+				}
+			}
+			_, err := m.Lock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		}
+		for _, ways := range b.ways {
+			for _, d := range ways {
+				d.Heal()
+			}
+		}
+	})
+}
