@@ -33,7 +33,7 @@ type Semaphore struct {
 // The first client that uses it makes it. One that states another number then gets an error that wraps
 // [waitqueue.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
 // states, it goes by the new one. A semaphore that nobody holds or waits for is forgotten after a minute, and made
-// anew by its next use; one that was resized, not before 30 days have passed since the last Resize.
+// anew by its next use; one that was resized, after 30 days, a day more or less.
 func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
 	terms.Shared = permits > 1

@@ -38,7 +38,8 @@ const (
 	longLook    = 2 * stage.Second       // the longest time between two looks of a client, of few
 	lookEach    = 5 * stage.Millisecond  // and what each waiting client adds to it
 	exactSize   = 400                    // up to this size of the queue a reply tells it exactly
-	resizedFor  = 30 * 24 * 60 * stage.Minute
+	day         = 24 * 60 * stage.Minute
+	resizedFor  = 30 * day      // for how long a limit that was changed outlives the last use, a day more or less
 	never       = math.MinInt64 // an arrival before all others
 	guard       = "-"           // the member of the holders that is no ticket
 )

@@ -264,6 +264,9 @@ func (p *player) note(r Request, reply lua.Reply, messages []stage.Message) {
 	if len(reply.Grants) > 1 {
 		p.seen["several grants in a reply"]++
 	}
+	if p.before[0].Number("limit") != 0 && p.before[0].Members["stated"] == "" && p.before[0].Left > resizedFor-stage.Minute {
+		p.seen["a month for one that was resized"]++
+	}
 	if a, ok := r.(Ask); ok && p.judge.resized && a.Limit != p.limit && reply.Status == lua.Granted {
 		p.seen["another number after a resize"]++
 	}

@@ -17,7 +17,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 	}
 	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
-	plain := c.known && guarded && !holds && t.permits > 0
+	plain := c.known && guarded && !holds && t.permits > 0 && !c.fading()
 	lasting := l.Hash.Kept >= now+2*longLook+leastKept
 	if plain && lasting && len(l.Queue) == 0 && t.permits <= c.room() && l.Hash.Kept >= now+t.lease+leastKept {
 		c.take(r.Ticket, t.permits, t.lease, r.Phase[0], r.Who)
@@ -28,6 +28,9 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 		return c.refuse(lua.Excess)
 	}
 	c.settle(plain && lasting && t.permits <= l.Hash.Limit && r.usual(c))
+	if c.fading() {
+		l.Hash.Kept, c.created = now+resizedFor, true
+	}
 	holds = c.holds(r.Ticket)
 	if i := l.rank(r.Ticket); i >= 0 {
 		c.recall(l.Queue[i].Arrival)

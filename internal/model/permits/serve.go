@@ -139,6 +139,11 @@ func (c *call) settle(usual bool) {
 	}
 }
 
+// fading reports whether a lock that was resized would be forgotten in less than a month.
+func (c *call) fading() bool {
+	return c.Hash.Limit != 0 && c.Hash.Stated == 0 && c.Hash.Kept < c.now+resizedFor-day
+}
+
 // unwind cuts the leases that end last, as long as they end later than they can: the clock stepped back.
 func (c *call) unwind() {
 	all := c.ends()
