@@ -24,8 +24,7 @@ import (
 // say otherwise.
 const DefaultLifetime = 24 * time.Hour
 
-// resetFor is how long a Reset is repeated that is not answered: half of the time for which the server
-// remembers it.
+// resetFor is how long a Reset is repeated that is not answered. The server remembers it for a minute more.
 const resetFor = 5 * time.Minute
 
 // ErrBroken: the barrier is broken. A party gave up or died, the action failed, somebody called Reset, or the
@@ -142,7 +141,7 @@ func (b *Barrier) Reset(ctx context.Context) error {
 	}
 	id := b.queue.RequestID()
 	r, err := b.queue.Call(ctx, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
-		return []string{id, a.NotAfter}
+		return []string{id, a.NotAfter, a.Repeats}
 	})
 	if err == nil && r.Has(lua.Unwoken) {
 		err = waitqueue.ErrUnwoken

@@ -23,8 +23,8 @@ const MaxCount = 1<<53 - 1
 // DefaultLifetime is for how long a latch outlives its last use where [WithLifetime] does not say otherwise.
 const DefaultLifetime = 24 * time.Hour
 
-// repeatFor is how long a change is repeated that is not answered: half of the time for which the server
-// remembers that it has counted.
+// repeatFor is how long a change is repeated that is not answered. The server remembers for a minute more that it
+// has counted.
 const repeatFor = 5 * time.Minute
 
 var (
@@ -84,7 +84,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	}
 	id := l.queue.RequestID()
 	r, err := l.queue.Call(ctx, lua.LatchSet, repeatFor, func(a waitqueue.Attempt) []string {
-		return []string{id, strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10), a.NotAfter}
+		return []string{id, strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10), a.NotAfter, a.Repeats}
 	})
 	return err == nil && r.Status == lua.Done, l.wrap("set", err)
 }
@@ -102,7 +102,7 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	}
 	id := l.queue.RequestID()
 	r, err := l.queue.Call(ctx, lua.LatchDown, repeatFor, func(a waitqueue.Attempt) []string {
-		return []string{id, a.NotAfter}
+		return []string{id, a.NotAfter, a.Repeats}
 	})
 	switch {
 	case err != nil:

@@ -1,6 +1,7 @@
 package countdown_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -156,9 +157,33 @@ func TestALatchOutlivesItsLastUseByItsLifetime(t *testing.T) {
 		synctime.Pass(61 * time.Second)
 		_, err = l.CountDown(t.Context())
 		require.ErrorIs(t, err, countdown.ErrUnset)
-		synctime.Pass(11 * time.Minute)
+		synctime.Pass(7 * time.Minute)
 		require.Zero(t, s.Int("DBSIZE"), "ids of requests are forgotten too")
 	})
+}
+
+// An attempt may be under way for a minute when its call gives up.
+func TestARequestIsRememberedForAsLongAsItMayComeAgain(t *testing.T) {
+	for _, limit := range []time.Duration{5 * time.Second, time.Hour} {
+		t.Run(limit.String(), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				v := dial(t, s)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				_, err := v.TrySetCount(ctx, 5)
+				require.NoError(t, err)
+				_, err = v.CountDown(ctx)
+				require.NoError(t, err)
+				require.NoError(t, v.client.Close(t.Context()))
+				_, calls := keysOf(v.Name())
+				known := min(limit, 5*time.Minute) + time.Minute // A call gives up after five minutes.
+				synctime.Pass(known - time.Second)
+				require.EqualValues(t, 2, s.Int("ZCARD", calls))
+				synctime.Pass(2 * time.Second)
+				require.Zero(t, s.Int("EXISTS", calls))
+			})
+		})
+	}
 }
 
 func TestMessagesOfOtherGenerationsOpenNothing(t *testing.T) {

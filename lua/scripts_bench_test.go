@@ -114,7 +114,7 @@ var cycles = map[string][]step{
 	},
 	"countdown": {
 		on(lua.Countdown, 0, func(_ int64, n string) request {
-			return latch.Set{ID: "set" + n, Count: 1, Lifetime: 60000, NotAfter: ever}
+			return latch.Set{ID: "set" + n, Count: 1, Lifetime: 60000, NotAfter: ever, Repeats: 1000}
 		}),
 		on(lua.Countdown, lua.Waiting, func(_ int64, n string) request {
 			return latch.Ask{Ticket: ticket("hears", n, "b", "1"), Mode: lua.Wait, NotAfter: ever}
@@ -123,7 +123,7 @@ var cycles = map[string][]step{
 			return latch.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Tickets: []lua.Arrival{{Ticket: ticket("hears", n, "b", "1")}}}
 		}),
 		on(lua.Countdown, 0, func(int64, string) request { return raw{lua.Countdown.Inspect, []string{"0"}} }),
-		on(lua.Countdown, 0, func(_ int64, n string) request { return latch.Down{ID: "down" + n, NotAfter: ever} }),
+		on(lua.Countdown, 0, func(_ int64, n string) request { return latch.Down{ID: "down" + n, NotAfter: ever, Repeats: 1000} }),
 		on(lua.Countdown, 0, func(int64, string) request { return latch.Remove{} }),
 	},
 	"barrier": {
@@ -141,7 +141,7 @@ var cycles = map[string][]step{
 			return barrier.Open{Ticket: ticket("z", n, "b", "1"), Generation: token, OK: true, NotAfter: ever}
 		}),
 		on(lua.Barrier, 0, func(_ int64, n string) request { return barrier.End{Ticket: ticket("late", n, "b", "1")} }),
-		on(lua.Barrier, 0, func(_ int64, n string) request { return barrier.Reset{ID: "reset" + n, NotAfter: ever} }),
+		on(lua.Barrier, 0, func(_ int64, n string) request { return barrier.Reset{ID: "reset" + n, NotAfter: ever, Repeats: 1000} }),
 	},
 	"election": {
 		on(lua.Election, lua.Granted, func(_ int64, n string) request {

@@ -19,15 +19,16 @@ import (
 const (
 	timeout = 500 * time.Millisecond
 	lasts   = 10 * time.Second
-	slack   = time.Second // for a machine that is busy with tests
 )
 
-// troubles are what can happen to a node, and how it ends.
-var troubles = []struct {
+type trouble struct {
 	name    string
 	begin   func(s *redistest.Server, p *faults.Proxy)
 	recover func(s *redistest.Server, p *faults.Proxy)
-}{
+}
+
+// troubles are what can happen to a node, and how it ends.
+var troubles = []trouble{
 	{
 		"killed",
 		func(s *redistest.Server, _ *faults.Proxy) { s.Kill() },
@@ -67,8 +68,13 @@ func behind(t *testing.T, n int) ([]*redistest.Server, []*faults.Proxy, func() [
 	}
 }
 
+// How long it takes is asserted in bubbles, whose clocks stand still while the machine is busy.
 func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
-	for _, trouble := range troubles {
+	for _, trouble := range append(troubles, trouble{
+		"empty after a restart",
+		func(s *redistest.Server, _ *faults.Proxy) { s.Restart() },
+		func(*redistest.Server, *faults.Proxy) {},
+	}) {
 		t.Run(trouble.name, func(t *testing.T) {
 			t.Parallel()
 			all, proxies, connect := behind(t, 5)
@@ -82,18 +88,13 @@ func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
 				trouble.begin(all[i], proxies[i])
 			}
 			kit.Release(t, held)
-			begun := time.Now()
 			l, err := a.Lock(soon(t))
 			require.NoError(t, err)
-			require.Less(t, time.Since(begun), timeout*3/2+slack, "to lock with two nodes in trouble")
 			next := kit.Lock(soon(t), b.Lock)
 			_, err = c.TryLock(t.Context())
 			require.ErrorIs(t, err, waitqueue.ErrBusy)
-			begun = time.Now()
 			kit.Release(t, l)
-			l = next.Value(t)
-			require.Less(t, time.Since(begun), timeout*3/2+slack, "to hand on with two nodes in trouble")
-			kit.Release(t, l)
+			kit.Release(t, next.Value(t))
 
 			g := newGuard()
 			stop := g.contend(t, a, b, c)
@@ -118,18 +119,14 @@ func TestR2AMajorityInTroubleIsAClearErrorAndLeavesNothing(t *testing.T) {
 			for i := range 3 {
 				trouble.begin(all[i], proxies[i])
 			}
-			begun := time.Now()
 			_, err := m.Lock(context.Background())
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.ErrorContains(t, err, `redlock: lock "TestR2`)
 			require.ErrorContains(t, err, "no quorum: 3 of 5 nodes did not answer: ")
-			require.Less(t, time.Since(begun), 4*timeout+slack)
 
-			begun = time.Now()
 			_, err = m.TryLock(context.Background())
 			require.ErrorIs(t, err, redlock.ErrNoQuorum)
 			require.ErrorContains(t, err, "3 of 5 nodes did not answer")
-			require.Less(t, time.Since(begun), 4*timeout+slack)
 
 			for i := range 3 {
 				trouble.recover(all[i], proxies[i])

@@ -121,15 +121,6 @@ func TestAResizeIsForAllClients(t *testing.T) {
 		available(t, x, 9)
 		l = take(t, x, 9)
 		kit.Release(t, l)
-		// Who states what it was made with is welcome, and who states what it is now.
-		nine := semaphore.New(kit.Dial(t, s), x.Name(), 9)
-		kit.Release(t, take(t, nine, 9))
-		four := semaphore.New(kit.Dial(t, s), x.Name(), 4)
-		_, err := four.Acquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrMismatch)
-		require.ErrorContains(t, err, "made with 9")
-		require.ErrorIs(t, four.Resize(t.Context(), 4), waitqueue.ErrMismatch)
-		available(t, nine, 9)
 
 		// One that nobody has used is made by it.
 		fresh := semaphore.New(kit.Dial(t, s), x.Name()+":fresh", 2)
@@ -137,6 +128,53 @@ func TestAResizeIsForAllClients(t *testing.T) {
 		kit.Release(t, take(t, fresh, 5))
 		require.NoError(t, fresh.Resize(t.Context(), 5), "twice is once")
 		available(t, fresh, 5)
+	})
+}
+
+func TestAResizeTakesNobodyDownWhateverNumberTheyState(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		three, five, four := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t), 5), semaphore.New(c, kit.Name(t), 4)
+		l := take(t, three, 1)
+		_, err := five.Acquire(t.Context(), 1)
+		require.ErrorIs(t, err, waitqueue.ErrMismatch, "nobody has resized it")
+		require.ErrorContains(t, err, "made with 3")
+		limit := int64(3)
+		use := func() {
+			for _, x := range []*semaphore.Semaphore{three, five, four} {
+				available(t, x, limit-1)
+				kit.Release(t, take(t, x, limit-1))
+				rest, n, err := x.Drain(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, limit-1, n)
+				waits := queue(t, x, x, 1)[0]
+				kit.Release(t, rest)
+				kit.Release(t, waits.Value(t))
+				_, err = x.Acquire(t.Context(), limit+1)
+				require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+			}
+		}
+		for i, by := range []*semaphore.Semaphore{three, five, four, three} {
+			limit = []int64{5, 8, 2, 3}[i]
+			require.NoError(t, by.Resize(t.Context(), limit))
+			use()
+		}
+		kit.Release(t, l)
+		available(t, four, 3)
+	})
+}
+
+// What holds is lost, what was set is not.
+func TestAResizeOutlivesTheLossOfItsHolders(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		x := semaphore.New(kit.Dial(t, s), kit.Name(t), 3)
+		require.NoError(t, x.Resize(t.Context(), 5))
+		l := take(t, x, 5)
+		s.Do("DEL", keyOf(x.Name())+":holders")
+		other := semaphore.New(kit.Dial(t, s), x.Name(), 4)
+		kit.Release(t, take(t, other, 5))
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
+		available(t, x, 5)
 	})
 }
 
@@ -163,9 +201,13 @@ func TestAResizeOutlivesAMonthAndASemaphoreAMinute(t *testing.T) {
 			available(t, x, 5)
 			kit.Release(t, take(t, x, 5))
 		})
+		synctime.Pass(28 * 24 * time.Hour)
 		with(2, func(x *semaphore.Semaphore) {
-			require.ErrorIs(t, x.Resize(t.Context(), 2), waitqueue.ErrMismatch)
+			available(t, x, 5)
+			kit.Release(t, take(t, x, 1))
 		})
+		synctime.Pass(28 * 24 * time.Hour)
+		with(4, func(x *semaphore.Semaphore) { available(t, x, 5) })
 		synctime.Pass(31 * 24 * time.Hour)
 		require.Empty(t, s.List("KEYS", "*"))
 	})

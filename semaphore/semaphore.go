@@ -31,8 +31,9 @@ type Semaphore struct {
 // that cannot be used is reported by the first call.
 //
 // The first client that uses it makes it. One that states another number then gets an error that wraps
-// [waitqueue.ErrMismatch], unless that is what the semaphore was resized to. A semaphore that nobody holds or
-// waits for is forgotten after a minute, and made anew by its next use; one that was resized, after 30 days.
+// [waitqueue.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
+// states, it goes by the new one. A semaphore that nobody holds or waits for is forgotten after a minute, and made
+// anew by its next use; one that was resized, after 30 days, a day more or less.
 func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
 	terms.Shared = permits > 1
@@ -62,7 +63,8 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
-// more than one permit: there an earlier token does not mean an older hold that has ended.
+// more than one permit: there an earlier token does not mean an older hold that has ended. Package fence refuses
+// such a token, and goes by the number in [New] for that: state more than 1 where a [Semaphore.Resize] may make it so.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	q, err := s.ask(n)
 	if err != nil {
@@ -113,7 +115,8 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 
 // Resize changes the number of permits for all clients. More permits go to those who wait, at once. Fewer take
 // nothing from those who hold: what they give back is gone until the new number is reached. Who waits for more
-// than that number is refused, if not at once then when its client looks next.
+// than that number is refused, if not at once then when its client looks next. From then on clients may state any
+// number in [New], so programs with the old one and with the new one run side by side.
 // An error that wraps [waitqueue.ErrUnknown] leaves open whether it was done; to call it again does no harm.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err

@@ -228,6 +228,7 @@ func (s *site) nextLook(r *lua.Reply, d time.Duration, tickets iter.Seq[*ticket]
 // An Attempt is what scripts are told of each sending of a request.
 type Attempt struct {
 	NotAfter string // server µs after which it changes nothing (R7)
+	Repeats  string // ms for which the request may come again: as long as an id of it must be known
 	Floor    string // the highest token that the client has seen
 	Counted  string // 1 if subscribers can be counted
 }
@@ -260,12 +261,16 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
+	last, ends := ctx.Deadline()
+	if !ends {
+		last = time.Now().Add(MaxLease)
+	}
 	c := q.client
 	budget, unsure := attemptTime, false
 	for tries := 0; ; tries++ {
 		n := c.routes.of(q.keys.Lock)
 		a := n.attempt(budget)
-		r, err := script.Decode(c.runFor(ctx, script, keys, args(Attempt{a.notAfter, c.highest(), c.counted()})...))
+		r, err := script.Decode(c.runFor(ctx, script, keys, args(Attempt{a.notAfter, repeats(last), c.highest(), c.counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
 			n.clock.observe(a, r.Now, true)
@@ -287,6 +292,12 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, err))
 		}
 	}
+}
+
+// repeats is for how many ms a request may come again that is given up at that time: an attempt that is sent by
+// then may be under way for long.
+func repeats(last time.Time) string {
+	return strconv.FormatInt((max(time.Until(last), 0) + longestAttempt).Milliseconds(), 10)
 }
 
 func unsureOf(unsure bool, err error) error {

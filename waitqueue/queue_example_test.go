@@ -96,7 +96,7 @@ func ExampleQueue_Call() {
 	down := func() error {
 		id := latch.RequestID() // However often it is sent, it counts once.
 		reply, err := latch.Call(ctx, lua.LatchDown, time.Minute, func(a waitqueue.Attempt) []string {
-			return []string{id, a.NotAfter}
+			return []string{id, a.NotAfter, a.Repeats}
 		})
 		if err == nil && reply.Status != lua.Done {
 			err = latch.Verdict(&reply)
@@ -107,7 +107,7 @@ func ExampleQueue_Call() {
 
 	id := latch.RequestID()
 	_, err := latch.Call(ctx, lua.LatchSet, time.Minute, func(a waitqueue.Attempt) []string {
-		return []string{id, "1", strconv.FormatInt(time.Hour.Milliseconds(), 10), a.NotAfter}
+		return []string{id, "1", strconv.FormatInt(time.Hour.Milliseconds(), 10), a.NotAfter, a.Repeats}
 	})
 	fmt.Println(err, down())
 	_, err = latch.Await(ctx, waitqueue.Event{})

@@ -66,7 +66,7 @@ end
 -- is left, or in an earlier life of the keys, if this client has seen one.
 local lost = ghost
 if repeated then
-  s.note, s.notafter = ticket, ARGV[3]
+  s.note, s.repeats = ticket, barrier.GHOST_MS
   local since, seen = tonumber(ARGV[12]), tonumber(ARGV[14] or '') or 0
   local first = s.generation ~= 0 and s.first or now
   lost = lost or since <= (complete and s.horizon or s.ended)

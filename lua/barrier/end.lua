@@ -24,7 +24,7 @@ redis.call('ZCARD', s.calls) -- A key of another type ends the script here.
 gather.open(s)
 barrier.settle(s)
 -- An ask of this ticket that is still under way must not arrive.
-s.note, s.notafter = barrier.gone(ARGV[1]), s.now
+s.note, s.repeats = barrier.gone(ARGV[1]), barrier.GHOST_MS
 if not mine or s.generation == 0 or (wanted ~= 0 and wanted ~= mine) then
   return barrier.finish(s, base.REFUSED, -1, 0, { 'forgotten' })
 end

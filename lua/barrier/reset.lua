@@ -7,6 +7,7 @@
 --       calls     zset  ended or repeated tickets, and resets, by server µs until which they are known
 -- ARGV  id        client:number of the request, the same when it is repeated
 --       notafter  server µs after which the request changes nothing
+--       repeats   ms for which the request may come again
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE; place is the number of parties for whom this has broken the barrier
 -- RETRY safe: a request that had its effect is known by its id, and has none again
@@ -21,7 +22,7 @@ barrier.settle(s)
 local waited = 0
 if s.generation ~= 0 then
   gather.open(s)
-  s.note, s.notafter = ARGV[1], ARGV[2]
+  s.note, s.repeats = ARGV[1], ARGV[3]
   if not known and not s.broken and s.arrived > 0 then
     waited = s.arrived
     barrier.breaks(s)

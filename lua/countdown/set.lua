@@ -6,6 +6,7 @@
 --       count     1 to 2^53-1
 --       lifetime  ms for which the latch outlives its last use
 --       notafter  server µs after which the request changes nothing
+--       repeats   ms for which the request may come again
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is DONE if this request has set it, now or before, REFUSED if it is closed; place is the
 --       count that is left, arrival the generation
@@ -33,5 +34,5 @@ else
     'lifetime', base.int(s.lifetime))
   latch.keep(s)
 end
-gather.note(s, ARGV[1], ARGV[4])
+gather.note(s, ARGV[1], ARGV[5])
 return gather.reply(s, base.DONE, s.count, 0, s.generation)

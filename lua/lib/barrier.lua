@@ -5,7 +5,9 @@
 -- outcomes of the last 64 are kept, and the tickets of the present and the last one.
 -- @include lib/gather.lua
 
-local barrier = {}
+local barrier = {
+  GHOST_MS = 120000, -- how late an attempt may come: twice the longest time that one is given
+}
 
 local PAST = 64       -- outcomes kept
 local SPARE_MS = 60000 -- how long the keys outlive the leases of those who wait
@@ -123,7 +125,7 @@ function barrier.finish(s, status, place, arrival, states)
     end
     for _, key in ipairs({ s.lock, s.leases, s.arrivals, s.last }) do gather.prolong(key, ms) end
   end
-  if s.note then gather.note(s, s.note, s.notafter) end
+  if s.note then gather.note(s, s.note, s.repeats) end
   if s.message then gather.tell(s, s.message) end
   return gather.reply(s, status, place, s.broken and 0 or s.arrived, arrival, states)
 end

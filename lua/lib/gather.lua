@@ -9,8 +9,7 @@ local gather = {
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused
 }
 
-local KNOWN_US = 600 * 1000000 -- for how long the id of a request is known after its newest not-after
-local DAY_US = 86400 * 1000000 -- a not-after further ahead than this is taken for one of a day ahead
+local DAY_MS = 86400 * 1000    -- the longest time for which the id of a request is known
 local TRIM = 128               -- ids forgotten in one script (I7)
 
 function gather.flag(s, f)
@@ -56,11 +55,11 @@ function gather.known(s, id)
   return redis.call('ZSCORE', s.calls, id)
 end
 
--- note remembers that a request had its effect, for as long as it may be repeated.
-function gather.note(s, id, notafter)
+-- note remembers that a request had its effect, for as many ms as it may be repeated.
+function gather.note(s, id, ms)
   local over = redis.call('ZCOUNT', s.calls, '-inf', base.int(s.now))
   if over > 0 then redis.call('ZREMRANGEBYRANK', s.calls, 0, math.min(over, TRIM) - 1) end
-  local ends = math.min(tonumber(notafter), s.now + DAY_US) + KNOWN_US
+  local ends = s.now + math.min(tonumber(ms), DAY_MS) * 1000
   redis.call('ZADD', s.calls, 'GT', base.int(ends), id)
   local newest = redis.call('ZRANGE', s.calls, -1, -1, 'WITHSCORES')
   gather.prolong(s.calls, math.ceil((newest[2] - s.now) / 1000))

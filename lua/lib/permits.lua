@@ -16,24 +16,25 @@ local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 -- limit that the caller goes by, if the script makes a lock that is not there.
 function permits.read(keys, now, floor, counted, stated)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
-    'kept', 'group', 'resized')
+    'kept', 'group')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
   redis.call('ZCARD', keys[2])
   redis.call('ZCARD', keys[3])
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], holders = keys[4], now = now, grant = permits.grant,
-    new = not h[1], lost = guard ~= permits.GUARD, limit = tonumber(h[1] or stated or 0), stated = h[2] or stated,
+    new = not h[1], lost = guard ~= permits.GUARD, limit = tonumber(h[1] or stated or 0),
+    stated = h[2] or (not h[1] and stated), -- until it is resized
     used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
-    marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0), resized = h[11],
+    marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
     floor = base.floor(floor, now), counted = counted == '1', created = false,
     flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
   }
 end
 
--- agreed says whether the limit that a client states is that of the lock, now or when it was made.
+-- agreed says whether a client states the limit with which the lock was made; once resized, any will do.
 function permits.agreed(s, stated)
-  return s.new or stated == s.stated or tonumber(stated) == s.limit
+  return not s.stated or stated == s.stated
 end
 
 -- parse reads the record of a hold: permits, token, lease, phase, since, who.
@@ -54,20 +55,20 @@ local function forget_holds(s)
   use(s, 0)
   s.group = 0
   local ms = base.int(math.max(s.kept - s.now, base.SPARE_US) / 1000)
-  local fields = { 'limit', base.int(s.limit), 'stated', s.stated, 'used', '0' }
+  local fields = { 'limit', base.int(s.limit), 'used', '0' }
   local function put(field, value)
     if value then
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
   end
+  put('stated', s.stated)
   put('token', s.token > 0 and base.int(s.token))
   put('high', s.high > 0 and base.int(s.high))
   put('mark', s.mark > 0 and base.int(s.mark))
   put('kept', s.kept > 0 and base.int(s.kept))
   put('scan', s.scan)
   put('marked', s.marked)
-  put('resized', s.resized)
   redis.call('HSET', s.lock, unpack(fields))
   redis.call('ZADD', s.holders, 0, permits.GUARD)
   redis.call('PEXPIRE', s.lock, ms)

@@ -14,7 +14,8 @@
 --       counted   1 if subscribers can be counted
 --       phase     held, or final if the lease will not be renewed
 --       who       what operators are told of the client
---       limit     how many permits there are, as the client states it: that of the maker counts
+--       limit     how many permits there are, as the client states it: for a lock that is to be made. It must be
+--                 that of the maker, unless the lock was resized
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
 --       are. MISMATCH: another limit counts. Both are told at once, with the limit in states, and change nothing
@@ -23,7 +24,7 @@
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base.
 local GRANTED, WAITING, LATE = 1, 2, 4
-local LEAST_US, DAY_US = 45000000, 86400000000
+local LEAST_US, DAY_US, MONTH_US = 45000000, 86400000000, 30 * 86400000000
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -33,7 +34,8 @@ local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+)
 local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group')
 local size, n = redis.call('ZCARD', KEYS[2]), tonumber(number)
 local kept, room = tonumber(h[6] or 0), tonumber(h[2] or 0) - tonumber(h[4] or 0)
-local agreed = h[2] and (ARGV[10] == h[3] or ARGV[10] == h[2]) and not h[1] and n > 0
+local agreed = h[2] and ARGV[10] == h[3] and not h[1] and n > 0
+if h[2] and not h[3] then agreed = kept >= now + MONTH_US - DAY_US and not h[1] and n > 0 end -- It was resized.
 local lost = false
 
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
@@ -104,6 +106,9 @@ local client = hold.client(ticket)
 s.caller = client
 s.lost = s.lost or lost
 permits.settle(s)
+if not s.stated and kept < now + MONTH_US - DAY_US then
+  s.kept, s.created = now + MONTH_US, true -- It was resized, and is in use.
+end
 local holds, token, ends = permits.held(s, ticket)
 if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, ticket)) end
 if not holds and n > s.limit then redis.call('ZREM', s.queue, ticket) end

@@ -42,7 +42,7 @@ for i = 1, count do
   if holds then
     states[i] = phase == 'g' and 'missed' or 'granted'
     permits.report(s, ticket, token, ends)
-  elseif s.stated and tonumber(string.match(ticket, ':(%d+):%d+:%d+$')) > s.limit then
+  elseif not s.new and tonumber(string.match(ticket, ':(%d+):%d+:%d+$')) > s.limit then
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else

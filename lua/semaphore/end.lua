@@ -36,7 +36,7 @@ if ours and size == 0 then
   redis.call('ZREM', KEYS[4], ticket)
   redis.call('HDEL', KEYS[1], ticket)
   redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
-  if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'resized') == 0 then
+  if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'stated') == 1 then
     -- Keys that were kept for a long lease need not be any longer.
     redis.call('HDEL', KEYS[1], 'kept')
     redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))

@@ -51,7 +51,7 @@ func (j *judge) known(h happened) error {
 			return fmt.Errorf("%s has reset twice", r.ID)
 		}
 		if h.Reply.Status == lua.Done && h.After[Lock].Left != 0 {
-			j.resets[r.ID] = r.NotAfter + 10*stage.Minute
+			j.resets[r.ID] = h.Now + r.Repeats*stage.Millisecond
 		}
 	}
 	return nil

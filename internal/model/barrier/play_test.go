@@ -125,7 +125,7 @@ func (p *player) notAfter(s step) int64 {
 	if s.late {
 		return p.Now - 1
 	}
-	return p.Now + 5*stage.Minute
+	return p.Now + stage.Minute
 }
 
 // ask lets a client ask for one of its tickets: for a new one where the last is done with.
@@ -192,7 +192,7 @@ func (p *player) build(s step) Request {
 		return Open{Ticket: t.text, Generation: t.arrival, OK: !s.fails, NotAfter: p.notAfter(s)}
 	case opReset:
 		p.number++
-		r := Reset{ID: fmt.Sprintf("%s:%d", clientName(s.client), p.number), NotAfter: p.notAfter(s)}
+		r := Reset{ID: fmt.Sprintf("%s:%d", clientName(s.client), p.number), NotAfter: p.notAfter(s), Repeats: 600000}
 		p.resets = append(p.resets, r)
 		return r
 	case opAgain:

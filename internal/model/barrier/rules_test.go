@@ -19,7 +19,7 @@ func (p *player) must(t *testing.T, r Request) lua.Reply {
 	return reply
 }
 
-func (p *player) later() int64 { return p.Now + 5*stage.Minute }
+func (p *player) later() int64 { return p.Now + stage.Minute }
 
 func ticket(client string, number uint64, lease time.Duration) string {
 	return lua.Ticket{
@@ -73,7 +73,7 @@ func (p *player) everything() map[string]Request {
 		"leave": End{Ticket: a}, "leave without": End{Ticket: ticket("d", 7, time.Second)},
 		"open":  Open{Ticket: c, Generation: generation, OK: true, NotAfter: p.later()},
 		"fail":  Open{Ticket: c, Generation: generation, NotAfter: p.later()},
-		"reset": Reset{ID: "a:9", NotAfter: p.later()},
+		"reset": Reset{ID: "a:9", NotAfter: p.later(), Repeats: 600000},
 	}
 }
 

@@ -48,6 +48,7 @@ type Open struct {
 type Reset struct {
 	ID       string
 	NotAfter int64
+	Repeats  int64 // ms
 }
 
 var (
@@ -114,7 +115,9 @@ func (r Open) Args() []string {
 func (Reset) Script() *lua.Script { return lua.BarrierReset }
 
 // Args returns what the script gets.
-func (r Reset) Args() []string { return []string{r.ID, stage.Decimal(r.NotAfter)} }
+func (r Reset) Args() []string {
+	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
+}
 
 func gone(ticket string) string { return "end " + ticket }
 
@@ -142,7 +145,7 @@ func (r Ask) Run(b *Barrier, now int64) lua.Reply {
 		return c.outcome(fate, -1, r.Arrival)
 	}
 	if r.Repeated {
-		c.note, c.notAfter = r.Ticket, r.NotAfter
+		c.note, c.repeats = r.Ticket, ghost
 	}
 	switch {
 	case r.lost(b, now):
@@ -229,7 +232,7 @@ func (r Check) Run(b *Barrier, now int64) lua.Reply {
 // Run breaks the barrier if the ticket waits there.
 func (r End) Run(b *Barrier, now int64) lua.Reply {
 	c := b.call(now)
-	c.note, c.notAfter = gone(r.Ticket), now
+	c.note, c.repeats = gone(r.Ticket), ghost
 	generation := b.Generation
 	_, came := b.Arrivals[r.Ticket]
 	if !came {
@@ -280,7 +283,7 @@ func (r Reset) Run(b *Barrier, now int64) lua.Reply {
 		return c.reply(lua.Done, 0, 0)
 	}
 	done := b.Calls.Known(r.ID)
-	c.note, c.notAfter = r.ID, r.NotAfter
+	c.note, c.repeats = r.ID, r.Repeats
 	waited := int64(0)
 	if !done && !b.Broken && b.Arrived > 0 {
 		waited = b.Arrived

@@ -10,12 +10,12 @@ import (
 // A call is one request while it is served.
 type call struct {
 	*Barrier
-	now      int64
-	flags    int64
-	expired  int
-	message  string
-	note     string // under which the request is to be known
-	notAfter int64
+	now     int64
+	flags   int64
+	expired int
+	message string
+	note    string // under which the request is to be known
+	repeats int64  // ms for which it is
 }
 
 // call begins with what time has done.
@@ -108,7 +108,7 @@ func (c *call) reply(status lua.Status, place int64, arrival int64, states ...st
 		}
 	}
 	if c.note != "" {
-		c.Calls.Note(c.note, c.notAfter, c.now)
+		c.Calls.Note(c.note, c.repeats, c.now)
 	}
 	if c.message != "" && c.mute {
 		c.flags |= lua.Unwoken

@@ -109,6 +109,11 @@ func written(h happened) error {
 	return nil
 }
 
+const day = 24 * 60 * stage.Minute
+
+// knownUntil is when a request need not be known any more that may come again for so many ms; a day is the most.
+func knownUntil(h happened, repeats int64) int64 { return h.Now + min(repeats*stage.Millisecond, day) }
+
 // counted: the count falls by one, once a request, and rises only from 0, to what was set.
 func (j *judge) counted(h happened) error {
 	before, after := h.Before[0].Number("count"), h.After[0].Number("count")
@@ -125,15 +130,15 @@ func (j *judge) counted(h happened) error {
 		if until := j.calls[down.ID]; until > j.newest {
 			return fmt.Errorf("%s has counted twice", down.ID)
 		}
-		j.calls[down.ID] = down.NotAfter + 10*stage.Minute
+		j.calls[down.ID] = knownUntil(h, down.Repeats)
 	default:
 		if !sets || before != 0 || after != set.Count || h.Now > set.NotAfter || j.calls[set.ID] > j.newest && h.Before[0].Left != 0 {
 			return fmt.Errorf("the count was set from %d to %d", before, after)
 		}
-		j.calls[set.ID] = set.NotAfter + 10*stage.Minute
+		j.calls[set.ID] = knownUntil(h, set.Repeats)
 	}
-	if downs && h.Reply.Status == lua.Done && j.calls[down.ID] != 0 {
-		j.calls[down.ID] = max(j.calls[down.ID], down.NotAfter+10*stage.Minute)
+	if downs && h.Reply.Status == lua.Done && j.calls[down.ID] > max(h.Now, j.newest) {
+		j.calls[down.ID] = max(j.calls[down.ID], knownUntil(h, down.Repeats))
 	}
 	for id, until := range j.calls {
 		if until > max(h.Now, j.newest) && h.After[1].Number(id) < until {

@@ -121,13 +121,17 @@ func (p *player) build(s step) Request {
 	}
 	p.number++
 	id := fmt.Sprintf("%s:%d", clientName(s.client), p.number)
-	r := Request(Down{ID: id, NotAfter: notAfter})
+	repeats := [...]int64{600000, 60000, 1000, 2 * day / stage.Millisecond}[p.number%4]
+	if !p.Server.Frozen() {
+		repeats = 600000
+	}
+	r := Request(Down{ID: id, NotAfter: notAfter, Repeats: repeats})
 	if s.op == opSet {
 		lifetime := s.lifetime
 		if !p.Server.Frozen() {
 			lifetime = lifetimes[0] // There no key expires while a history is played.
 		}
-		r = Set{ID: id, Count: s.count, Lifetime: lifetime, NotAfter: notAfter}
+		r = Set{ID: id, Count: s.count, Lifetime: lifetime, NotAfter: notAfter, Repeats: repeats}
 	}
 	p.calls = append(p.calls, r)
 	return r

@@ -19,10 +19,10 @@ func (p *player) must(t *testing.T, r Request) lua.Reply {
 }
 
 func (p *player) sets(id string, count int64) Set {
-	return Set{ID: id, Count: count, Lifetime: lifetimes[0], NotAfter: p.later()}
+	return Set{ID: id, Count: count, Lifetime: lifetimes[0], NotAfter: p.later(), Repeats: 600000}
 }
 
-func (p *player) downs(id string) Down { return Down{ID: id, NotAfter: p.later()} }
+func (p *player) downs(id string) Down { return Down{ID: id, NotAfter: p.later(), Repeats: 600000} }
 
 func (p *player) asks(seen int64) Ask {
 	return Ask{Ticket: "a:1:b:1:10000:2000", Mode: lua.Look, NotAfter: p.later(), Seen: seen}
@@ -155,7 +155,7 @@ func TestThousandsOfCountsAreForgottenBitByBit(t *testing.T) {
 		p.must(t, p.downs(fmt.Sprintf("a:%d", i+1)))
 	}
 	later := p.downs("a:1") // It lets the key live on.
-	later.NotAfter += 20 * stage.Minute
+	later.Repeats *= 3
 	p.must(t, later)
 	require.NoError(t, p.Pass(16*stage.Minute))
 	p.judge.passed(p.Now, p.State)

@@ -32,12 +32,14 @@ type Set struct {
 	Count    int64
 	Lifetime int64 // ms
 	NotAfter int64
+	Repeats  int64 // ms
 }
 
 // A Down is a request of countdown/down.
 type Down struct {
 	ID       string
 	NotAfter int64
+	Repeats  int64 // ms
 }
 
 // A Remove is a request of countdown/remove.
@@ -86,14 +88,18 @@ func (Set) Script() *lua.Script { return lua.LatchSet }
 
 // Args returns what the script gets.
 func (r Set) Args() []string {
-	return []string{r.ID, stage.Decimal(r.Count), stage.Decimal(r.Lifetime), stage.Decimal(r.NotAfter)}
+	return []string{
+		r.ID, stage.Decimal(r.Count), stage.Decimal(r.Lifetime), stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats),
+	}
 }
 
 // Script returns countdown/down.
 func (Down) Script() *lua.Script { return lua.LatchDown }
 
 // Args returns what the script gets.
-func (r Down) Args() []string { return []string{r.ID, stage.Decimal(r.NotAfter)} }
+func (r Down) Args() []string {
+	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
+}
 
 // Script returns countdown/remove.
 func (Remove) Script() *lua.Script { return lua.LatchRemove }
@@ -167,7 +173,7 @@ func (r Set) Run(l *Latch, now int64) lua.Reply {
 	}
 	l.used(now)
 	if status == lua.Done {
-		l.Calls.Note(r.ID, r.NotAfter, now)
+		l.Calls.Note(r.ID, r.Repeats, now)
 	}
 	reply := l.reply(status, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation
@@ -189,7 +195,7 @@ func (r Down) Run(l *Latch, now int64) lua.Reply {
 		l.Count--
 	}
 	if counted || known {
-		l.Calls.Note(r.ID, r.NotAfter, now)
+		l.Calls.Note(r.ID, r.Repeats, now)
 	}
 	reply := l.reply(lua.Done, now)
 	reply.Place, reply.Arrival = l.Count, l.Generation

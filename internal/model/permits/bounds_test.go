@@ -165,12 +165,13 @@ func TestAfterAResizeTooMuchIsRefused(t *testing.T) {
 		for i, x := range tickets {
 			arrivals = append(arrivals, lua.Arrival{Ticket: x, Arrival: p.waits(t, i, x).Arrival})
 		}
+		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 2, Stated: 7, NotAfter: p.later()}).Status)
 		p.must(t, Resize{Permits: 2, Stated: 5, NotAfter: p.later()})
 		require.Equal(t, []string{"excess 2"}, p.must(t, p.looks("b", lua.Hears, arrivals[1])).States)
 		require.Equal(t, lua.Done, p.must(t, End{Ticket: holder}).Status)
 		require.Equal(t, 1, p.seen["message X"])
 		require.Equal(t, "2", p.before[0].Members["used"])
-		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 9, Stated: 7, NotAfter: p.later()}).Status)
+		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9, Stated: 7, NotAfter: p.later()}).Status)
 	})
 }
 

@@ -80,7 +80,7 @@ var (
 	passes     = []int64{
 		1, 999, stage.Millisecond, 10 * stage.Millisecond, 300 * stage.Millisecond, 500 * stage.Millisecond,
 		stage.Second, stage.Second, 2 * stage.Second, 2 * stage.Second, 11 * stage.Second, 44 * stage.Second,
-		stage.Minute, 2*stage.Minute + 1, 11 * stage.Minute, 3,
+		stage.Minute, 2*stage.Minute + 1, 11 * stage.Minute, 2 * day,
 	}
 	clocks = []int64{
 		-1, -999, -10 * stage.Millisecond, -stage.Second, -5 * stage.Second, -stage.Minute, -60 * stage.Minute,

@@ -29,18 +29,29 @@ type judge struct {
 	highest int64 // token of all grants
 	lost    bool  // the lock key was lost since the last one
 	gone    bool  // a key without which holds are forgotten was lost since they were last looked at
+	resized bool  // since the lock key was lost
 }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
 	err := errors.Join(
 		expiry(h), numbers(h), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
-		h.answer(), h.untouched(), h.placed(),
+		h.answer(), h.untouched(), h.placed(), j.welcome(h),
 	)
 	if h.sound() {
 		j.gone = false
 	}
 	return err
+}
+
+// welcome sees that a resize takes nobody down: from then on it does not matter what a client states.
+func (j *judge) welcome(h happened) error {
+	if h.reply.Status == lua.Mismatch && j.resized {
+		return errors.New("refused for what it states, though the lock was resized")
+	}
+	_, resizes := h.request.(Resize)
+	j.resized = j.resized || resizes && h.reply.Status == lua.Done
+	return nil
 }
 
 // record is a hold as the keys of a server have it.

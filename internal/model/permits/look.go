@@ -112,7 +112,7 @@ func (r Resize) Run(l *Lock, now int64) lua.Reply {
 	}
 	size, before := len(l.Queue), c.limit()
 	c.settle(false)
-	l.Hash.Limit, l.Hash.Resized, c.known = r.Permits, true, true
+	l.Hash.Limit, l.Hash.Stated, c.known = r.Permits, 0, true
 	c.advance()
 	l.Hash.Kept, c.created = max(l.Hash.Kept, now+resizedFor), true
 	c.keep(size)

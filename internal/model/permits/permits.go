@@ -38,7 +38,8 @@ const (
 	longLook    = 2 * stage.Second       // the longest time between two looks of a client, of few
 	lookEach    = 5 * stage.Millisecond  // and what each waiting client adds to it
 	exactSize   = 400                    // up to this size of the queue a reply tells it exactly
-	resizedFor  = 30 * 24 * 60 * stage.Minute
+	day         = 24 * 60 * stage.Minute
+	resizedFor  = 30 * day      // for how long a limit that was changed outlives the last use, a day more or less
 	never       = math.MinInt64 // an arrival before all others
 	guard       = "-"           // the member of the holders that is no ticket
 )
@@ -74,17 +75,17 @@ type Lock struct {
 
 // A Hash is what the lock key keeps. What is zero is not there.
 type Hash struct {
-	Limit, Stated int64 // both, and the number of permits held, as soon as the lock is made
-	Holds         map[string]Hold
-	Token, Group  int64
-	High          int64 // the last arrival given
-	Mark          int64 // until then nobody is dropped (R6)
-	Scan          *Scan // how far a pass came that was cut at its bound
-	Kept          int64 // until then at the least all keys live
-	Marked        bool  // there may be suspects
-	Resized       bool
-	Forced        string
-	Lapsed        string
+	Limit        int64 // and the number of permits held, as soon as the lock is made
+	Stated       int64 // with which it was made, until it is resized
+	Holds        map[string]Hold
+	Token, Group int64
+	High         int64 // the last arrival given
+	Mark         int64 // until then nobody is dropped (R6)
+	Scan         *Scan // how far a pass came that was cut at its bound
+	Kept         int64 // until then at the least all keys live
+	Marked       bool  // there may be suspects
+	Forced       string
+	Lapsed       string
 }
 
 // A Hold is the record of one.
@@ -140,9 +141,6 @@ func (l *Lock) Fields() map[string]string {
 	}
 	if h.Marked {
 		f["marked"] = "1"
-	}
-	if h.Resized {
-		f["resized"] = "1"
 	}
 	if h.Scan != nil {
 		f["scan"] = fmt.Sprintf("%d:%d:%s", h.Scan.Silent, h.Scan.Arrival, h.Scan.One)

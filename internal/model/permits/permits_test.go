@@ -94,6 +94,7 @@ var rareSights = []string{
 func everySight() []string {
 	sights := []string{
 		"message G", "message S", "message F", "several grants in a reply", "mark", "scan", "group",
+		"another number after a resize",
 	}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Semaphore.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch},

@@ -140,7 +140,7 @@ func (p *player) expire() error {
 func (p *player) elapse() {
 	p.model.Expire(p.now)
 	if p.model.LockEnds == 0 {
-		p.judge.lost = true
+		p.judge.lost, p.judge.resized = true, false
 	}
 }
 
@@ -151,6 +151,7 @@ func (p *player) remove(choice int) error {
 	}[choice]
 	p.model.Delete(which[0], which[1], which[2], which[3])
 	p.judge.lost = p.judge.lost || which[0]
+	p.judge.resized = p.judge.resized && !which[0]
 	p.judge.gone = p.judge.gone || which[0] || which[3]
 	p.log = append(p.log, fmt.Sprint("delete ", which))
 	for i, key := range p.keys.All() {
@@ -262,6 +263,12 @@ func (p *player) note(r Request, reply lua.Reply, messages []stage.Message) {
 	}
 	if len(reply.Grants) > 1 {
 		p.seen["several grants in a reply"]++
+	}
+	if p.before[0].Number("limit") != 0 && p.before[0].Members["stated"] == "" && p.before[0].Left > resizedFor-stage.Minute {
+		p.seen["a month for one that was resized"]++
+	}
+	if a, ok := r.(Ask); ok && p.judge.resized && a.Limit != p.limit && reply.Status == lua.Granted {
+		p.seen["another number after a resize"]++
 	}
 	for _, field := range []string{"mark", "scan", "group"} {
 		if p.before[0].Members[field] != "" {

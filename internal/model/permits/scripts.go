@@ -17,7 +17,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 	}
 	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
-	plain := c.known && guarded && !holds && t.permits > 0
+	plain := c.known && guarded && !holds && t.permits > 0 && !c.fading()
 	lasting := l.Hash.Kept >= now+2*longLook+leastKept
 	if plain && lasting && len(l.Queue) == 0 && t.permits <= c.room() && l.Hash.Kept >= now+t.lease+leastKept {
 		c.take(r.Ticket, t.permits, t.lease, r.Phase[0], r.Who)
@@ -28,6 +28,9 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 		return c.refuse(lua.Excess)
 	}
 	c.settle(plain && lasting && t.permits <= l.Hash.Limit && r.usual(c))
+	if c.fading() {
+		l.Hash.Kept, c.created = now+resizedFor, true
+	}
 	holds = c.holds(r.Ticket)
 	if i := l.rank(r.Ticket); i >= 0 {
 		c.recall(l.Queue[i].Arrival)
@@ -158,7 +161,7 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 	size := len(l.Queue)
 	if freed && size == 0 && r.Token == 0 {
 		c.free(r.Ticket)
-		if l.Used() == 0 && hold.Lease > spare/4 && !l.Hash.Resized {
+		if l.Used() == 0 && hold.Lease > spare/4 && l.Hash.Stated != 0 {
 			// What was kept for a long lease need not be any longer.
 			l.Hash.Kept, l.LockEnds, l.HoldersEnds = 0, now+spare, now+spare
 		}

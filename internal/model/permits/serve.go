@@ -47,9 +47,9 @@ func (c *call) limit() int64 {
 	return c.stated
 }
 
-// agrees reports whether the limit that the caller goes by is that of the lock, now or when it was made.
+// agrees reports whether the caller states the limit with which the lock was made; once resized, any will do.
 func (c *call) agrees() bool {
-	return !c.known || c.stated == c.Hash.Stated || c.stated == c.Hash.Limit
+	return c.Hash.Stated == 0 || c.stated == c.Hash.Stated
 }
 
 // room is how many permits are free; less than nothing after a lock was made smaller.
@@ -137,6 +137,11 @@ func (c *call) settle(usual bool) {
 	if len(over) == mostLapses {
 		c.flags |= lua.More
 	}
+}
+
+// fading reports whether a lock that was resized would be forgotten in less than a month.
+func (c *call) fading() bool {
+	return c.Hash.Limit != 0 && c.Hash.Stated == 0 && c.Hash.Kept < c.now+resizedFor-day
 }
 
 // unwind cuts the leases that end last, as long as they end later than they can: the clock stepped back.

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	known   = 10 * Minute      // for how long a request is known after its newest not-after
-	day     = 24 * 60 * Minute // no not-after is taken for further ahead
+	day     = 24 * 60 * Minute // no request is known for longer
 	trimmed = 128              // requests that are forgotten in one script
 )
 
@@ -22,8 +21,8 @@ type Calls struct {
 // Known reports whether a request had its effect.
 func (c *Calls) Known(id string) bool { return c.Until[id] != 0 }
 
-// Note remembers a request.
-func (c *Calls) Note(id string, notAfter, now int64) {
+// Note remembers a request for as many ms as it may be repeated.
+func (c *Calls) Note(id string, repeats, now int64) {
 	over := slices.DeleteFunc(slices.Collect(maps.Keys(c.Until)), func(id string) bool { return c.Until[id] > now })
 	slices.SortFunc(over, func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.Until[a], c.Until[b]), strings.Compare(a, b))
@@ -34,7 +33,7 @@ func (c *Calls) Note(id string, notAfter, now int64) {
 	if c.Until == nil {
 		c.Until = map[string]int64{}
 	}
-	c.Until[id] = max(c.Until[id], min(notAfter, now+day)+known)
+	c.Until[id] = max(c.Until[id], now+min(repeats*Millisecond, day))
 	newest := slices.Max(slices.Collect(maps.Values(c.Until)))
 	c.Ends = now + Ceil(newest-now)
 }
