@@ -228,57 +228,6 @@ func (c *Client) raise(token uint64) { c.floor.raise(token) }
 // is for primitives on several servers, whose tokens are to agree.
 func (c *Client) Above(token uint64) { c.raise(token) }
 
-// Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
-// closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
-// what is not confirmed then ends with its lease, and Close returns the context's error. A second
-// call does nothing.
-func (c *Client) Close(ctx context.Context) error {
-	c.mu.Lock()
-	if c.closing {
-		c.mu.Unlock()
-		return nil
-	}
-	c.closing = true
-	sites := make([]*site, 0, len(c.sites))
-	for _, s := range c.sites {
-		sites = append(sites, s)
-	}
-	c.mu.Unlock()
-	for _, s := range sites {
-		s.close()
-	}
-	err := c.ends.wait(ctx)
-	c.shut()
-	if err != nil {
-		return fmt.Errorf("waitqueue: close: not all holds were given back: %w", err)
-	}
-	return nil
-}
-
-// shut stops what runs in the background and waits for it.
-func (c *Client) shut() {
-	c.mu.Lock()
-	c.closing = true
-	c.mu.Unlock()
-	c.workMu.Lock()
-	c.closed = true
-	c.workMu.Unlock()
-	c.kill()
-	c.agenda.stop()
-	for _, n := range c.routes.all() {
-		n.ears.stop()
-	}
-	if c.sockets != nil {
-		// The sockets first: rueidis waits for the answer of a server that does not give one.
-		c.sockets.close()
-		c.hearing.close()
-		c.commands.Close()
-		c.side.Close()
-	}
-	c.work.Wait()
-	c.log.stop()
-}
-
 // enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
 func (c *Client) enter(ctx context.Context, q Queue, t *ticket) (*site, error) {
 	s, err := c.register(q, t)

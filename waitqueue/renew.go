@@ -145,6 +145,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.renewing = false
+	if err != nil && !answered(err) && !unsent(err) {
+		h.ghost = later(h.ghost, a.expires.Add(r.lasts))
+	}
 	if h.ticket.state != held || h.left() {
 		return
 	}
