@@ -165,7 +165,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 		t.acknowledge() // The end itself may have to be sent once more.
 	}
 	switch {
-	case err != nil && c.transient(err):
+	case err != nil && transient(err):
 		c.ends.retry(d)
 		return
 	case t == nil:

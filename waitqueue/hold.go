@@ -239,7 +239,7 @@ func (h *hold) outcome(r *lua.Reply) error {
 	case r.Status != lua.Done:
 		return h.lossOf(r)
 	case r.Has(lua.Unwoken):
-		return ErrUnwoken
+		return h.ticket.queue.Unwoken()
 	}
 	return nil
 }

@@ -31,11 +31,13 @@ func ExampleClient_Queue() {
 	fmt.Println(info.Held, info.Token == held.Token(), err)
 	freed, err := q.ForceRelease(ctx, info.Token)
 	fmt.Println(freed.Ticket == info.Holder.Ticket, err)
+	fmt.Println(q.Unwoken()) // Where the server refuses to wake those who wait.
 	// Output:
 	// orders:42 orders:42 10s
 	// busy
 	// true true <nil>
 	// true <nil>
+	// done, but those who wait were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)
 }
 
 // What a call means that has the context of a hold on the same name.

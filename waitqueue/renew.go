@@ -222,7 +222,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		err = v.err
 	}
 	if err != nil {
-		if !c.transient(err) {
+		if !transient(err) {
 			s.mu.Lock()
 			t.refused = advise(err)
 			s.mu.Unlock()

@@ -61,15 +61,24 @@ func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, arg
 		n.piped.Store(false) // The connection is broken: the next command has a new one.
 		c.routes.doubt()
 	}
-	if err == nil && isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
-		// It was a master once. Its name may lead to another by now: the next call finds out.
-		c.sockets.cut("")
-		c.hearing.cut("")
+	if err == nil {
+		c.demoted(res)
 	}
 	if slow := err != nil || time.Since(began) > slowAnswer; slow != n.slow.Load() {
 		n.slow.Store(slow)
 	}
 	return res
+}
+
+// demoted cuts the connections to a server that says it is a replica. It was a master once, and its name may lead to
+// another by now: the next call finds out. Where there are sentinels or a cluster, they tell.
+func (c *Client) demoted(res rueidis.RedisResult) {
+	if isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
+		c.sockets.cut("")
+		c.hearing.cut("")
+		// rueidis notices by the next command, which would not be known to have run or not.
+		c.spawn(func() { _ = c.commands.Do(context.Background(), c.commands.B().Ping().Build()).Error() })
+	}
 }
 
 // errSilent is what rueidis' own time limits come to.
@@ -158,6 +167,7 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
 			results[i] = rc.Do(context.Background(), c.eval(rc.B(), j.script, j.keys, j.args))
 		}
+		c.demoted(results[i])
 	}
 	return results
 }

@@ -157,6 +157,7 @@ func (c *Client) proveWith(
 		if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
 			return nil, false
 		}
+		c.demoted(res)
 	}
 	var acks int64
 	var err error
