@@ -73,7 +73,11 @@ func Dial(o Options) (*Client, error) {
 	if err != nil {
 		return nil, unconnected(o.Redis, err)
 	}
-	side, err := rueidis.NewClient(sideOption(o.Redis, &hearing))
+	beside := sideOption(o.Redis, &hearing)
+	if commands.Mode() == rueidis.ClientModeStandalone {
+		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
+	}
+	side, err := rueidis.NewClient(beside)
 	if err != nil {
 		commands.Close()
 		return nil, unconnected(o.Redis, err)
@@ -102,11 +106,11 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	return fmt.Errorf("waitqueue: connect to %v%s: %w", o.InitAddress, hint, advise(err))
 }
 
-// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path.
+// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
 func DialURL(url string) (*Client, error) {
-	o, err := rueidis.ParseURL(url)
+	o, err := ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("waitqueue: %w", withoutPassword(err))
+		return nil, err
 	}
 	return Dial(Options{Redis: o})
 }

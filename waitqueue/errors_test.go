@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -123,12 +122,6 @@ func TestErrorsOfTheConnectionAreWaitedOut(t *testing.T) {
 	}
 	require.False(t, transient(rueidis.ErrClosing))
 	require.Equal(t, ErrClosed, advise(rueidis.ErrClosing))
-}
-
-func TestAURLIsNotPartOfItsError(t *testing.T) {
-	parse := &url.Error{Op: "parse", URL: "redis://user:secret@host", Err: errors.New("bad port")}
-	require.EqualError(t, withoutPassword(parse), "bad port")
-	require.Equal(t, io.EOF, withoutPassword(io.EOF))
 }
 
 func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {

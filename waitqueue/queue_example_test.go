@@ -217,3 +217,15 @@ func ExampleAcquireEach() {
 	// false busy
 	// true <nil>
 }
+
+// Names, prefixes and what else people have to tell apart.
+func ExamplePrintable() {
+	for _, name := range []string{"orders:42", "\u0645\u06cc\u200c\u0631\u0648\u0645", "or\u200bders", "a\u202eb"} {
+		fmt.Printf("%+q %v\n", name, waitqueue.Printable(name))
+	}
+	// Output:
+	// "orders:42" true
+	// "\u0645\u06cc\u200c\u0631\u0648\u0645" true
+	// "or\u200bders" false
+	// "a\u202eb" false
+}

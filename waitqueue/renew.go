@@ -182,6 +182,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		case r.final:
 			h.due = time.Time{}
 		}
+		if r.entries != h.entries() && !r.final {
+			h.due = earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
+		}
 		if !hurried {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -231,12 +230,4 @@ func jitter(from, to time.Duration) time.Duration {
 		return from
 	}
 	return from + rand.N(to-from)
-}
-
-// withoutPassword takes the URL out of a parse error: it may have a password in it.
-func withoutPassword(err error) error {
-	if u, ok := err.(*url.Error); ok { //nolint:errorlint // rueidis returns it unwrapped.
-		return u.Err
-	}
-	return err
 }
