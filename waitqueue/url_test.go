@@ -31,7 +31,7 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 		"redis://user/secret@host:6379":       "no URL",
 		"redis://user:1?secret@host:6379":     "no URL",
 		"redis://user:%secret@host:6379":      "no URL",
-		"host:6379 password=secret":           "no URL",
+		"host:6379 password=secret":           "invalid URL scheme: host",
 	} {
 		_, err := ParseURL(text)
 		require.ErrorContains(t, err, "waitqueue: url: "+why, text)
