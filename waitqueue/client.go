@@ -48,6 +48,9 @@ type Client struct {
 
 	life context.Context // ends when everything in the background is to stop
 	kill context.CancelFunc
+	// patient is the context of requests that no call's context ends. It never ends where they end with the client's own
+	// connections, which costs less; else with its life.
+	patient context.Context
 
 	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
 	// of the agenda, the ends, the renewals, the routes, a listener, and of the work.
@@ -124,6 +127,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(rc, rc, o)
+	c.patient = c.life
 	if err := c.probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -140,6 +144,7 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 	}
 	c.own = lua.ClientChannel(o.Prefix, c.id)
 	c.life, c.kill = context.WithCancel(context.Background())
+	c.patient = context.Background()
 	c.renewals.client, c.ends.client, c.vouchers.client = c, c, c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.ends.ready = make(map[*node][]*departure)

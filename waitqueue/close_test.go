@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/faults"
@@ -115,4 +116,36 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The connections of a caller cannot be cut: what waits for an answer on them is left.
+func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		o.ConnWriteTimeout = time.Hour
+		rc, err := rueidis.NewClient(o)
+		require.NoError(t, err)
+		defer rc.Close()
+		defer d.Cut()
+		for _, x := range []struct {
+			given time.Duration
+			want  error
+		}{{300 * time.Millisecond, context.DeadlineExceeded}, {time.Minute, errNoAnswer}} {
+			c, err := New(rc, Options{Name: "guest"})
+			require.NoError(t, err)
+			_, err = c.Queue(lua.Fairlock, "name", Terms{Lease: partingLease}).Acquire(t.Context())
+			require.NoError(t, err)
+			d.Drop()
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), x.given)
+			require.ErrorIs(t, c.Close(ctx), x.want)
+			cancel()
+			require.LessOrEqual(t, time.Since(begun), min(x.given, partingLease))
+			d.Heal()
+			synctime.Pass(partingLease)
+		}
+	})
 }

@@ -39,7 +39,7 @@ func sending() attempt {
 // run runs a script on the commands' connection to the node that has its keys, until the connection's own time
 // limits, whoever waits for it.
 func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return s.Decode(c.runUntil(context.Background(), c.routes.of(keys[0]), s, keys, args))
+	return s.Decode(c.runUntil(c.patient, c.routes.of(keys[0]), s, keys, args))
 }
 
 func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, args []string) rueidis.RedisResult {
@@ -100,7 +100,7 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 		return c.runUntil(ctx, n, s, keys, args)
 	case n.sluggish():
 		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(context.Background(), n, s, keys, args), nil
+			return c.runUntil(c.patient, n, s, keys, args), nil
 		})
 		if err != nil {
 			return rueidis.NewErrorResult(err)
@@ -161,10 +161,10 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 		}
 		defer n.flying.Add(-1)
 	}
-	results := rc.DoMulti(context.Background(), cmds...)
+	results := rc.DoMulti(c.patient, cmds...)
 	for i, j := range jobs {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = rc.Do(context.Background(), c.eval(rc.B(), j.script, j.keys, j.args))
+			results[i] = rc.Do(c.patient, c.eval(rc.B(), j.script, j.keys, j.args))
 		}
 		c.demoted(results[i])
 	}
