@@ -144,7 +144,7 @@ func (b *Barrier) Reset(ctx context.Context) error {
 		return []string{id, a.NotAfter, a.Repeats}
 	})
 	if err == nil && r.Has(lua.Unwoken) {
-		err = waitqueue.ErrUnwoken
+		err = b.queue.Unwoken()
 	}
 	return b.wrap("reset", err)
 }

@@ -109,7 +109,7 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	case r.Status != lua.Done:
 		err = l.queue.Verdict(&r)
 	case r.Has(lua.Unwoken):
-		err = waitqueue.ErrUnwoken
+		err = l.queue.Unwoken()
 	}
 	return max(r.Place, 0), l.wrap("count down", err)
 }
@@ -152,7 +152,7 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	})
 	removed := err == nil
 	if removed && r.Has(lua.Unwoken) {
-		err = waitqueue.ErrUnwoken
+		err = l.queue.Unwoken()
 	}
 	return removed, l.wrap("remove", err)
 }

@@ -108,7 +108,7 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 		return []string{h.Ticket, h.Token, h.Number, h.Who, a.NotAfter, value}
 	})
 	if err == nil && r.Has(lua.Unwoken) {
-		return waitqueue.ErrUnwoken
+		return e.campaign.Unwoken()
 	}
 	return err
 }

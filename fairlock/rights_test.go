@@ -95,7 +95,7 @@ var lacks = []struct{ rules, named string }{
 }
 
 // line finds the rights that an error asks for.
-var line = regexp.MustCompile(`it needs (~\S+ &\S+( \+[a-z|]+)+)`)
+var line = regexp.MustCompile(`it needs (~\S+ resetchannels &\S+( \+[a-z|]+)+)`)
 
 func TestAUserThatLacksARightIsToldWhichAtTheStart(t *testing.T) {
 	t.Parallel()

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
@@ -85,13 +83,12 @@ func markOf(prefix, key string) string {
 
 func (t redisTerms) check(g *Redis) error {
 	const mostPrefix = 128
-	printable := utf8.ValidString(t.prefix) && strings.IndexFunc(t.prefix, unicode.IsControl) < 0
 	switch {
 	case g.key == "":
 		return fmt.Errorf("%w: the key is empty", waitqueue.ErrName)
 	case lua.Slot(g.mark) != g.slot:
 		return fmt.Errorf("%w: a mark cannot share the slot of this key: give it a tag in braces", waitqueue.ErrName)
-	case t.prefix == "" || len(t.prefix) > mostPrefix || strings.ContainsAny(t.prefix, "{}") || !printable:
+	case t.prefix == "" || len(t.prefix) > mostPrefix || strings.ContainsAny(t.prefix, "{}") || !waitqueue.Printable(t.prefix):
 		return fmt.Errorf("%w: prefix %.40q: must be printable, without braces, at most %d bytes",
 			waitqueue.ErrName, t.prefix, mostPrefix)
 	case t.lifetime != 0:

@@ -44,3 +44,13 @@ func TicketClient(ticket string) string {
 	client, _, _ := strings.Cut(ticket, ":")
 	return client
 }
+
+// TicketLease returns the lease of a ticket, 0 if that is not the text of one.
+func TicketLease(ticket string) time.Duration {
+	fields := strings.Split(ticket, ":")
+	if len(fields) != 6 {
+		return 0
+	}
+	ms, _ := strconv.ParseInt(fields[4], 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}

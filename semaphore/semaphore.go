@@ -139,7 +139,7 @@ func (s *Semaphore) resize(ctx context.Context, permits int64) error {
 	case err != nil:
 		return err
 	case r.Has(lua.Unwoken):
-		return waitqueue.ErrUnwoken
+		return s.queue.Unwoken()
 	case r.Status != lua.Done:
 		return s.queue.Verdict(&r)
 	}

@@ -155,11 +155,11 @@ func (w *wait) ask() error {
 		return w.answered(&reply)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !w.site.client.transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
+	case !transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
 		return advise(err)
 	}
 	if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
-		w.last = err // Else it is the call's own deadline that has ended the request.
+		w.last = advise(err) // Else it is the call's own deadline that has ended the request.
 	}
 	w.tries++
 	return w.rest(pause(w.tries - 1))
@@ -230,7 +230,7 @@ func (w *wait) confirm() {
 		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}
 	if err != nil && w.ctx.Err() == nil {
-		w.last = err
+		w.last = advise(err)
 		w.tries++
 		_ = w.rest(pause(w.tries - 1)) // ErrClosed is in the ticket too.
 	}

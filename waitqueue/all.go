@@ -189,11 +189,11 @@ func (w *whole) ask(parts []*part, mode string) error {
 			return w.failure(parts)
 		case err == nil:
 			budget = min(2*budget, longestAttempt)
-		case !w.client.transient(err) || parts[0].wait.mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
+		case !transient(err) || parts[0].wait.mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
 			return advise(err)
 		default:
-			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
-				return &WaitError{Place: -1, Last: err, Err: err}
+			if ended := w.client.rest(w.ctx, pause(tries)); ended != nil {
+				return &WaitError{Place: -1, Last: advise(err), Err: ended}
 			}
 		}
 	}

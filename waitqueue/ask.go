@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -43,7 +42,7 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 			s.unsent(w.ticket)
 			return lua.Reply{}, w.ctx.Err()
 		}
-		r, err := s.proto.Ask.Decode(c.runUntil(context.Background(), n, s.proto.Ask, s.keys.All(), q.args))
+		r, err := s.proto.Ask.Decode(c.runUntil(c.patient, n, s.proto.Ask, s.keys.All(), q.args))
 		s.taken(w.ticket, q, &r, err)
 		return r, err
 	})

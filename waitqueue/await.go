@@ -280,16 +280,16 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 		case err == nil:
 			q.took(a, &r)
 			return r, nil
-		case answered(err) && !c.transient(err):
+		case answered(err) && !transient(err):
 			return r, advise(err)
 		case !answered(err):
 			unsure = true
 		}
-		if !c.transient(err) && ctx.Err() == nil {
+		if !transient(err) && ctx.Err() == nil {
 			return r, unsureOf(unsure, advise(err))
 		}
 		if ended := c.rest(ctx, pause(tries)); ended != nil {
-			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, err))
+			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, advise(err)))
 		}
 	}
 }

@@ -139,9 +139,9 @@ func (s *site) runChecks() {
 // failed ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any other
 // error is waited out, by those who wait. The lock is held.
 func (s *site) failed(tickets []*ticket, err error) {
-	passes := s.client.transient(err)
+	passes := transient(err)
 	for _, t := range tickets {
-		t.last = err
+		t.last = advise(err)
 	}
 	for _, t := range s.tickets {
 		if t.waits() && !passes {

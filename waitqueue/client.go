@@ -48,6 +48,9 @@ type Client struct {
 
 	life context.Context // ends when everything in the background is to stop
 	kill context.CancelFunc
+	// patient is the context of requests that no call's context ends. It never ends where they end with the client's own
+	// connections, which costs less; else with its life.
+	patient context.Context
 
 	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
 	// of the agenda, the ends, the renewals, the routes, a listener, and of the work.
@@ -73,7 +76,11 @@ func Dial(o Options) (*Client, error) {
 	if err != nil {
 		return nil, unconnected(o.Redis, err)
 	}
-	side, err := rueidis.NewClient(sideOption(o.Redis, &hearing))
+	beside := sideOption(o.Redis, &hearing)
+	if commands.Mode() == rueidis.ClientModeStandalone {
+		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
+	}
+	side, err := rueidis.NewClient(beside)
 	if err != nil {
 		commands.Close()
 		return nil, unconnected(o.Redis, err)
@@ -102,11 +109,11 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	return fmt.Errorf("waitqueue: connect to %v%s: %w", o.InitAddress, hint, advise(err))
 }
 
-// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path.
+// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
 func DialURL(url string) (*Client, error) {
-	o, err := rueidis.ParseURL(url)
+	o, err := ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("waitqueue: %w", withoutPassword(err))
+		return nil, err
 	}
 	return Dial(Options{Redis: o})
 }
@@ -120,6 +127,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(rc, rc, o)
+	c.patient = c.life
 	if err := c.probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -136,6 +144,7 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 	}
 	c.own = lua.ClientChannel(o.Prefix, c.id)
 	c.life, c.kill = context.WithCancel(context.Background())
+	c.patient = context.Background()
 	c.renewals.client, c.ends.client, c.vouchers.client = c, c, c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.ends.ready = make(map[*node][]*departure)
@@ -227,57 +236,6 @@ func (c *Client) raise(token uint64) { c.floor.raise(token) }
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
 func (c *Client) Above(token uint64) { c.raise(token) }
-
-// Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
-// closes the connections if they are the client's own. It waits for the server to confirm until ctx ends;
-// what is not confirmed then ends with its lease, and Close returns the context's error. A second
-// call does nothing.
-func (c *Client) Close(ctx context.Context) error {
-	c.mu.Lock()
-	if c.closing {
-		c.mu.Unlock()
-		return nil
-	}
-	c.closing = true
-	sites := make([]*site, 0, len(c.sites))
-	for _, s := range c.sites {
-		sites = append(sites, s)
-	}
-	c.mu.Unlock()
-	for _, s := range sites {
-		s.close()
-	}
-	err := c.ends.wait(ctx)
-	c.shut()
-	if err != nil {
-		return fmt.Errorf("waitqueue: close: not all holds were given back: %w", err)
-	}
-	return nil
-}
-
-// shut stops what runs in the background and waits for it.
-func (c *Client) shut() {
-	c.mu.Lock()
-	c.closing = true
-	c.mu.Unlock()
-	c.workMu.Lock()
-	c.closed = true
-	c.workMu.Unlock()
-	c.kill()
-	c.agenda.stop()
-	for _, n := range c.routes.all() {
-		n.ears.stop()
-	}
-	if c.sockets != nil {
-		// The sockets first: rueidis waits for the answer of a server that does not give one.
-		c.sockets.close()
-		c.hearing.close()
-		c.commands.Close()
-		c.side.Close()
-	}
-	c.work.Wait()
-	c.log.stop()
-}
 
 // enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
 func (c *Client) enter(ctx context.Context, q Queue, t *ticket) (*site, error) {

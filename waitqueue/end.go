@@ -3,7 +3,7 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,8 +31,7 @@ type ends struct {
 	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the agenda
 	ready   map[*node][]*departure // present while its goroutine runs
 	open    int                    // departures not yet over, those on the agenda included
-	givenUp int                    // departures that were never answered
-	settled chan struct{}
+	settled chan struct{}          // closed when one of them is; nil while nobody waits for that
 }
 
 // departures are those that were answered: a release takes one and gives it back.
@@ -46,8 +45,11 @@ type departure struct {
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	tries  int
 	until  time.Time // when repeating is given up
-	entry  entry
-	room   [5]string // of args
+
+	owes    time.Time // of an unknown ticket: until when the server may have what it ends
+	unended error     // of an unknown ticket: why that was not confirmed
+	entry   entry
+	room    [5]string // of args
 }
 
 // finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
@@ -163,13 +165,15 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 		t.acknowledge() // The end itself may have to be sent once more.
 	}
 	switch {
-	case err != nil && c.transient(err):
+	case err != nil && transient(err):
 		c.ends.retry(d)
 		return
 	case t == nil:
-		s.leaving--
+		d.unended = advise(err)
+		delete(s.leaving, d)
 	case err != nil:
 		t.refused = advise(err)
+		t.unended = t.refused
 		s.forget(t)
 	case t.inflight > 0:
 		t.endAgain = true
@@ -199,24 +203,30 @@ func (e *ends) giveBack(s *site, text string, token uint64) {
 		e.client.stats.forged.Add(1)
 		return
 	}
-	s.leaving++
-	e.push(&departure{site: s, text: text, token: token})
+	e.push(s.depart(text, token, time.Now()))
 }
 
 // exorcise ends what a ticket has under a number that it does not go by any more, when no request that names it
 // can run after that. The site's lock is held.
 func (e *ends) exorcise(s *site, text string, at time.Time) {
-	s.leaving++
-	e.later(&departure{site: s, text: text}, at)
+	e.later(s.depart(text, 0, at), at)
+}
+
+// depart notes the end of what has no ticket, and was granted, or will have been, at a time. The lock is held.
+func (s *site) depart(text string, token uint64, at time.Time) *departure {
+	d := &departure{site: s, text: text, token: token, owes: at.Add(lua.TicketLease(text))}
+	if s.leaving == nil {
+		s.leaving = make(map[*departure]struct{})
+	}
+	s.leaving[d] = struct{}{}
+	return d
 }
 
 // repeat sends the end of a ticket once more when what was in flight for it cannot run any more. The
 // site's lock is held.
 func (e *ends) repeat(t *ticket) {
 	t.endAgain = false
-	at := t.ghost
-	t.ghost = time.Time{}
-	e.later(&departure{site: t.site, text: t.text, ticket: t}, at)
+	e.later(&departure{site: t.site, text: t.text, ticket: t}, t.ghost)
 	if t.owed {
 		t.owed = false
 		e.done(1)
@@ -227,20 +237,18 @@ func (e *ends) repeat(t *ticket) {
 func (e *ends) retry(d *departure) {
 	d.tries++
 	if d.until.IsZero() {
-		d.until = time.Now().Add(endsTime)
+		d.until = later(time.Now().Add(endsTime), d.owes)
 		if d.ticket != nil {
 			d.until = time.Now().Add(max(endsTime, d.ticket.lease()+answerTime))
 		}
 	}
 	if time.Now().After(d.until) {
-		e.mu.Lock()
-		e.givenUp++
-		e.mu.Unlock()
 		if d.ticket != nil {
-			d.ticket.refused = errNoAnswer
+			d.ticket.refused, d.ticket.unended = errNoAnswer, errNoAnswer
 			d.site.forget(d.ticket)
 		} else {
-			d.site.leaving--
+			d.unended = errNoAnswer
+			delete(d.site.leaving, d)
 		}
 		return
 	}
@@ -287,7 +295,7 @@ func (e *ends) done(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.open -= n
-	if e.open == 0 && e.settled != nil {
+	if e.settled != nil {
 		close(e.settled)
 		e.settled = nil
 	}
@@ -330,16 +338,12 @@ func (e *ends) sendBatch(to *node, batch []*departure) {
 	}
 }
 
-// wait returns when every departure is over, or ctx ends.
-func (e *ends) wait(ctx context.Context) error {
+// wait returns when every departure is over, or nothing is owed any more, or with an error when ctx ends.
+func (e *ends) wait(ctx context.Context, owed func() time.Time) error {
 	for {
 		e.mu.Lock()
 		if e.open == 0 {
-			givenUp := e.givenUp
 			e.mu.Unlock()
-			if givenUp > 0 {
-				return fmt.Errorf("%d of them: %w", givenUp, errNoAnswer)
-			}
 			return nil
 		}
 		if e.settled == nil {
@@ -347,12 +351,27 @@ func (e *ends) wait(ctx context.Context) error {
 		}
 		settled := e.settled
 		e.mu.Unlock()
+		left := time.Until(owed()) // After that: what settles from here on is told by the channel.
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(left)
 		select {
 		case <-settled:
+		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return whyEnded(ctx)
 		}
+		timer.Stop()
 	}
+}
+
+// unsent reports whether an error says that there was no connection, so nothing was sent.
+func unsent(err error) bool {
+	var none *undialled
+	var op *net.OpError
+	return errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
 }
 
 // answered reports whether an error is an answer of the server, after which the request is over.

@@ -33,8 +33,13 @@ var (
 	ErrTime = errors.New("unusable time")
 	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake those who wait,
 	// who will find out by themselves some time later.
-	ErrUnwoken = errors.New("done, but those who wait were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)")
+	ErrUnwoken = errors.New("done, but those who wait were not woken")
 )
+
+// Unwoken is [ErrUnwoken] with the right that is missing.
+func (q Queue) Unwoken() error {
+	return fmt.Errorf("%w: the user needs PUBLISH and the wake channels (+publish &%s:*)", ErrUnwoken, q.client.opts.Prefix)
+}
 
 // excess says that a ticket asks for more than there is.
 func excess(t *ticket, limit string) error {
@@ -110,8 +115,9 @@ func whyEnded(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move.
-var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE"}
+// passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a
+// master no more, and its name, the sentinels or the cluster are about to lead to another.
+var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY"}
 
 // hints say which setting mends what Redis refuses.
 var hints = []struct{ sign, hint string }{
@@ -128,18 +134,13 @@ var hints = []struct{ sign, hint string }{
 	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed (and of sentinels, Sentinel.MasterSet must be named)"},
 }
 
-// transient reports whether err will pass, so that the same request may be sent again. Where there is somebody to
-// name a new master, being read-only passes too.
-func (c *Client) transient(err error) bool {
-	return transient(err) || isReadOnly(err) && c.commands.Mode() != rueidis.ClientModeStandalone
-}
-
 // isReadOnly reports whether err says that the server is a replica.
 func isReadOnly(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	return ok && strings.HasPrefix(redisErr.Error(), "READONLY")
 }
 
+// transient reports whether err will pass, so that the same request may be sent again.
 func transient(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +94,6 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 		"ERR The user executing the script can't run this command or subcommand":                          "docs/deploy.md",
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                               "another name or prefix",
 		"OOM command not allowed when used memory > 'maxmemory'.":                                         "maxmemory",
-		"READONLY You can't write against a read only replica.":                                           "connect to the master",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk": "cannot save",
 		"NOREPLICAS Not enough good replicas to write.":                                                   "min-replicas-to-write",
 		"ERR unknown command 'ZMSCORE'":                                                                   "6.2",
@@ -106,6 +104,9 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 		require.ErrorContains(t, advise(err), hint)
 		require.ErrorContains(t, advise(err), err.Error())
 	}
+	demoted := redisError(t, c, readOnly)
+	require.True(t, transient(demoted))
+	require.ErrorContains(t, advise(demoted), "connect to the master")
 	odd := redisError(t, c, "ERR nobody has heard of this")
 	require.False(t, transient(odd))
 	require.Equal(t, odd, advise(odd))
@@ -121,12 +122,6 @@ func TestErrorsOfTheConnectionAreWaitedOut(t *testing.T) {
 	}
 	require.False(t, transient(rueidis.ErrClosing))
 	require.Equal(t, ErrClosed, advise(rueidis.ErrClosing))
-}
-
-func TestAURLIsNotPartOfItsError(t *testing.T) {
-	parse := &url.Error{Op: "parse", URL: "redis://user:secret@host", Err: errors.New("bad port")}
-	require.EqualError(t, withoutPassword(parse), "bad port")
-	require.Equal(t, io.EOF, withoutPassword(io.EOF))
 }
 
 func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {

@@ -198,3 +198,14 @@ func ExampleReleaseEach() {
 	fmt.Println(waitqueue.ReleaseEach(ctx, held...))
 	// Output: [<nil> <nil>]
 }
+
+// What a program has in its configuration.
+func ExampleParseURL() {
+	o, err := waitqueue.ParseURL("rediss://user:password@redis.example:6380/2?client_name=orders")
+	fmt.Println(o.InitAddress, o.SelectDB, o.Username, o.ClientName, err)
+	_, err = waitqueue.ParseURL("redis://redis.example?dial_timout=1s")
+	fmt.Println(err)
+	// Output:
+	// [redis.example:6380] 2 user orders <nil>
+	// waitqueue: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
+}

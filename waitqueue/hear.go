@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -161,10 +160,10 @@ func (s *site) sendEcho() {
 		// An error shows as an echo that does not come.
 		message, b := lua.EchoMessage(nonce), c.commands.B()
 		if c.sharded {
-			_ = c.commands.Do(context.Background(), b.Spublish().Channel(s.channel).Message(message).Build()).Error()
+			_ = c.commands.Do(c.patient, b.Spublish().Channel(s.channel).Message(message).Build()).Error()
 			return
 		}
-		_ = c.commands.Do(context.Background(), b.Publish().Channel(s.channel).Message(message).Build()).Error()
+		_ = c.commands.Do(c.patient, b.Publish().Channel(s.channel).Message(message).Build()).Error()
 	})
 }
 

@@ -26,6 +26,7 @@ type hold struct {
 	ears     *listener // that was asked to hear of a release by force; nil before that
 	due      time.Time // of the next renewal; zero if there is none to come
 	deadline time.Time // local end of what is confirmed
+	ghost    time.Time // until when a renewal that was not answered may have made it last
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
@@ -238,7 +239,7 @@ func (h *hold) outcome(r *lua.Reply) error {
 	case r.Status != lua.Done:
 		return h.lossOf(r)
 	case r.Has(lua.Unwoken):
-		return ErrUnwoken
+		return h.ticket.queue.Unwoken()
 	}
 	return nil
 }

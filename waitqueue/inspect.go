@@ -90,11 +90,11 @@ func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 	begun := time.Now()
 	for tries := 0; ; tries++ {
 		v, err := q.proto.Inspect.DecodeInspect(q.client.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
-		if err == nil || ctx.Err() != nil || !q.client.transient(err) || time.Since(begun) > tryTime {
+		if err == nil || ctx.Err() != nil || !transient(err) || time.Since(begun) > tryTime {
 			return v, err
 		}
 		if ended := q.client.rest(ctx, pause(tries)); ended != nil {
-			return v, fmt.Errorf("%w (last error: %w)", ended, err)
+			return v, fmt.Errorf("%w (last error: %w)", ended, advise(err))
 		}
 	}
 }
@@ -120,25 +120,35 @@ func (q Queue) force(ctx context.Context, which string) (Waiter, error) {
 	if q.err != nil {
 		return Waiter{}, q.err
 	}
-	c := q.client
-	r, err := inBackground(ctx, c, func() (lua.Reply, error) {
+	r, err := inBackground(ctx, q.client, func() (lua.Reply, error) { return q.forced(ctx, which) })
+	switch {
+	case answered(err) || unsent(err):
+		return Waiter{}, fmt.Errorf("not freed: %w", advise(err))
+	case err != nil:
+		return Waiter{}, fmt.Errorf("it may have been freed or not: %w", advise(err))
+	case r.Status != lua.Done || len(r.States) == 0:
+		return Waiter{}, ErrNotHeld
+	case r.Has(lua.Unwoken):
+		err = q.Unwoken()
+	}
+	return Waiter{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0]}, err
+}
+
+// forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not
+// repeated: it may have freed one hold, and would free the next.
+func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
+	c, begun := q.client, time.Now()
+	for tries := 0; ; tries++ {
 		a := sending()
 		r, err := c.run(q.proto.Force, q.keys.All(), which, c.highest(), c.counted())
 		if err == nil {
 			c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
 			c.count(q.proto.Kind, q.name, &r)
 		}
-		return r, err
-	})
-	switch {
-	case err != nil:
-		return Waiter{}, fmt.Errorf("it may have been freed or not: %w", advise(err))
-	case r.Status != lua.Done || len(r.States) == 0:
-		return Waiter{}, ErrNotHeld
-	case r.Has(lua.Unwoken):
-		err = ErrUnwoken
+		if !unsent(err) && !answered(err) || !transient(err) || time.Since(begun) > tryTime || c.rest(ctx, pause(tries)) != nil {
+			return r, err
+		}
 	}
-	return Waiter{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0]}, err
 }
 
 // ErrNotHeld: there was no hold to release by force.

@@ -180,7 +180,7 @@ func (c *Client) scan(ctx context.Context, n *node, cursor uint64, pattern strin
 		if ctx.Err() != nil {
 			return nil, 0, whyEnded(ctx)
 		}
-		if !c.transient(err) || time.Since(begun) > tryTime {
+		if !transient(err) || time.Since(begun) > tryTime {
 			return nil, 0, advise(err)
 		}
 		if ended := c.rest(ctx, pause(tries)); ended != nil {
@@ -245,7 +245,7 @@ func (c *Client) inspectAll(ctx context.Context, names []Listed, most int) {
 		results := c.runAll(c.commands, n, jobs)
 		for j, i := range batch {
 			v, err := jobs[j].script.DecodeInspect(results[j])
-			if err != nil && c.transient(err) && time.Since(begun) < tryTime {
+			if err != nil && transient(err) && time.Since(begun) < tryTime {
 				v, err = queues[i].view(ctx, args) // That repeats it until it passes.
 			}
 			if err != nil {

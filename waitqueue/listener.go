@@ -364,7 +364,7 @@ func (l *listener) moveOn() {
 
 // refused tells the sites of an error of the server that no retry mends.
 func (l *listener) refused(channels []string, err error) {
-	if !answered(err) || l.client.transient(err) {
+	if !answered(err) || transient(err) {
 		return
 	}
 	l.mu.Lock()

@@ -155,16 +155,45 @@ func checkName(name string) error {
 		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it", ErrTooLarge, len(name), MaxName)
 	case strings.HasPrefix(name, "}"):
 		return fmt.Errorf("%w: it begins with a closing brace, so its keys would not share a slot: put something before it", ErrName)
-	case !printable(name):
-		return fmt.Errorf("%w: it has bytes that cannot be printed: encode them, in hexadecimal for example", ErrName)
+	case !Printable(name):
+		return fmt.Errorf("%w: it has bytes that cannot be printed, or signs that cannot be seen: encode them, in hexadecimal for example", ErrName)
 	}
 	return nil
 }
 
-// printable reports whether s is UTF-8 without control characters: names appear in logs, metrics and on
-// terminals.
-func printable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+// Printable reports whether s shows what it is, so that two names which look alike are one: UTF-8 without control
+// characters, signs of no width or that turn the direction of writing, code points that are no characters to all, and
+// separators of lines. The joiner and the non-joiner (U+200D, U+200C) may stand between two letters of scripts that spell
+// words with them, such as Persian and Hindi, and nowhere else: not in emoji.
+func Printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	joined, letter := false, false // whether a joiner wants a letter, and whether the last rune was one that may be joined
+	for _, r := range s {
+		joiner := r == '\u200c' || r == '\u200d'
+		if joiner && !letter || !joiner && unseen(r) {
+			return false
+		}
+		letter = unicode.In(r, unicode.L, unicode.M) && unicode.In(r, joining...)
+		if joined && !letter {
+			return false
+		}
+		joined = joiner
+	}
+	return !joined
+}
+
+// unseen reports whether a rune cannot be seen, or is not the same to all who see it. Spaces can be.
+func unseen(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
+}
+
+// joining are the scripts in which words may be spelled with a joiner or a non-joiner.
+var joining = []*unicode.RangeTable{
+	unicode.Arabic, unicode.Syriac, unicode.Nko, unicode.Mongolian,
+	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu,
+	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan,
 }
 
 func (t Terms) check() error {
@@ -210,7 +239,7 @@ func who(name string) string {
 	}
 	clean := func(s string) string {
 		return strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) || r == '@' || r == '#' {
+			if unseen(r) || r == '@' || r == '#' {
 				return '_'
 			}
 			return r

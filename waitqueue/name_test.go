@@ -12,16 +12,24 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", MaxName), "\u00a0", "🔒"} {
+	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", MaxName), "\u00a0", "🔒",
+		"الطلبات", "किताब", "ใบสั่งซื้อ", "заказы", "注文", "주문", "הזמנות", "e\u0301",
+		"\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0915\u094d\u200d\u0937", "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
+	} {
 		require.NoError(t, checkName(name), "%q", name)
 	}
 	for name, want := range map[string]error{
 		"": ErrName, "}": ErrName, "}{": ErrName, "a\nb": ErrName, "a\tb": ErrName, "\x00": ErrName, "\x7f": ErrName,
-		"\xff": ErrName, "\xed\xa0\x80": ErrName, "\u0085": ErrName,
+		"a\u202eb": ErrName, "a\u2066b": ErrName, "or\u200bders": ErrName, "\ufefforders": ErrName, "or\u00adders": ErrName,
+		"a\u2028b": ErrName, "a\u2029b": ErrName, "\ue000": ErrName, "\U000e0041": ErrName, "\u2060": ErrName,
+		"or\u200dders": ErrName, "\u0645\u06cc\u200c": ErrName, "\u0645\u200c\u200c\u0645": ErrName, "\u200c\u0645": ErrName,
+		"\U0001f469\u200d\U0001f4bb": ErrName,
+		"\xff":                       ErrName, "\xed\xa0\x80": ErrName, "\u0085": ErrName,
 		strings.Repeat("x", MaxName+1): ErrTooLarge, strings.Repeat("}", MaxName+1): ErrTooLarge,
 	} {
 		require.ErrorIs(t, checkName(name), want, "%q", name)
 		require.Less(t, len(checkName(name).Error()), 200)
+		require.Equal(t, want == ErrName && !strings.HasPrefix(name, "}") && name != "", !Printable(name), "%q", name)
 	}
 }
 

@@ -66,7 +66,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !printable(o.Prefix) {
+	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !Printable(o.Prefix) {
 		return o, fmt.Errorf("waitqueue: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
 	}
 	if o.Name == "" {

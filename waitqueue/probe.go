@@ -109,7 +109,7 @@ func (c *Client) rights() string {
 const clusterRights = "+spublish +ssubscribe +pubsub|shardnumsub +cluster|slots +cluster|nodes +cluster|shards"
 
 func rights(prefix string) string {
-	return fmt.Sprintf("~%[1]s:* &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
+	return fmt.Sprintf("~%[1]s:* resetchannels &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
 		"+zrange +zrank +zcount +zscore +zmscore +zrandmember +zremrangebyrank +zremrangebyscore "+
 		"+publish +subscribe +pubsub|numsub +ping +hello", prefix)
 }

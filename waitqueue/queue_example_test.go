@@ -31,11 +31,13 @@ func ExampleClient_Queue() {
 	fmt.Println(info.Held, info.Token == held.Token(), err)
 	freed, err := q.ForceRelease(ctx, info.Token)
 	fmt.Println(freed.Ticket == info.Holder.Ticket, err)
+	fmt.Println(q.Unwoken()) // Where the server refuses to wake those who wait.
 	// Output:
 	// orders:42 orders:42 10s
 	// busy
 	// true true <nil>
 	// true <nil>
+	// done, but those who wait were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)
 }
 
 // What a call means that has the context of a hold on the same name.
@@ -214,4 +216,16 @@ func ExampleAcquireEach() {
 	// true <nil>
 	// false busy
 	// true <nil>
+}
+
+// Names, prefixes and what else people have to tell apart.
+func ExamplePrintable() {
+	for _, name := range []string{"orders:42", "\u0645\u06cc\u200c\u0631\u0648\u0645", "or\u200bders", "a\u202eb"} {
+		fmt.Printf("%+q %v\n", name, waitqueue.Printable(name))
+	}
+	// Output:
+	// "orders:42" true
+	// "\u0645\u06cc\u200c\u0631\u0648\u0645" true
+	// "or\u200bders" false
+	// "a\u202eb" false
 }

@@ -145,6 +145,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.renewing = false
+	if err != nil && !answered(err) && !unsent(err) {
+		h.ghost = later(h.ghost, a.expires.Add(r.lasts))
+	}
 	if h.ticket.state != held || h.left() {
 		return
 	}
@@ -178,6 +181,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 			h.due = time.Now()
 		case r.final:
 			h.due = time.Time{}
+		}
+		if r.entries != h.entries() && !r.final {
+			h.due = earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
 		if !hurried {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
@@ -219,7 +225,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		err = v.err
 	}
 	if err != nil {
-		if !c.transient(err) {
+		if !transient(err) {
 			s.mu.Lock()
 			t.refused = advise(err)
 			s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -40,7 +39,7 @@ func sending() attempt {
 // run runs a script on the commands' connection to the node that has its keys, until the connection's own time
 // limits, whoever waits for it.
 func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return s.Decode(c.runUntil(context.Background(), c.routes.of(keys[0]), s, keys, args))
+	return s.Decode(c.runUntil(c.patient, c.routes.of(keys[0]), s, keys, args))
 }
 
 func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, args []string) rueidis.RedisResult {
@@ -61,15 +60,24 @@ func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, arg
 		n.piped.Store(false) // The connection is broken: the next command has a new one.
 		c.routes.doubt()
 	}
-	if err == nil && isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
-		// It was a master once. Its name may lead to another by now: the next call finds out.
-		c.sockets.cut("")
-		c.hearing.cut("")
+	if err == nil {
+		c.demoted(res)
 	}
 	if slow := err != nil || time.Since(began) > slowAnswer; slow != n.slow.Load() {
 		n.slow.Store(slow)
 	}
 	return res
+}
+
+// demoted cuts the connections to a server that says it is a replica. It was a master once, and its name may lead to
+// another by now: the next call finds out. Where there are sentinels or a cluster, they tell.
+func (c *Client) demoted(res rueidis.RedisResult) {
+	if isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
+		c.sockets.cut("")
+		c.hearing.cut("")
+		// rueidis notices by the next command, which would not be known to have run or not.
+		c.spawn(func() { _ = c.commands.Do(context.Background(), c.commands.B().Ping().Build()).Error() })
+	}
 }
 
 // errSilent is what rueidis' own time limits come to.
@@ -92,7 +100,7 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 		return c.runUntil(ctx, n, s, keys, args)
 	case n.sluggish():
 		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(context.Background(), n, s, keys, args), nil
+			return c.runUntil(c.patient, n, s, keys, args), nil
 		})
 		if err != nil {
 			return rueidis.NewErrorResult(err)
@@ -153,11 +161,12 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 		}
 		defer n.flying.Add(-1)
 	}
-	results := rc.DoMulti(context.Background(), cmds...)
+	results := rc.DoMulti(c.patient, cmds...)
 	for i, j := range jobs {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = rc.Do(context.Background(), c.eval(rc.B(), j.script, j.keys, j.args))
+			results[i] = rc.Do(c.patient, c.eval(rc.B(), j.script, j.keys, j.args))
 		}
+		c.demoted(results[i])
 	}
 	return results
 }
@@ -221,12 +230,4 @@ func jitter(from, to time.Duration) time.Duration {
 		return from
 	}
 	return from + rand.N(to-from)
-}
-
-// withoutPassword takes the URL out of a parse error: it may have a password in it.
-func withoutPassword(err error) error {
-	if u, ok := err.(*url.Error); ok { //nolint:errorlint // rueidis returns it unwrapped.
-		return u.Err
-	}
-	return err
 }

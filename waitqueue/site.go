@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -23,8 +22,8 @@ type site struct {
 	tickets map[string]*ticket
 	owners  map[string]*hold // by the owner that a context named
 	cohorts map[Terms]*cohort
-	used    time.Time // last use, as far as calls and ticks told it
-	leaving int       // ends under way of what has no ticket: their answers may tell of grants to those that have one
+	used    time.Time               // last use, as far as calls and ticks told it
+	leaving map[*departure]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
 	// The subscription, as the listener told it.
 	ears   *listener // where it is asked for
@@ -106,7 +105,7 @@ func (s *site) hear(ticket string) {
 
 // landed notes that an ask or check that named t by that text is over. The lock is held.
 func (s *site) landed(t *ticket, text string, a attempt, err error) {
-	if err != nil && !answered(err) {
+	if err != nil && !answered(err) && !unsent(err) {
 		if t.unanswered.IsZero() {
 			t.unanswered = a.sent
 		}
@@ -272,7 +271,7 @@ func (s *site) ticked(now time.Time) {
 
 // busy reports whether something of the site is under way. The lock is held.
 func (s *site) busy() bool {
-	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() || s.leaving > 0 {
+	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() || len(s.leaving) > 0 {
 		return true
 	}
 	for _, co := range s.cohorts {
@@ -318,25 +317,4 @@ func (c *Client) retire(s *site) {
 			ears.drop(s)
 		}
 	})
-}
-
-// close ends the waits and the holds of the site, for a client that closes.
-func (s *site) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, co := range s.cohorts {
-		co.close()
-	}
-	for _, t := range s.tickets {
-		if t.hold != nil {
-			t.hold.lose(lease.ErrClientClosed)
-			continue
-		}
-		t.err = ErrClosed
-		if t.stop != nil {
-			t.stop()
-		}
-		s.end(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
-		t.poke()
-	}
 }

@@ -59,7 +59,7 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		conn, err := connect(ctx, o, address, d, t)
 		if err != nil {
-			return nil, err
+			return nil, &undialled{err}
 		}
 		made := &socket{Conn: conn, address: address, all: s}
 		s.mu.Lock()
@@ -77,6 +77,11 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 		return made, nil
 	}
 }
+
+// undialled is why there is no connection.
+type undialled struct{ error }
+
+func (e *undialled) Unwrap() error { return e.error }
 
 func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 	switch {

@@ -39,6 +39,7 @@ type ticket struct {
 	hold    *hold         // once the lease is made
 	err     error         // why the wait is over, from outside: the client was closed
 	refused error         // why Redis, or the way to it, will never let it hold or end
+	unended error         // why its end was not confirmed, when it has been given up
 
 	believed time.Time // not before that: the server may have forgotten a hold
 

@@ -41,7 +41,7 @@ func (c *Client) vouch(n *node, j job, t Terms) voucher {
 	if t.Replicas > 0 {
 		return c.vouchers.ask(voucherKey{n, t.Replicas, t.ReplicasTimeout}, &vouchee{job: j, terms: t})
 	}
-	return c.prove(context.Background(), c.side, []*vouchee{{job: j, terms: t}}, voucherKey{})[0]
+	return c.prove(c.patient, c.side, []*vouchee{{job: j, terms: t}}, voucherKey{})[0]
 }
 
 // vouchers batches those who wait for replicas: a connection waits for them once for all renewals before.
@@ -157,6 +157,7 @@ func (c *Client) proveWith(
 		if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
 			return nil, false
 		}
+		c.demoted(res)
 	}
 	var acks int64
 	var err error

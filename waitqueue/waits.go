@@ -38,9 +38,7 @@ type Cycle []Link
 // A Link is one client of a cycle.
 type Link struct {
 	Wait
-	// Hold is what the next client of the cycle has of the name that this one waits for. Without it the next client is
-	// ahead in the queue of a name that this one holds a part of.
-	Hold *Holder
+	Hold Holder // what the next client of the cycle has of the name that this one waits for
 }
 
 const (
@@ -64,7 +62,8 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // that time: so a cycle is one that there was at one moment, not the sum of several. To the server the calls of one
 // client are one: it takes a call that waits and an older hold of the same client for the same work. So a client that
 // holds one name for long and waits for another beside that can make a cycle that ends by itself; the longer the time,
-// the fewer. A client that waits for itself alone is none, and what Redlock holds at other servers is not seen.
+// the fewer. What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that
+// asks again for its own lock is not found. Nor is what Redlock holds at other servers.
 func (c *Client) WaitsFor(ctx context.Context, lasting time.Duration) (WaitGraph, error) {
 	var b board
 	for n, err := range c.list(ctx, "*", graphTickets) {

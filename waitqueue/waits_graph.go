@@ -35,6 +35,7 @@ type stake struct {
 	waiter  Waiter // if it waits
 	place   int    // from 1, if it waits
 	stuck   bool   // it waits for what does not come free
+	beside  bool   // it waits beside a hold of the same client, which tells nothing of that hold
 }
 
 // newStake reads the text of a ticket: client:number:kind:permits:lease:grant.
@@ -112,21 +113,20 @@ func (b *board) keep(earlier *board) {
 }
 
 // reduce finds the waits that cannot end. It supposes that whoever can go on does, and gives back what it holds: what
-// is left then waits in a circle. A hold goes on unless its client waits, by a later call, for what does not come free;
-// nobody waits for what it holds itself.
+// is left then waits in a circle. A hold goes on unless its client waits, by a later call, for what does not come free.
+// A wait for a name that the client holds itself does not count: another part of the program has that hold, and the wait
+// ends when it gives it back.
 func (b *board) reduce() (stuck []*stake) {
 	later := make(map[string]uint64) // of a client, its last call that is stuck
 	for _, at := range b.names {
-		for _, w := range at.queue {
-			w.stuck = true
-		}
+		at.mark()
 	}
 	for changed := true; changed; {
 		changed = false
 		clear(later)
 		for _, at := range b.names {
 			for _, w := range at.queue {
-				if w.stuck {
+				if w.stuck && !w.beside {
 					later[w.client] = max(later[w.client], w.number)
 				}
 			}
@@ -145,19 +145,28 @@ func (b *board) reduce() (stuck []*stake) {
 	return stuck
 }
 
+// mark takes all waits for stuck, and finds those of clients that hold the name.
+func (at *contest) mark() {
+	holds := make(map[string]bool)
+	for _, h := range at.holds {
+		holds[h.client] = true
+	}
+	for _, w := range at.queue {
+		w.stuck, w.beside = true, holds[w.client]
+	}
+}
+
 // serve lets those at the head of the queue go that fit into what will come free, in their order, and reports whether
 // there was one.
 func (at *contest) serve(later map[string]uint64) (served bool) {
 	kept := int64(0) // permits that do not come back
-	own := make(map[string]int64)
 	for _, h := range at.holds {
 		if h.number < later[h.client] {
 			kept += h.permits
-			own[h.client] += h.permits
 		}
 	}
 	for _, w := range at.queue {
-		if w.stuck && w.permits > at.limit-kept+own[w.client] {
+		if w.stuck && w.permits > at.limit-kept {
 			return served
 		}
 		served = served || w.stuck
@@ -203,38 +212,26 @@ func (b *board) wait(w *stake) Wait {
 	}
 }
 
-// An edge leads from one who waits to one for whose end it waits.
-type edge struct {
-	to   *stake
-	hold *stake // what stands between the two; nil: the other is ahead in the queue
-}
+// An edge leads from one who waits to one for whose end it waits, by what that one's client holds.
+type edge struct{ to, hold *stake }
 
 // edges are what keeps each of the stuck waiting, by the others among them.
 func edges(stuck []*stake) map[*stake][]edge {
 	of := make(map[string][]*stake) // by client
 	for _, w := range stuck {
-		of[w.client] = append(of[w.client], w)
+		if !w.beside {
+			of[w.client] = append(of[w.client], w)
+		}
 	}
 	found := make(map[*stake][]edge)
 	for _, w := range stuck {
-		holds := false
+		if w.beside {
+			continue
+		}
 		for _, h := range w.at.holds {
 			for _, next := range of[h.client] {
-				switch {
-				case h.number >= next.number:
-				case h.client == w.client:
-					holds = true
-				default:
+				if h.number < next.number {
 					found[w] = append(found[w], edge{next, h})
-				}
-			}
-		}
-		// Nobody waits for itself, but for one that is ahead and waits for it.
-		if holds {
-			for _, ahead := range slices.Backward(w.at.queue[:slices.Index(w.at.queue, w)]) {
-				if ahead.stuck && ahead.client != w.client {
-					found[w] = append(found[w], edge{ahead, nil})
-					break
 				}
 			}
 		}
@@ -254,13 +251,8 @@ func (b *board) cycles(stuck []*stake) (found []Cycle) {
 		var cycle Cycle
 		fresh, at := true, w
 		for _, e := range around(next, w) {
-			link := Link{Wait: b.wait(at)}
-			if e.hold != nil {
-				holder := e.hold.holder
-				link.Hold = &holder
-			}
 			fresh = fresh && !named[at]
-			cycle, at = append(cycle, link), e.to
+			cycle, at = append(cycle, Link{b.wait(at), e.hold.holder}), e.to
 		}
 		if len(cycle) == 0 || !fresh {
 			continue

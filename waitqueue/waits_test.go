@@ -83,34 +83,15 @@ func TestADeadlockIsFoundAndBrokenByForce(t *testing.T) {
 	})
 }
 
-// Readers that come back behind a writer, and a semaphore whose permits do not come back.
+// Permits that do not come back, and those that do.
 func TestDeadlocksOfSharedLocks(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
-		read, write := rwlock.New(a, "rw"), rwlock.New(b, "rw")
-		_, err := read.RLock(t.Context())
-		require.NoError(t, err)
-		ctx, giveUp := context.WithCancel(t.Context())
-		writer := kit.Lock(ctx, write.Lock)
-		kit.Waiting(t, 1, write.Inspect)
-		require.Empty(t, waitsFor(t, look, 0).Cycles)
-		again := kit.Lock(ctx, read.RLock) // Without the context of the first.
-		kit.Waiting(t, 2, write.Inspect)
-		g := waitsFor(t, look, 0)
-		require.Len(t, g.Cycles, 1)
-		require.Len(t, g.Cycles[0], 2)
-		for _, link := range g.Cycles[0] {
-			require.Equal(t, link.Client == b.ID(), link.Hold != nil)
-		}
-		giveUp()
-		require.Error(t, writer.Err(t))
-		require.Error(t, again.Err(t))
-
 		hold(t, b, "x")
 		mine, theirs := semaphore.New(a, "s", 3), semaphore.New(b, "s", 3)
-		_, err = mine.Acquire(t.Context(), 2)
+		_, err := mine.Acquire(t.Context(), 2)
 		require.NoError(t, err)
-		ctx, giveUp = context.WithCancel(t.Context())
+		ctx, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
 		x := fairlock.New(a, "x")
 		kit.Lock(ctx, x.Lock)
@@ -122,6 +103,55 @@ func TestDeadlocksOfSharedLocks(t *testing.T) {
 		kit.Go(func() (*lease.Lease, error) { return theirs.Acquire(ctx, 2) })
 		kit.Waiting(t, 1, theirs.Inspect)
 		require.Len(t, waitsFor(t, look, 0).Cycles, 1)
+	})
+}
+
+// Processes that use a lock by several goroutines each wait for it while they hold it, all the time and behind each
+// other; no one of the goroutines waits for itself.
+func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
+		for _, lock := range []struct {
+			first, next func(*waitqueue.Client) (*lease.Lease, error)
+			inspect     func(context.Context) (waitqueue.Info, error)
+		}{
+			{
+				func(c *waitqueue.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
+				func(c *waitqueue.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
+				fairlock.New(look, "l").Inspect,
+			},
+			{
+				func(c *waitqueue.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").RLock(t.Context()) },
+				func(c *waitqueue.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").Lock(t.Context()) },
+				rwlock.New(look, "rw").Inspect,
+			},
+			{
+				func(c *waitqueue.Client) (*lease.Lease, error) {
+					return semaphore.New(c, "s", 2).Acquire(t.Context(), 1)
+				},
+				func(c *waitqueue.Client) (*lease.Lease, error) {
+					return semaphore.New(c, "s", 2).Acquire(t.Context(), 2)
+				},
+				semaphore.New(look, "s", 2).Inspect,
+			},
+		} {
+			held, err := lock.first(a)
+			require.NoError(t, err)
+			var waits []*kit.Call[*lease.Lease]
+			for i, c := range []*waitqueue.Client{b, a, b, a} {
+				waits = append(waits, kit.Go(func() (*lease.Lease, error) { return lock.next(c) }))
+				kit.Waiting(t, i+1, lock.inspect)
+			}
+			g := waitsFor(t, look, 0)
+			require.Len(t, g.Waits, 4)
+			require.Zero(t, g.Stuck)
+			require.Empty(t, g.Cycles)
+			for _, w := range waits {
+				kit.Release(t, held)
+				held = w.Value(t)
+			}
+			kit.Release(t, held)
+		}
 	})
 }
 

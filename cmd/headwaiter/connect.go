@@ -34,14 +34,11 @@ func redisURL(flag string) string {
 
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (rueidis.ClientOption, error) {
-	redis, err := rueidis.ParseURL(address)
+	redis, err := waitqueue.ParseURL(address)
 	if err == nil {
 		return redis, nil
 	}
-	why := strings.TrimPrefix(err.Error(), "redis: ")
-	if u, wrong := url.Parse(address); wrong != nil || muddled(u) {
-		why = "no URL" // The error's own text repeats the address, password and all.
-	}
+	why := strings.TrimPrefix(err.Error(), "waitqueue: url: ")
 	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), why)
 }
 

@@ -52,8 +52,9 @@ and needs the right to SCAN (+scan).
 It looks twice and tells what has not moved in between, so a circle was there as it is
 told. Redis knows clients, not what goes on in them: a client that holds one lock for
 long, and waits for another in another part of the program, may make a circle that ends
-by itself. The longer --for, the fewer of these. Elections, latches and barriers are
-left out: what ends a wait for them is not known.
+by itself. The longer --for, the fewer of these. A client that waits for what it holds
+itself is taken for two parts of a program. Elections, latches and barriers are left
+out: what ends a wait for them is not known.
 
 A deadlock ends when one of its locks is released by force (headwaiter release), or
 when one of its programs ends. To have none, take locks in one order everywhere, or all
@@ -107,12 +108,8 @@ func circles(g waitqueue.WaitGraph) string {
 		for i, link := range cycle {
 			writeLink(&b, cycle[(i+len(cycle)-1)%len(cycle)], link)
 		}
-		for _, link := range cycle {
-			if link.Hold != nil {
-				fmt.Fprintf(&b, "  to break it: headwaiter release --force %s --kind %s --holder %d\n", quoted(link.Name), link.Kind, link.Hold.Token)
-				break
-			}
-		}
+		first := cycle[0]
+		fmt.Fprintf(&b, "  to break it: headwaiter release --force %s --kind %s --holder %d\n", quoted(first.Name), first.Kind, first.Hold.Token)
 	}
 	if more := g.Stuck - members; more > 0 {
 		fmt.Fprintf(&b, "%d more wait behind\n", more)
@@ -127,11 +124,7 @@ func writeLink(b *strings.Builder, before, link waitqueue.Link) {
 		who = fmt.Sprintf("%s (client %s)", link.Who, link.Client)
 	}
 	fmt.Fprintf(b, "  %s\n", who)
-	if before.Hold != nil {
-		fmt.Fprintf(b, "    holds %s %s for %s, token %d\n", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
-	} else {
-		fmt.Fprintf(b, "    is ahead in the queue of %s %s\n", before.Kind, before.Name)
-	}
+	fmt.Fprintf(b, "    holds %s %s for %s, token %d\n", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
 	fmt.Fprintf(b, "    waits for %s %s for %s, at place %d\n", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
 }
 
@@ -162,7 +155,7 @@ type (
 	}
 	linkJSON struct {
 		waitJSON
-		Hold *holderJSON `json:"held_by_next"` // null: the next one is ahead in the queue
+		Hold holderJSON `json:"held_by_next"`
 	}
 )
 
@@ -174,12 +167,7 @@ func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
 	for _, cycle := range g.Cycles {
 		var links []linkJSON
 		for _, link := range cycle {
-			l := linkJSON{waitJSON: toWaitJSON(link.Wait)}
-			if link.Hold != nil {
-				hold := holderToJSON(*link.Hold, newRoll())
-				l.Hold = &hold
-			}
-			links = append(links, l)
+			links = append(links, linkJSON{toWaitJSON(link.Wait), holderToJSON(link.Hold, newRoll())})
 		}
 		told.Cycles = append(told.Cycles, links)
 	}

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/caddyserver/certmagic"
 
@@ -172,7 +169,7 @@ func (l *Locker) mutex(name string) *fairlock.Mutex {
 
 // nameable is the name as a lock can have it.
 func nameable(name string) string {
-	if len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl) {
+	if len(name) <= maxName && waitqueue.Printable(name) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))

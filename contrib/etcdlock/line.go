@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"time"
-	"unicode"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -34,7 +33,7 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, name: name, terms: with(opts), value: c.who, err: engine.CheckName(name, unicode.IsControl)}
+	l := line{client: c, name: name, terms: with(opts), value: c.who, err: engine.CheckName(name, nil)}
 	if l.err == nil {
 		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
 	}

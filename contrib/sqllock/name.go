@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
@@ -44,20 +42,7 @@ type heldKey struct {
 }
 
 func newLock(c *Client, kind, name string) lock {
-	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: checkName(name)}
-}
-
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", waitqueue.ErrName)
-	case len(name) > waitqueue.MaxName:
-		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it",
-			waitqueue.ErrTooLarge, len(name), waitqueue.MaxName)
-	case !utf8.ValidString(name) || strings.IndexFunc(name, unicode.IsControl) >= 0:
-		return fmt.Errorf("%w: it has bytes that cannot be printed: encode them, in hexadecimal for example", waitqueue.ErrName)
-	}
-	return nil
+	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: engine.CheckName(name, nil)}
 }
 
 // label is the name, cut to what an error should show.

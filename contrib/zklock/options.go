@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 
@@ -100,7 +98,7 @@ func checkPrefix(prefix string) error {
 	if !strings.HasPrefix(prefix, "/") {
 		return bad("does not begin with a slash")
 	}
-	if !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unprintable) >= 0 {
+	if !waitqueue.Printable(prefix) || strings.IndexFunc(prefix, unprintable) >= 0 {
 		return bad("has bytes that cannot be printed")
 	}
 	if trimmed := strings.Trim(prefix, "/"); trimmed != "" {
@@ -113,9 +111,9 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// unprintable are what ZooKeeper takes in no path: control characters, and some that stand for nothing.
+// unprintable are what ZooKeeper takes in no path beside control characters: some that stand for nothing.
 func unprintable(r rune) bool {
-	return unicode.IsControl(r) || r >= 0xf000 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
+	return r >= 0xf000 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
 }
 
 // dial makes one connection.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -34,15 +33,17 @@ func Who(name string) string {
 	}, fmt.Sprintf("%s@%s#%d", name, host, os.Getpid()))
 }
 
-// CheckName says why a name cannot be used. Unprintable reports the characters that no name of the engine may have.
-func CheckName(name string, unprintable func(rune) bool) error {
+// CheckName says why a name cannot be used. Refused reports the characters that an engine cannot take beside those that
+// no name may have; nil if it takes all.
+func CheckName(name string, refused func(rune) bool) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: it is empty", waitqueue.ErrName)
 	case len(name) > waitqueue.MaxName:
 		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it", waitqueue.ErrTooLarge, len(name), waitqueue.MaxName)
-	case !utf8.ValidString(name) || strings.IndexFunc(name, unprintable) >= 0:
-		return fmt.Errorf("%w: it has bytes that cannot be printed: encode them, in hexadecimal for example", waitqueue.ErrName)
+	case !waitqueue.Printable(name) || refused != nil && strings.IndexFunc(name, refused) >= 0:
+		return fmt.Errorf("%w: it has bytes that cannot be printed, or signs that cannot be seen: encode them, in hexadecimal for example",
+			waitqueue.ErrName)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,37 @@ func TestObjectsOfOneNameDoNotMeet(t *testing.T) {
 			kit.Release(t, waiting[kind].Value(t))
 		}
 	})
+}
+
+// A user with the rights of the page, also on a server that gives new users all channels, as Redis 6.2 does. What is
+// refused to it at the start is the one question whether the server is a cluster.
+func TestTheLineOfThePageIsTakenAndItsUserIsRefusedNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	page, err := os.ReadFile("../../docs/deploy.md")
+	require.NoError(t, err)
+	found := line.FindStringSubmatch(string(page))
+	require.NotNil(t, found)
+	s.Do("CONFIG", "SET", "acl-pubsub-default", "allchannels")
+	s.Do(append([]string{"ACL", "SETUSER", "lock"}, strings.Fields(found[1])...)...)
+	for _, x := range []struct {
+		single  bool
+		refused []string
+	}{{false, []string{"cluster|slots"}}, {true, nil}} {
+		s.Do("ACL", "LOG", "RESET")
+		o := s.Option()
+		o.Username, o.Password, o.ForceSingleClient = "lock", "secret", x.single
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+		require.NoError(t, err)
+		require.NoError(t, c.Close(t.Context()))
+		var refused []string
+		for _, entry := range s.Do("ACL", "LOG").([]any) {
+			fields := entry.([]any)
+			refused = append(refused, fields[slices.Index(fields, any("object"))+1].(string))
+			require.EqualValues(t, 1, fields[slices.Index(fields, any("count"))+1])
+		}
+		require.Equal(t, x.refused, refused)
+	}
 }
 
 var line = regexp.MustCompile(`(?m)^ACL SETUSER headwaiter (on >secret .*)$`)

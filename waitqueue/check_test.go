@@ -1,0 +1,64 @@
+package waitqueue
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// All clients that wait for a name look about 200 times a second together, and each at least every other second if they
+// are few. It is the clients that count, not their calls.
+func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
+	const lasts = 10 * time.Minute
+	for _, x := range []struct {
+		what             string
+		clients, tickets int // that wait ahead, and how many tickets each has
+		every            time.Duration
+	}{
+		{"alone", 0, 0, 2 * time.Second},
+		{"behind one with many calls", 1, 2000, 2 * time.Second},
+		{"behind some", 200, 1, 2 * time.Second},
+		{"in a crowd", 2000, 1, 10 * time.Second},
+		{"in a large crowd", 6000, 1, 30 * time.Second},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := redistest.Bubble(t)
+				holder, c := dial(t, s), dial(t, s)
+				l, err := queueOf(holder, "name").Acquire(t.Context())
+				require.NoError(t, err)
+				ahead := []string{"ZADD", queueOf(c, "name").keys.All()[1]}
+				for i := range x.clients {
+					for k := range x.tickets {
+						ticket := lua.Ticket{
+							Client: fmt.Sprintf("client%016d", i), Number: uint64(k + 1), Kind: lua.Exclusive, Permits: 1,
+							Lease: DefaultLease, Grant: time.Second,
+						}
+						ahead = append(ahead, fmt.Sprint(len(ahead)), ticket.String())
+					}
+				}
+				if x.clients > 0 {
+					s.Do(ahead...)
+				}
+				next := acquire(t.Context(), queueOf(c, "name"))
+				synctime.Pass(time.Minute)
+				before := c.Stats().Checks
+				synctime.Pass(lasts)
+				looks := c.Stats().Checks - before
+				// The number of clients is told by a sample of the queue.
+				require.Less(t, looks, 2*uint64(lasts/x.every))
+				require.Greater(t, looks, uint64(lasts/x.every)/2)
+				s.Do("DEL", ahead[1])
+				require.NoError(t, l.Release(t.Context()))
+				require.NotNil(t, <-next)
+			})
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
+// with the server away for as long as there is something to give back: until the leases are over that the server may
+// know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
+// with its lease. A second call does nothing.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closing = true
+	sites := make([]*site, 0, len(c.sites))
+	for _, s := range c.sites {
+		sites = append(sites, s)
+	}
+	c.mu.Unlock()
+	var o outstanding
+	now := time.Now()
+	for _, s := range sites {
+		s.close()
+		s.owed(now, &o)
+	}
+	err := o.unconfirmed(c.ends.wait(ctx, func() time.Time { return o.until(now) }))
+	c.shut()
+	return err
+}
+
+// shut stops what runs in the background and waits for it.
+func (c *Client) shut() {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.workMu.Lock()
+	c.closed = true
+	c.workMu.Unlock()
+	c.kill()
+	c.agenda.stop()
+	for _, n := range c.routes.all() {
+		n.ears.stop()
+	}
+	if c.sockets != nil {
+		// The sockets first: rueidis waits for the answer of a server that does not give one.
+		c.sockets.close()
+		c.hearing.close()
+		c.commands.Close()
+		c.side.Close()
+	}
+	c.work.Wait()
+	c.log.stop()
+}
+
+// close ends the waits and the holds of the site, for a client that closes.
+func (s *site) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, co := range s.cohorts {
+		co.close()
+	}
+	for _, t := range s.tickets {
+		if t.hold != nil {
+			t.hold.lose(lease.ErrClientClosed)
+			continue
+		}
+		t.err = ErrClosed
+		if t.stop != nil {
+			t.stop()
+		}
+		s.end(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
+		t.poke()
+	}
+}
+
+// outstanding is whose ends a server could still need when a client closes.
+type outstanding struct {
+	tickets []*ticket
+	grants  []*departure // to tickets that are not known any more
+}
+
+// owed collects what is outstanding at a site.
+func (s *site) owed(now time.Time, o *outstanding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tickets {
+		if t.owes(now).After(now) {
+			o.tickets = append(o.tickets, t)
+		}
+	}
+	for d := range s.leaving {
+		if d.owes.After(now) {
+			o.grants = append(o.grants, d)
+		}
+	}
+}
+
+// owes is until when the server may have something of the ticket that others wait for: what it holds, what a request
+// without an answer may have taken for it or may yet take, and what it may be granted by message, now for the last time.
+// It is zero if there is no such thing. The lock is held.
+func (t *ticket) owes(now time.Time) (until time.Time) {
+	switch {
+	case t.hold != nil:
+		until = t.hold.owes(now)
+	case t.grant.token != 0:
+		until = t.grant.from.Add(t.grant.lasts)
+	case t.arrival != 0:
+		until = now.Add(t.takes)
+	}
+	if t.inflight > 0 {
+		until = later(until, now.Add(attemptTime+t.lease()))
+	}
+	if !t.ghost.IsZero() {
+		until = later(until, t.ghost.Add(t.lease()))
+	}
+	return until
+}
+
+// owes is until when the server may have the hold: to the end of its lease, or of what renewals without an answer may
+// have made of it. The lock is held.
+func (h *hold) owes(now time.Time) time.Time {
+	until := later(h.deadline.Add(margin(h.spans)), h.ghost)
+	if h.renewing {
+		until = later(until, now.Add(attemptTime+h.ticket.queue.terms.Lease))
+	}
+	return until
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// until is when nothing of what was outstanding at a time is owed any more.
+func (o *outstanding) until(begun time.Time) (until time.Time) {
+	for _, t := range o.tickets {
+		t.site.mu.Lock()
+		if t.state != ended {
+			until = later(until, t.owes(begun))
+		}
+		t.site.mu.Unlock()
+	}
+	for _, d := range o.grants {
+		d.site.mu.Lock()
+		if _, open := d.site.leaving[d]; open {
+			until = later(until, d.owes)
+		}
+		d.site.mu.Unlock()
+	}
+	return until
+}
+
+// unconfirmed says which ends were not confirmed, and why. gone is the error of whoever waited for them, if any.
+func (o *outstanding) unconfirmed(gone error) error {
+	holds, calls, why := 0, 0, cmp.Or(gone, errNoAnswer)
+	count := func(n *int, open bool, refused error) {
+		if open || refused != nil {
+			*n++
+		}
+		if refused != nil {
+			why = refused
+		}
+	}
+	for _, t := range o.tickets {
+		t.site.mu.Lock()
+		n := &calls
+		if t.hold != nil {
+			n = &holds
+		}
+		count(n, t.state != ended, t.unended)
+		t.site.mu.Unlock()
+	}
+	for _, d := range o.grants {
+		d.site.mu.Lock()
+		_, open := d.site.leaving[d]
+		count(&calls, open, d.unended)
+		d.site.mu.Unlock()
+	}
+	if holds+calls == 0 {
+		return nil
+	}
+	return fmt.Errorf("waitqueue: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, why)
+}

@@ -1,0 +1,151 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A parting is a client that closes without a limit of its own, while its server is away.
+type parting struct {
+	*Client
+	*redistest.Embedded
+	net *faults.Dialer
+}
+
+const partingLease = 2 * time.Second
+
+func (p parting) queue(name string) Queue {
+	return p.Queue(lua.Fairlock, name, Terms{Lease: partingLease})
+}
+
+// tries fails to get a name.
+func (p parting) tries(t *testing.T, call func(context.Context) (*lease.Lease, error)) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := call(ctx)
+	require.Error(t, err)
+}
+
+// What a server can still need is over with the lease, or with the last request that may run late and its lease. So is
+// Close, which says what was not confirmed by then.
+func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
+	kill := func(_ *testing.T, p parting) { p.Kill() }
+	drop := func(_ *testing.T, p parting) { p.net.Drop() }
+	holds := func(t *testing.T, p parting) {
+		_, err := p.queue("held").Acquire(t.Context())
+		require.NoError(t, err)
+	}
+	none := func(*testing.T, parting) {}
+	for _, x := range []struct {
+		what          string
+		before, fault func(*testing.T, parting)
+		after         func(*testing.T, parting)
+		longest       time.Duration
+		complaint     string // none if it is empty
+	}{
+		{"nothing was ever asked for", none, kill, none, 0, ""},
+		{"a hold", holds, kill, none, partingLease, "1 of holds"},
+		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "1 of holds"},
+		{"a hold that was lost long ago", holds, kill, func(*testing.T, parting) { synctime.Pass(time.Minute) }, 0, ""},
+		{"a hold whose renewals nobody answers", holds, drop,
+			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, attemptTime + 2*partingLease, "1 of holds"},
+		{"a hold, and a call of Lock that nobody answered", holds, drop, func(t *testing.T, p parting) {
+			p.tries(t, p.queue("other").Acquire)
+		}, attemptTime + partingLease, "1 of holds, 1 of calls"},
+		{"a call of Lock that found its connection broken", none, kill, func(t *testing.T, p parting) {
+			p.tries(t, p.queue("name").Acquire)
+		}, attemptTime + partingLease, "1 of calls"},
+		{"calls of Lock and TryLock that found no connection", none, kill, func(t *testing.T, p parting) {
+			p.tries(t, p.queue("name").Acquire)
+			synctime.Pass(attemptTime + partingLease)
+			p.tries(t, p.queue("name").Acquire)
+			_, err := p.queue("name").Try(t.Context())
+			require.Error(t, err)
+		}, 0, ""},
+		{"a call of TryLock that nobody answered", none, drop, func(t *testing.T, p parting) {
+			p.tries(t, p.queue("name").Try)
+		}, attemptTime + partingLease, "1 of calls"},
+		{"a hold whose end is refused", holds, func(_ *testing.T, p parting) { p.Fail("NOPERM no more") }, none, 0, "NOPERM"},
+		{"a server that is back before the lease is over", holds, kill, func(t *testing.T, p parting) {
+			p.tries(t, p.queue("other").Acquire)
+			time.AfterFunc(time.Second, p.Restart)
+		}, attemptTime + partingLease, ""},
+		{"a call that waits", func(t *testing.T, p parting) {
+			other, err := Dial(Options{Redis: p.Option(), Name: "other"})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = other.Close(context.Background()) })
+			_, err = queueOf(other, "name").Acquire(t.Context())
+			require.NoError(t, err)
+			_ = acquire(t.Context(), p.queue("name"))
+			synctime.Pass(time.Second)
+		}, kill, none, attemptTime + partingLease, "1 of calls"},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := redistest.Bubble(t)
+				d := faults.NewDialer(t, s.Dial)
+				o := s.Option()
+				o.DialCtxFn = d.DialCtx
+				c, err := Dial(Options{Redis: o, Name: "test"})
+				require.NoError(t, err)
+				p := parting{c, s, d}
+				x.before(t, p)
+				x.fault(t, p)
+				x.after(t, p)
+				begun := time.Now()
+				err = c.Close(context.Background())
+				require.LessOrEqual(t, time.Since(begun), x.longest)
+				if x.complaint == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, x.complaint)
+					require.Equal(t, x.complaint != "NOPERM", errors.Is(err, errNoAnswer))
+				}
+			})
+		})
+	}
+}
+
+// The connections of a caller cannot be cut: what waits for an answer on them is left.
+func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		o.ConnWriteTimeout = time.Hour
+		rc, err := rueidis.NewClient(o)
+		require.NoError(t, err)
+		defer rc.Close()
+		defer d.Cut()
+		for _, x := range []struct {
+			given time.Duration
+			want  error
+		}{{300 * time.Millisecond, context.DeadlineExceeded}, {time.Minute, errNoAnswer}} {
+			c, err := New(rc, Options{Name: "guest"})
+			require.NoError(t, err)
+			_, err = c.Queue(lua.Fairlock, "name", Terms{Lease: partingLease}).Acquire(t.Context())
+			require.NoError(t, err)
+			d.Drop()
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), x.given)
+			require.ErrorIs(t, c.Close(ctx), x.want)
+			cancel()
+			require.LessOrEqual(t, time.Since(begun), min(x.given, partingLease))
+			d.Heal()
+			synctime.Pass(partingLease)
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package waitqueue
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// urlParameters are what a URL may say behind its question mark, as rueidis reads it.
+var urlParameters = []string{
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
+}
+
+// ParseURL reads what [DialURL] dials, for options beside it: redis://user:password@host:port/db, rediss:// for TLS, or
+// unix:///path. Behind a question mark it may have addr (further addresses), client_name, db, dial_timeout, master_set (of
+// sentinels), protocol=2, skip_verify (of TLS) and write_timeout; client_cache and max_retries change nothing. An error
+// does not repeat what may be a password.
+func ParseURL(text string) (rueidis.ClientOption, error) {
+	o, err := parseURL(text)
+	if err != nil {
+		return o, fmt.Errorf("waitqueue: url: %w", err)
+	}
+	return o, nil
+}
+
+func parseURL(text string) (rueidis.ClientOption, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled(text):
+		return rueidis.ClientOption{}, fmt.Errorf("%q is no port", portOf(text))
+	case err != nil:
+		return rueidis.ClientOption{}, errors.New("no URL")
+	}
+	o, err := rueidis.ParseURL(text)
+	if err != nil {
+		if muddled(text) {
+			return o, errors.New("no URL")
+		}
+		return o, errors.New(strings.TrimPrefix(err.Error(), "redis: "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
+		switch {
+		case slices.Contains(urlParameters, name):
+		case muddled(text):
+			return o, errors.New("no URL")
+		default:
+			return o, fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(urlParameters, ", "))
+		}
+	}
+	return o, nil
+}
+
+// parts cuts a URL behind what names user and host.
+func parts(text string) (authority, rest string) {
+	if _, after, ok := strings.Cut(text, "//"); ok {
+		text = after
+	}
+	if i := strings.IndexAny(text, "/?#"); i >= 0 {
+		return text[:i], text[i:]
+	}
+	return text, ""
+}
+
+// muddled tells a URL with an @ where none belongs: what is before it may be a password that was not escaped.
+func muddled(text string) bool {
+	_, rest := parts(text)
+	return strings.Contains(rest, "@")
+}
+
+// portOf is what stands where a URL has its port.
+func portOf(text string) string {
+	authority, _ := parts(text)
+	return authority[strings.LastIndexByte(authority, ':')+1:]
+}
