@@ -164,9 +164,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
 		u := h.until(a.sent, lasts, a.slept, r.final)
 		if !h.extend(u) {
-			if !h.left() { // Else it was released just now.
-				h.lose(lease.ErrExpired)
-			}
+			h.lose(lease.ErrExpired)
 			return
 		}
 		h.teller().tell(Observation{Moment: Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})

@@ -125,14 +125,16 @@ func (h *hold) entries() string {
 	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.open)
 }
 
-// extend moves the end of all leases, and reports whether there is one for which it was not too late.
+// extend moves the end of all leases, and reports whether there was time for that: where one has run out meanwhile, the
+// hold is lost with all of them.
 func (h *hold) extend(u lease.Until) bool {
 	h.deadline, h.lasts = u.Deadline, u
-	ok := false
 	for sh := range h.shares {
-		ok = sh.keeper.Extend(u) || ok
+		if !sh.keeper.Extend(u) && !sh.released() {
+			return false
+		}
 	}
-	return ok
+	return true
 }
 
 // overdue reports whether all leases have ended.
@@ -265,7 +267,11 @@ func (h *hold) recount() {
 func (sh *share) release(ctx context.Context) error {
 	h := sh.hold
 	s := h.ticket.site
+	ended := ctx.Err() != nil
 	s.mu.Lock()
+	if !sh.released() {
+		h.lose(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
+	}
 	if h.ticket.state != held {
 		gone := h.gone
 		s.mu.Unlock()
@@ -274,11 +280,11 @@ func (sh *share) release(ctx context.Context) error {
 		}
 		return gone // The server's word came between the end of the context and this.
 	}
-	if h.pass(sh) {
+	if h.pass() {
 		return nil
 	}
-	if h.open == 1 || !sh.released() {
-		return h.release(ctx, sh)
+	if h.open == 1 {
+		return h.release(ctx, ended)
 	}
 	lower := h.leave(sh)
 	h.recount()
