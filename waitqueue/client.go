@@ -233,6 +233,7 @@ func (c *Client) Above(token uint64) { c.raise(token) }
 // what is not confirmed then ends with its lease, and Close returns the context's error. A second
 // call does nothing.
 func (c *Client) Close(ctx context.Context) error {
+	given(ctx)
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()

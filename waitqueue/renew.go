@@ -151,6 +151,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	switch {
 	case err != nil:
 		h.failures++
+		for sh := range h.shares {
+			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
+		}
 		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.queue.terms.Lease/10))
 		h.teller().tell(Observation{Moment: RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:

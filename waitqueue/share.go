@@ -76,7 +76,8 @@ func (h *hold) grant(ctx context.Context, sh *share, q Queue, waited time.Durati
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh, Key: q.held, Shared: q.terms.Shared,
+		Name: q.Label(), Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
+		Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
 }
@@ -352,6 +353,7 @@ func (h *hold) lower(ctx context.Context) error {
 // context's, it is one for reading, though the server may keep others out until Downgrade is called again or
 // the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
+	given(ctx)
 	if q.err != nil {
 		return q.err
 	}
@@ -378,6 +380,7 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 // HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
 // names; of kind 0, how many of any kind.
 func (q Queue) HoldCount(ctx context.Context, kind byte) int {
+	given(ctx)
 	if q.err != nil {
 		return 0
 	}

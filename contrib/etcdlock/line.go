@@ -52,6 +52,7 @@ func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.c
 
 // own is the lease on the name that ctx comes from, if that holds still.
 func (l *line) own(ctx context.Context) bool {
+	engine.Given(ctx)
 	held, ok := ctx.Value(lineKey{l.client, l.prefix}).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
