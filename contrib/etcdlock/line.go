@@ -116,7 +116,7 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 		q.got(t)
 	}
 	for err == nil {
-		how := lease.Terms{Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
+		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
 		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
 			return held, nil
 		}

@@ -119,7 +119,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 			continue
 		case <-t.ctx.Done():
 		}
-		how := lease.Terms{Waited: time.Since(begun), Key: lineKey{c, l.parent}}
+		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{c, l.parent}}
 		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
 			return held, nil
 		}
