@@ -41,7 +41,7 @@ func (s *Stall) Begin(t testing.TB, c *waitqueue.Client) {
 	s.begun, s.over = make(chan struct{}), make(chan struct{})
 	s.mu.Unlock()
 	var err error
-	s.held, err = fairlock.New(c, stallName+c.ID()).Lock(context.Background())
+	s.held, err = fairlock.New(c, stallName+c.ID(), fairlock.WithLease(time.Hour)).Lock(context.Background())
 	require.NoError(t, err)
 	over := s.over
 	t.Cleanup(func() { // Of a test that has failed: else its client could not be closed.
