@@ -126,7 +126,7 @@ func TestALateLeaderIsRefused(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, said string) {
 		inOrder(t, said, `A  leads`, `A  writes: tea costs 410`, `A  is paused`, `B  leads`, `B  writes: tea costs 420`,
-			`A  runs again, and its context says: lease lost: expired`, `A  is refused: .*stale fencing token`,
+			`A  runs again, and its context says: lease lost: .+: expired`, `A  is refused: .*stale fencing token`,
 			`the row: tea costs 420, written by B with token`)
 		first, second := numbers(t, said, "A leads, with token #")[0], numbers(t, said, "B leads, with token #")[0]
 		require.Greater(t, second, first)

@@ -142,7 +142,7 @@ func ExampleMutex_ForceRelease() {
 	// Output:
 	// true 0 <nil>
 	// <nil>
-	// true lease lost: released elsewhere by force
+	// true lease lost: device: released elsewhere by force
 }
 
 func ExampleWithMaxHold() {
@@ -157,7 +157,7 @@ func ExampleWithMaxHold() {
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
-	// lease lost: held for its maximum time
+	// lease lost: slot: held for its maximum time
 }
 
 func ExampleWithPriority() {

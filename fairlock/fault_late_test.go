@@ -129,7 +129,7 @@ func TestTheMaximumHoldCountsFromTheGrantHoweverLateItsReply(t *testing.T) {
 		l := c.Value(t)
 		require.GreaterOrEqual(t, time.Since(begun), late)
 		<-l.Context().Done()
-		require.Equal(t, lease.ErrMaxHold, context.Cause(l.Context()))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrMaxHold)
 		require.LessOrEqual(t, time.Since(begun), most)
 		kit.Release(t, begin(t.Context(), r.prompt).Value(t))
 	})

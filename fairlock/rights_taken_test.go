@@ -54,7 +54,7 @@ func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
 	require.Greater(t, next.Token(), l.Token())
 	expiring(t, s)
 	kit.Release(t, next)
-	require.Equal(t, lease.ErrReleased, l.Release(t.Context()))
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 }
 
 // Where the message of a grant is refused, the ticket is put back: into a queue that was empty for a moment, and whose
@@ -149,7 +149,7 @@ func TestAReleaseThatIsRefusedIsNotConfirmed(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrUnconfirmed)
 	denied(t, err)
 	require.Equal(t, before, contents(t, s))
-	require.Equal(t, lease.ErrReleased, l.Release(t.Context()), "a second release is not another try")
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased, "a second release is not another try")
 }
 
 // denied asserts that an error says that a right is missing, and where to look it up.

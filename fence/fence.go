@@ -89,6 +89,8 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // usable is why a token is not to be looked at any further, if it is not.
 func usable(ctx context.Context, token uint64) error {
 	switch {
+	case ctx == nil:
+		panic("fence: nil context") // As package context does.
 	case token == 0:
 		return fmt.Errorf("%w: 0 is what a hold without a token has", ErrToken)
 	case token > MaxToken:

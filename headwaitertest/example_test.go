@@ -105,7 +105,7 @@ func ExampleServer_Force() {
 		<-held.Context().Done()
 		fmt.Println(context.Cause(held.Context()))
 	})
-	// Output: lease lost: released elsewhere by force
+	// Output: lease lost: orders:42: released elsewhere by force
 }
 
 func ExampleServer_Expire() {
@@ -137,7 +137,7 @@ func ExampleServer_Restart() {
 		<-held.Context().Done()
 		fmt.Println(context.Cause(held.Context()))
 	})
-	// Output: lease lost: the server lost the state
+	// Output: lease lost: orders:42: the server lost the state
 }
 
 func ExampleServer_Pause() {

@@ -1,6 +1,11 @@
 package lease
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
 
 var (
 	// ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
@@ -31,3 +36,30 @@ type loss string
 
 func (l loss) Error() string        { return string(l) }
 func (l loss) Is(target error) bool { return target == ErrLost }
+
+// lost is a loss with what is known of it.
+type lost struct {
+	name  string
+	cause error
+	// Of a lease that ran out while renewals failed.
+	why   error         // nil otherwise
+	after time.Duration // without an answer
+}
+
+func (e *lost) Error() string {
+	text := strings.TrimPrefix(e.cause.Error(), ErrLost.Error()+": ")
+	if e.why != nil {
+		text = fmt.Sprintf("no renewal was answered for %v: %v", e.after, e.why)
+	}
+	if e.name != "" {
+		text = e.name + ": " + text
+	}
+	return ErrLost.Error() + ": " + text
+}
+
+func (e *lost) Unwrap() []error {
+	if e.why == nil {
+		return []error{e.cause}
+	}
+	return []error{e.cause, e.why}
+}

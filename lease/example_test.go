@@ -96,3 +96,14 @@ func ExampleKeeper() {
 	// true false
 	// true false
 }
+
+// What the engine knows of its renewals stands in the loss.
+func ExampleKeeper_Failing() {
+	keeper := lease.New(context.Background(), lease.Terms{
+		Name:  "orders:42",
+		Until: lease.Until{Deadline: time.Now().Add(-time.Millisecond), Slept: lease.Slept()},
+	})
+	keeper.Failing(time.Now().Add(-10*time.Second), errors.New("connection refused"))
+	fmt.Println(context.Cause(keeper.Lease().Context()))
+	// Output: lease lost: orders:42: no renewal was answered for 10s: connection refused
+}

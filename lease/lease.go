@@ -11,6 +11,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ import (
 
 // Terms is what an engine knows when it makes a hold.
 type Terms struct {
+	// Name is what errors call the hold by, if not empty.
+	Name string
 	// Token is the fencing token: larger than that of every earlier hold of the same name, but that readers who
 	// hold together may share one.
 	Token uint64
@@ -58,6 +61,8 @@ type Lease struct {
 	mu      sync.Mutex // guards the fields below; nothing is called while it is held
 	until   Until
 	release func(context.Context) error
+	why     error     // the last error of its renewals, since one went well
+	since   time.Time // when the last that went well was sent
 }
 
 // A Keeper is the engine's side of a hold: it extends it, or tells its owner that it is lost.
@@ -67,7 +72,7 @@ type Keeper struct{ lease Lease }
 // the wait for a lock, never the hold.
 //
 // The engine that calls New must call [Keeper.Lose] when the deadline passes without an extension.
-// Until that call, a context that is asked by Err notices the deadline by itself, so a process that was
+// Until that call, a context that is asked by Err or Done notices the deadline by itself, so a process that was
 // stopped past its lease sees the loss at the first look.
 func New(ctx context.Context, t Terms) *Keeper {
 	k := &Keeper{}
@@ -88,7 +93,7 @@ func (k *Keeper) Extend(u Until) bool {
 		return false
 	}
 	l.mu.Lock()
-	l.until = u
+	l.until, l.why = u, nil
 	l.mu.Unlock()
 	return true
 }
@@ -96,9 +101,18 @@ func (k *Keeper) Extend(u Until) bool {
 // Overdue reports whether the hold has ended, because of its deadline or otherwise.
 func (k *Keeper) Overdue() bool { return k.lease.err() != nil }
 
+// Failing notes why the hold is not extended, and since when nobody has answered: the loss will say so, if the lease
+// runs out with that. An extension takes it back.
+func (k *Keeper) Failing(since time.Time, why error) {
+	l := &k.lease
+	l.mu.Lock()
+	l.since, l.why = since, why
+	l.mu.Unlock()
+}
+
 // Lose ends the hold with the given cause, unless it has ended already. The cause should be one for
-// which errors.Is(cause, ErrLost) holds.
-func (k *Keeper) Lose(cause error) { k.lease.cancel(cause) }
+// which errors.Is(cause, ErrLost) holds; what the context ends with wraps it, and names the hold.
+func (k *Keeper) Lose(cause error) { k.lease.cancel(k.lease.loss(cause)) }
 
 // End ends the hold as released, unless it has ended already.
 func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
@@ -148,9 +162,15 @@ func (l *Lease) Waited() time.Duration { return l.terms.Waited }
 // It returns nil when the hold was given back in time, an error for which errors.Is(err, ErrLost) holds
 // when it was lost before, [ErrReleased] when it had been released before, and an error that wraps
 // [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
-// latest when its lease does. The context has ended in every case.
+// latest when its lease does. The context has ended in every case. Errors name the hold.
+//
+// Release panics without a context, as package context does, and then nothing has changed.
 func (l *Lease) Release(ctx context.Context) error {
-	l.err() // A deadline that has passed is a loss, however late anybody looks.
+	if ctx == nil {
+		panic("lease: Release: nil context")
+	}
+	_ = ctx.Err() // Should it panic: as long as nothing has changed.
+	l.err()       // A deadline that has passed is a loss, however late anybody looks.
 	l.cancel(ErrReleased)
 	l.mu.Lock()
 	release := l.release
@@ -158,12 +178,53 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Unlock()
 	cause := context.Cause(l.inner)
 	if release == nil {
-		return cause
+		return l.named(cause)
 	}
 	if err := release(ctx); cause == ErrReleased {
-		return err
+		return l.named(err)
 	}
 	return cause
+}
+
+// named is the error of a release, with the name of the hold.
+func (l *Lease) named(err error) error {
+	switch {
+	case err == nil || l.terms.Name == "":
+		return err
+	case errors.Is(err, ErrLost):
+		return l.loss(err)
+	}
+	return fmt.Errorf("lease: release %q: %w", l.terms.Name, err)
+}
+
+// loss is the cause of a loss with what is known of it.
+func (l *Lease) loss(cause error) error {
+	var told *lost
+	if errors.As(cause, &told) || !errors.Is(cause, ErrLost) {
+		return cause
+	}
+	e := &lost{name: l.terms.Name, cause: cause}
+	if errors.Is(cause, ErrExpired) {
+		l.mu.Lock()
+		if l.why != nil {
+			e.why, e.after = l.why, readable(time.Since(l.since))
+		}
+		l.mu.Unlock()
+	}
+	if e.name == "" && e.why == nil {
+		return cause
+	}
+	return e
+}
+
+// readable makes a span readable: three digits are enough.
+func readable(d time.Duration) time.Duration {
+	for unit := time.Millisecond; unit < time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit)
+		}
+	}
+	return d
 }
 
 // err is the context's error. It looks at the deadline too, because the timer that watches it may be
@@ -189,7 +250,7 @@ func (l *Lease) err() error {
 	if cause == nil {
 		cause = fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, (-left).Round(time.Millisecond))
 	}
-	l.cancel(cause)
+	l.cancel(l.loss(cause))
 	return l.inner.Err()
 }
 
@@ -200,8 +261,12 @@ type holdContext Lease
 func (c *holdContext) lease() *Lease { return (*Lease)(c) }
 
 func (c *holdContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (c *holdContext) Done() <-chan struct{}       { return c.inner.Done() }
 func (c *holdContext) Err() error                  { return c.lease().err() }
+
+func (c *holdContext) Done() <-chan struct{} {
+	_ = c.lease().err()
+	return c.inner.Done()
+}
 
 // contextKey finds the innermost lease of a context.
 type contextKey struct{}

@@ -129,8 +129,16 @@ func TestAReleaseAfterALossIsNeverNil(t *testing.T) {
 func TestAPassedDeadlineIsALossAtTheFirstLook(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(e *engine) error{
-		"Err":     func(e *engine) error { return e.Context().Err() },
-		"Cause":   func(e *engine) error { return context.Cause(e.Context()) },
+		"Err":   func(e *engine) error { return e.Context().Err() },
+		"Cause": func(e *engine) error { return context.Cause(e.Context()) },
+		"Done": func(e *engine) error {
+			select {
+			case <-e.Context().Done():
+				return context.Cause(e.Context())
+			default:
+				return nil
+			}
+		},
 		"a child": func(e *engine) error { return childCause(e.Context()) },
 		"Overdue": func(e *engine) error {
 			require.True(t, e.Overdue())

@@ -26,6 +26,7 @@ func (c *call) elect(ctx context.Context) *lease.Keeper {
 		return nil // A renewal makes it longer, or the votes are lost.
 	}
 	c.keeper = lease.New(ctx, lease.Terms{
+		Name:  c.m.label(),
 		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Key: c.m.held,
 	})
 	c.timer = time.AfterFunc(c.pace(left), c.watch)

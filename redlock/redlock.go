@@ -117,7 +117,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	}
 	err, ended := waitqueue.Within(ctx, l, f)
 	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("redlock: unlock %q: %w", m.label(), ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }
@@ -126,6 +126,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 // or fails, and a release, return when a majority has answered. What is held asks for further votes until it is
 // released, so call Wait when nothing is held. It is for tidy ends; the clients' Close sees to what has to be given back.
 func (m *Mutex) Wait(ctx context.Context) error {
+	given(ctx)
 	if err := m.work.wait(ctx); err != nil {
 		return fmt.Errorf("redlock: wait for %q: %w", m.label(), err)
 	}
@@ -133,6 +134,7 @@ func (m *Mutex) Wait(ctx context.Context) error {
 }
 
 func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
+	given(ctx)
 	if m.err != nil {
 		return nil, m.err
 	}
@@ -156,6 +158,13 @@ func (m *Mutex) label() string {
 		return new(waitqueue.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
 	}
 	return m.nodes[0].queue.Label()
+}
+
+// given panics where there is no context, as package context does: when nothing is changed yet.
+func given(ctx context.Context) {
+	if ctx == nil {
+		panic("redlock: nil context")
+	}
 }
 
 // whyEnded is the error of a context, which wraps its cause too.

@@ -265,7 +265,7 @@ func TestDoEntersAHoldAndTakesItsCountBack(t *testing.T) {
 			})
 		})
 		require.ErrorIs(t, err, mine)
-		require.ErrorContains(t, err, `reentrant: unlock "`+m.Name()+`": lease lost`)
+		require.ErrorContains(t, err, `lease lost: `+m.Name()+`: released elsewhere by force`)
 		free(t, other)
 	})
 }

@@ -183,7 +183,7 @@ func ExampleMutex_ForceRelease() {
 	// Output:
 	// <nil>
 	// <nil>
-	// lease lost: released elsewhere by force
+	// lease lost: device: released elsewhere by force
 }
 
 func ExampleMutex_Name() {
@@ -217,7 +217,7 @@ func ExampleWithMaxHold() {
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
-	// lease lost: held for its maximum time
+	// lease lost: slot: held for its maximum time
 }
 
 func ExampleWithPriority() {

@@ -80,7 +80,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	}
 	err, ended := waitqueue.Within(ctx, l, f)
 	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("reentrant: unlock %q: %w", m.queue.Label(), ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }

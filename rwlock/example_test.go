@@ -226,7 +226,7 @@ func ExampleRWMutex_ForceRelease() {
 	fmt.Println(errors.Is(err, lease.ErrLost), err)
 	// Output:
 	// <nil>
-	// true lease lost: released elsewhere by force
+	// true lease lost: config: released elsewhere by force
 }
 
 func ExampleRWMutex_Name() {
@@ -258,7 +258,7 @@ func ExampleWithMaxHold() {
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
-	// lease lost: held for its maximum time
+	// lease lost: config: held for its maximum time
 }
 
 func ExampleWithPriority() {

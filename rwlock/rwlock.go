@@ -116,7 +116,7 @@ func (m *RWMutex) do(
 	}
 	err, ended := waitqueue.Within(ctx, l, f)
 	if ended != nil {
-		err = errors.Join(err, m.wrap("unlock", ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }

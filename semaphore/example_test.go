@@ -186,7 +186,7 @@ func ExampleSemaphore_ForceRelease() {
 	// Output:
 	// <nil>
 	// 3 <nil>
-	// true lease lost: released elsewhere by force
+	// true lease lost: seats: released elsewhere by force
 }
 
 func ExampleNew_mismatch() {
@@ -247,7 +247,7 @@ func ExampleWithMaxHold() {
 	<-seat.Context().Done()
 	fmt.Println(context.Cause(seat.Context()))
 	// Output:
-	// lease lost: held for its maximum time
+	// lease lost: seats: held for its maximum time
 }
 
 func ExampleWithPriority() {

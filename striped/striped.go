@@ -118,6 +118,9 @@ func (m *Mutex) TryLock(ctx context.Context, key string) (*lease.Lease, error) {
 type locking func(*fairlock.Mutex, context.Context) (*lease.Lease, error)
 
 func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*lease.Lease, error) {
+	if ctx == nil {
+		panic("striped: nil context") // As package context does, when nothing is changed yet.
+	}
 	if m.err != nil {
 		return nil, m.wrap(verb, key, m.err)
 	}

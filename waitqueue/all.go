@@ -52,6 +52,7 @@ func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
 }
 
 func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode string) (*lease.Lease, error) {
+	given(ctx)
 	w := &whole{ctx: ctx, bound: bound}
 	switch {
 	case mode == lua.Try:

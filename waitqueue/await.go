@@ -247,6 +247,7 @@ func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration
 
 // callWith is Call with the keys that the script wants.
 func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+	given(ctx)
 	if q.err != nil {
 		return lua.Reply{}, q.err
 	}

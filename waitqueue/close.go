@@ -15,6 +15,7 @@ import (
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
 // with its lease. A second call does nothing.
 func (c *Client) Close(ctx context.Context) error {
+	given(ctx)
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()

@@ -261,9 +261,9 @@ func (h *hold) fence() uint64 {
 
 // pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
 // if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
-func (h *hold) pass(sh *share) bool {
+func (h *hold) pass() bool {
 	co := h.ticket.cohort
-	if co == nil || h.passed >= h.ticket.passes() || !sh.released() || h.ticket.doubted || h.failures > 0 ||
+	if co == nil || h.passed >= h.ticket.passes() || h.ticket.doubted || h.failures > 0 ||
 		time.Until(h.deadline) < h.spans/4 {
 		return false
 	}

@@ -35,6 +35,7 @@ func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(c
 func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Try) }
 
 func each(ctx context.Context, queues []Queue, mode string) []Outcome {
+	given(ctx)
 	all := make([]Outcome, len(queues))
 	waits := make([]*wait, len(queues))
 	named := make(map[any]bool, len(queues))
@@ -170,6 +171,7 @@ func (c *Client) askBatch(n *node, batch []*wait, questions []*question) []answe
 // [lease.Lease.Release]; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
 // answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
+	given(ctx)
 	errs := make([]error, len(leases))
 	var rest sync.WaitGroup
 	together := make(map[*node][]freeing)

@@ -106,6 +106,13 @@ func readable(d time.Duration) time.Duration {
 	return d
 }
 
+// given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
+func given(ctx context.Context) {
+	if ctx == nil {
+		panic("waitqueue: nil context")
+	}
+}
+
 // whyEnded is the error of a context, which wraps its cause too.
 func whyEnded(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

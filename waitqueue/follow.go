@@ -12,6 +12,7 @@ import (
 // receiver, and the last state is never missed. It is closed when ctx ends, and after an error that no retry mends,
 // of which failed makes the last state. The goroutine behind it is the client's, which waits for its end.
 func Follow[T comparable](ctx context.Context, q Queue, look func(context.Context) (T, int64, error), failed func(error) T) <-chan T {
+	given(ctx)
 	states := make(chan T, 1)
 	put := func(state T) {
 		select {

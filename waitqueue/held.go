@@ -23,6 +23,7 @@ type Holding struct {
 // l ends, with the cause of that. If the server says that l does not hold any more, l is lost at once, and the error is
 // why. The lease of another name is [ErrNotHeld].
 func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script, limit time.Duration, args func(Holding, Attempt) []string) (lua.Reply, error) {
+	given(ctx)
 	if q.err != nil {
 		return lua.Reply{}, q.err
 	}

@@ -192,29 +192,21 @@ func (h *hold) lossOf(r *lua.Reply) error {
 	return lease.ErrForgotten
 }
 
-// release is what Release of the last lease on the hold does, once. The lease's context has ended, and the
-// site's lock is held, which release gives back.
-func (h *hold) release(ctx context.Context, sh *share) error {
+// release is what Release of the last lease on the hold does, once; ended says that ctx had ended before. The lease's
+// context has ended as released, and the site's lock is held, which release gives back.
+func (h *hold) release(ctx context.Context, ended bool) error {
 	held := h.held()
-	err := h.letGo(ctx, sh)
+	err := h.letGo(ctx, ended)
 	h.released(held, err)
 	return err
 }
 
-func (h *hold) letGo(ctx context.Context, sh *share) error {
+func (h *hold) letGo(ctx context.Context, ended bool) error {
 	t := h.ticket
 	s := t.site
 	h.unwatch()
 	t.state, t.note = ending, h.note()
-	if !sh.released() {
-		// The deadline had passed, and nobody had noticed.
-		s.client.stats.lost.Add(1)
-		s.client.ends.add(t)
-		s.mu.Unlock()
-		t.cohort.next()
-		return sh.cause()
-	}
-	if ctx.Err() != nil {
+	if ended {
 		// Nobody can wait for the answer, which is no reason to keep the lock.
 		s.client.ends.add(t)
 		s.mu.Unlock()

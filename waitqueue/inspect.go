@@ -52,6 +52,7 @@ const inspectQueue = 100
 // Inspect tells who holds and who waits. It changes nothing, and takes no place in any order. The arguments are
 // what the script wants beside the number of tickets to tell.
 func (q Queue) Inspect(ctx context.Context, args ...string) (Info, error) {
+	given(ctx)
 	if q.err != nil {
 		return Info{}, q.err
 	}
@@ -117,6 +118,7 @@ func (q Queue) ForceTicket(ctx context.Context, ticket string) (Waiter, error) {
 }
 
 func (q Queue) force(ctx context.Context, which string) (Waiter, error) {
+	given(ctx)
 	if q.err != nil {
 		return Waiter{}, q.err
 	}

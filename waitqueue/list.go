@@ -51,6 +51,7 @@ func (c *Client) List(ctx context.Context, pattern string) iter.Seq2[Listed, err
 
 // list is List with so many tickets of each name.
 func (c *Client) list(ctx context.Context, pattern string, most int) iter.Seq2[Listed, error] {
+	given(ctx)
 	return func(yield func(Listed, error) bool) {
 		enough := false
 		found := func(names []Listed) bool {
@@ -74,6 +75,7 @@ func (c *Client) list(ctx context.Context, pattern string, most int) iter.Seq2[L
 // Find tells what the server knows of a name, with as much as [Queue.Inspect] tells, for each kind that has it: nothing
 // if there is none. It changes nothing. Of a kind that cannot be inspected the error is in the Listed.
 func (c *Client) Find(ctx context.Context, name string) ([]Listed, error) {
+	given(ctx)
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("waitqueue: find: %w", err)
 	}

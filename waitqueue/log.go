@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"log"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ type logged struct {
 	ctx context.Context
 	at  time.Time
 	o   Observation
+
+	panic any // of the observer; nil: it is the observation
+	stack []byte
 }
 
 func newLogger(log *slog.Logger) *logger {
@@ -50,7 +54,20 @@ func (l *logger) Observe(ctx context.Context, o Observation) {
 		return
 	}
 	select {
-	case l.records <- logged{ctx, time.Now(), o}:
+	case l.records <- logged{ctx: ctx, at: time.Now(), o: o}:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// panicked queues the report of a panic of the observer. Without a log it goes where panics of handlers of net/http go.
+func (l *logger) panicked(p any, stack []byte) {
+	if l == nil {
+		log.Printf("headwaiter: an observer panicked: %v\n%s", p, stack)
+		return
+	}
+	select {
+	case l.records <- logged{ctx: context.Background(), at: time.Now(), panic: p, stack: stack}:
 	default:
 		l.dropped.Add(1)
 	}
@@ -84,6 +101,12 @@ func (l *logger) write() {
 
 // record writes one. What the handler cannot write is lost, as with any log.
 func (l *logger) record(e logged) {
+	if e.panic != nil {
+		r := slog.NewRecord(e.at, slog.LevelError, "headwaiter: an observer panicked", 0)
+		r.AddAttrs(slog.Any("panic", e.panic), slog.String("stack", string(e.stack)))
+		_ = l.handler.Handle(e.ctx, r)
+		return
+	}
 	o := &e.o
 	r := slog.NewRecord(e.at, levelOf(o), "headwaiter: "+o.Moment.String(), 0)
 	r.AddAttrs(slog.String("kind", o.Kind), slog.String("name", o.Name))

@@ -113,6 +113,7 @@ func (q Queue) Says(v Verdicts, extras ...string) Queue {
 
 // usable is why the queue cannot be asked, if it cannot.
 func (q Queue) usable(ctx context.Context) error {
+	given(ctx)
 	switch {
 	case q.err != nil:
 		return q.err

@@ -8,9 +8,13 @@ import (
 // An Observer is told what happens to the calls and holds of a client, as it happens: for metrics, traces and logs.
 //
 // Observe is called by several goroutines, some of which hold the client's locks or read its connection. It must
-// return soon, must not wait for anybody, and must not call the client. ctx is that of the call, or what a [Tracer]
-// made of it; where the news is of no call of this client it is context.Background(). What concerns one call is told
-// in order.
+// return soon, must not wait for anybody, and must not call the client, which would wait for itself. ctx is that of the
+// call, or what a [Tracer] made of it; where the news is of no call of this client it is context.Background(). What
+// concerns one call is told in order.
+//
+// A panic in Observe goes no further: the client goes on as if it had returned, without a lock left taken, and reports
+// the first one to Options.Log, or to the standard log where there is none. Observers that are told behind the one that
+// panicked miss that observation.
 type Observer interface {
 	Observe(ctx context.Context, o Observation)
 }

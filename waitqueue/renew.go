@@ -154,6 +154,9 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	switch {
 	case err != nil:
 		h.failures++
+		for sh := range h.shares {
+			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
+		}
 		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.queue.terms.Lease/10))
 		h.teller().tell(Observation{Moment: RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
@@ -167,9 +170,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
 		u := h.until(a.sent, lasts, a.slept, r.final)
 		if !h.extend(u) {
-			if !h.left() { // Else it was released just now.
-				h.lose(lease.ErrExpired)
-			}
+			h.lose(lease.ErrExpired)
 			return
 		}
 		h.teller().tell(Observation{Moment: Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})

@@ -156,6 +156,7 @@ func (r Report) Endangered() bool {
 //
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
 func (c *Client) Report(ctx context.Context) (Report, error) {
+	given(ctx)
 	c.mu.Lock()
 	closing := c.closing
 	c.mu.Unlock()
@@ -168,6 +169,7 @@ func (c *Client) Report(ctx context.Context) (Report, error) {
 // Examine is [Dial], [Client.Report] and [Client.Close]. Where Dial refuses a server, Examine returns its error and
 // what could be found out nevertheless.
 func Examine(ctx context.Context, o Options) (Report, error) {
+	given(ctx)
 	c, refused := Dial(o)
 	if refused == nil {
 		r, err := c.Report(ctx)

@@ -76,7 +76,8 @@ func (h *hold) grant(ctx context.Context, sh *share, q Queue, waited time.Durati
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh, Key: q.held, Shared: q.terms.Shared,
+		Name: q.Label(), Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
+		Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
 }
@@ -125,14 +126,16 @@ func (h *hold) entries() string {
 	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.open)
 }
 
-// extend moves the end of all leases, and reports whether there is one for which it was not too late.
+// extend moves the end of all leases, and reports whether there was time for that: where one has run out meanwhile, the
+// hold is lost with all of them.
 func (h *hold) extend(u lease.Until) bool {
 	h.deadline, h.lasts = u.Deadline, u
-	ok := false
 	for sh := range h.shares {
-		ok = sh.keeper.Extend(u) || ok
+		if !sh.keeper.Extend(u) && !sh.released() {
+			return false
+		}
 	}
-	return ok
+	return true
 }
 
 // overdue reports whether all leases have ended.
@@ -265,7 +268,11 @@ func (h *hold) recount() {
 func (sh *share) release(ctx context.Context) error {
 	h := sh.hold
 	s := h.ticket.site
+	ended := ctx.Err() != nil
 	s.mu.Lock()
+	if !sh.released() {
+		h.lose(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
+	}
 	if h.ticket.state != held {
 		gone := h.gone
 		s.mu.Unlock()
@@ -274,11 +281,11 @@ func (sh *share) release(ctx context.Context) error {
 		}
 		return gone // The server's word came between the end of the context and this.
 	}
-	if h.pass(sh) {
+	if h.pass() {
 		return nil
 	}
-	if h.open == 1 || !sh.released() {
-		return h.release(ctx, sh)
+	if h.open == 1 {
+		return h.release(ctx, ended)
 	}
 	lower := h.leave(sh)
 	h.recount()
@@ -346,6 +353,7 @@ func (h *hold) lower(ctx context.Context) error {
 // context's, it is one for reading, though the server may keep others out until Downgrade is called again or
 // the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
+	given(ctx)
 	if q.err != nil {
 		return q.err
 	}
@@ -372,6 +380,7 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 // HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
 // names; of kind 0, how many of any kind.
 func (q Queue) HoldCount(ctx context.Context, kind byte) int {
+	given(ctx)
 	if q.err != nil {
 		return 0
 	}

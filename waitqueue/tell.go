@@ -3,6 +3,8 @@ package waitqueue
 import (
 	"context"
 	"errors"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -17,6 +19,46 @@ type watch struct {
 	tracer   Tracer // nil if the observer is none
 	long     time.Duration
 	who      string
+	log      *logger // nil: nobody reads
+	warned   sync.Once
+}
+
+// observe tells the observer, often with a site's lock held.
+func (w *watch) observe(ctx context.Context, o Observation) {
+	defer w.contain()
+	w.observer.Observe(ctx, o)
+}
+
+// contain ends a panic of the observer, which must neither leave a lock taken nor a call or a hold half made. The first
+// one is reported.
+func (w *watch) contain() {
+	if p := recover(); p != nil {
+		w.warned.Do(func() { w.log.panicked(p, debug.Stack()) })
+	}
+}
+
+// wait and hold are what the tracer makes of a context; that context, if it panics or makes none.
+func (w *watch) wait(ctx context.Context, o Observation) (within context.Context) {
+	defer w.contain()
+	within = ctx
+	if made := w.tracer.Wait(ctx, o); made != nil {
+		within = made
+	}
+	return within
+}
+
+func (w *watch) hold(ctx context.Context, o Observation) (within context.Context) {
+	defer w.contain()
+	within = ctx
+	if made := w.tracer.Hold(ctx, o); made != nil {
+		within = made
+	}
+	return within
+}
+
+func (w *watch) note(ctx context.Context) string {
+	defer w.contain()
+	return w.tracer.Note(ctx)
 }
 
 func newWatch(o Options, log *logger, who string) *watch {
@@ -28,7 +70,7 @@ func newWatch(o Options, log *logger, who string) *watch {
 	if observer == nil {
 		return nil
 	}
-	w := &watch{observer: observer, long: o.HeldTooLong, who: who}
+	w := &watch{observer: observer, long: o.HeldTooLong, who: who, log: log}
 	w.tracer, _ = observer.(Tracer)
 	return w
 }
@@ -37,7 +79,7 @@ func newWatch(o Options, log *logger, who string) *watch {
 func (s *site) tell(o Observation) {
 	if w := s.client.watch; w != nil {
 		o.Kind, o.Name = s.proto.Kind, s.name
-		w.observer.Observe(context.Background(), o)
+		w.observe(context.Background(), o)
 	}
 }
 
@@ -50,7 +92,7 @@ func (t *ticket) tell(o Observation) {
 
 func (w *watch) tell(t *ticket, o Observation) {
 	o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
-	w.observer.Observe(t.ctx, o)
+	w.observe(t.ctx, o)
 }
 
 // asked begins what is told of a ticket.
@@ -62,9 +104,9 @@ func (t *ticket) asked(ctx context.Context) {
 	o := Observation{Moment: Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
 	t.ctx = context.WithoutCancel(ctx)
 	if w.tracer != nil {
-		t.ctx = w.tracer.Wait(t.ctx, o)
+		t.ctx = w.wait(t.ctx, o)
 	}
-	w.observer.Observe(t.ctx, o)
+	w.observe(t.ctx, o)
 }
 
 // queued tells once that a ticket has its place. The site's lock is held.
@@ -87,10 +129,10 @@ func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration
 		Token: token, Waited: waited, Note: note,
 	}
 	if w.tracer != nil {
-		t.ctx = w.tracer.Hold(t.ctx, o)
+		t.ctx = w.hold(t.ctx, o)
 		ctx = t.ctx
 	}
-	w.observer.Observe(t.ctx, o)
+	w.observe(t.ctx, o)
 	return ctx
 }
 
@@ -151,7 +193,7 @@ func (h *hold) note() string {
 	if w == nil || w.tracer == nil {
 		return ""
 	}
-	if note := w.tracer.Note(h.teller().ctx); len(note) <= MaxNote && wordy(note) {
+	if note := w.note(h.teller().ctx); len(note) <= MaxNote && wordy(note) {
 		return note
 	}
 	return ""
@@ -191,13 +233,13 @@ func (c *Client) served(kind, name string, r *lua.Reply) {
 	}
 	o := Observation{Kind: kind, Name: name}
 	if o.Moment, o.Count = Skipped, r.Skipped; o.Count > 0 {
-		w.observer.Observe(context.Background(), o)
+		w.observe(context.Background(), o)
 	}
 	if o.Moment, o.Count = Expired, r.Expired; o.Count > 0 {
-		w.observer.Observe(context.Background(), o)
+		w.observe(context.Background(), o)
 	}
 	if o.Moment, o.Count = HandedOff, 0; r.Has(lua.Handed) {
-		w.observer.Observe(context.Background(), o)
+		w.observe(context.Background(), o)
 	}
 }
 

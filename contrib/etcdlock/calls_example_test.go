@@ -70,7 +70,7 @@ func ExampleMutex_ForceRelease() {
 	// Output:
 	// orders:42 true true <nil>
 	// <nil>
-	// lease lost: released elsewhere by force
+	// lease lost: orders:42: released elsewhere by force
 }
 
 func ExampleNewSemaphore() {

@@ -74,6 +74,7 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 // and without that when the etcd lease has run out by the own clock; what is left ends with that lease. A second call
 // does nothing and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
+	engine.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })
 	return err
 }

@@ -83,6 +83,7 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 }
 
 func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
+	engine.Given(ctx)
 	t := e.line.ticketOf(l)
 	if l.Context().Err() != nil {
 		return context.Cause(l.Context())
@@ -187,6 +188,7 @@ func (e *Election) look(ctx context.Context) (election.Leader, int64, error) {
 // The channel keeps the newest alone: a slow receiver misses what is over, and never the last. It is closed when ctx
 // ends. Where the client is closed, or etcd has an error that no retry mends, the last Leader says so in Err.
 func (e *Election) Observe(ctx context.Context) <-chan election.Leader {
+	engine.Given(ctx)
 	news := make(chan election.Leader, 1)
 	err := e.line.client.spawn(func() {
 		defer close(news)

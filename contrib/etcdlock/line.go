@@ -51,6 +51,7 @@ func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.c
 
 // own is the lease on the name that ctx comes from, if that holds still.
 func (l *line) own(ctx context.Context) bool {
+	engine.Given(ctx)
 	held, ok := ctx.Value(lineKey{l.client, l.prefix}).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
@@ -114,7 +115,7 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 		q.got(t)
 	}
 	for err == nil {
-		how := lease.Terms{Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
+		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
 		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
 			return held, nil
 		}

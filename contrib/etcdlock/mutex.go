@@ -74,7 +74,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	}
 	err, ended := waitqueue.Within(ctx, l, f)
 	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("etcdlock: unlock %q: %w", m.line.label(), ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }

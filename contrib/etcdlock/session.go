@@ -173,11 +173,12 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	if leaseGone(err) {
 		s.bury()
 	}
-	if err != nil {
-		return sent, false
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil {
+		s.failing(err)
+		return sent, false
+	}
 	s.extend(until(sent, answer.TTL, slept))
 	for _, t := range c.tickets {
 		if t.session == s && t.grip.Keeper != nil {
@@ -187,6 +188,15 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	close(s.renewed)
 	s.renewed = make(chan struct{})
 	return sent, true
+}
+
+// failing notes why the lease is not renewed. The lock is held.
+func (s *session) failing(why error) {
+	for _, t := range s.client.tickets {
+		if t.session == s && t.grip.Keeper != nil {
+			t.grip.Keeper.Failing(s.until.Deadline.Add(-s.client.opts.Lease), why)
+		}
+	}
 }
 
 // expire ends the holds: by the own clock the lease may be over. Who waits keeps the place, for what that is worth.

@@ -71,6 +71,9 @@ func (e *Elector) Lease() *lease.Lease {
 // Close ends the campaign and resigns: the next in the queue leads. Until ctx ends it waits for the server to confirm; a
 // leadership that is not confirmed to be over ends with its lease.
 func (e *Elector) Close(ctx context.Context) error {
+	if ctx == nil {
+		panic("gocron: nil context") // As package context does, when nothing is changed yet.
+	}
 	e.stop()
 	<-e.done
 	e.mu.Lock()

@@ -93,6 +93,9 @@ func (l *Locker) Lease(key string) *lease.Lease {
 
 // Close gives back the locks of jobs that have ended, at once. Those of jobs that run are given back when these end.
 func (l *Locker) Close(ctx context.Context) error {
+	if ctx == nil {
+		panic("gocron: nil context") // As package context does, when nothing is changed yet.
+	}
 	l.mu.Lock()
 	l.closed = true
 	kept := l.kept
@@ -123,6 +126,7 @@ type run struct {
 // Unlock is called by gocron when the job has ended, with a context that may have ended with it. It says what became of
 // the hold, a lease.ErrLost if it was lost, where it is given back now; gocron asks nobody for that.
 func (r *run) Unlock(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // That panics where there is none, when nothing is changed yet.
 	l := r.locker
 	l.mu.Lock()
 	if l.runs[r.key] == r {
@@ -137,7 +141,7 @@ func (r *run) Unlock(ctx context.Context) error {
 		return nil
 	}
 	l.mu.Unlock()
-	return r.release(context.WithoutCancel(ctx))
+	return r.release(ctx)
 }
 
 // end gives back a lock that was kept.

@@ -109,5 +109,5 @@ func ExampleWithLoss() {
 	}
 	<-orders.Context().Done()
 	orders.Unlock()
-	// Output: locker: unlock "orders:42": lease lost: released elsewhere by force
+	// Output: locker: unlock "orders:42": lease lost: orders:42: released elsewhere by force
 }

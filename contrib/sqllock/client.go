@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -217,6 +218,7 @@ func (c *Client) forget(h holding) {
 // ends the connections. It waits for that until ctx ends, or for 5 s where the server does not answer; what is not given
 // back by then ends by itself: a session with its connection, a lease with its time. A second call does nothing.
 func (c *Client) Close(ctx context.Context) error {
+	engine.Given(ctx)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

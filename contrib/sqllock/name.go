@@ -56,6 +56,7 @@ func (l *lock) label() string {
 
 // usable is why a call with this context cannot lock, if it cannot.
 func (l *lock) usable(ctx context.Context) error {
+	engine.Given(ctx)
 	if l.err != nil {
 		return l.err
 	}
@@ -72,7 +73,7 @@ func (l *lock) usable(ctx context.Context) error {
 func (l *lock) within(ctx context.Context, held *lease.Lease, f func(context.Context) error) error {
 	err, ended := waitqueue.Within(ctx, held, f)
 	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("sqllock: unlock %q: %w", l.label(), ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }

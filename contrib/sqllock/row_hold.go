@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -192,24 +194,21 @@ func (c *Client) renewBatch(due []*rowHold) {
 		}
 	}
 	sent, slept := time.Now(), lease.Slept()
-	rows, err := c.pool.Query(ctx, query, ids, tokens)
-	if err != nil {
-		return
-	}
-	defer rows.Close()
 	found := map[string]time.Duration{}
-	for rows.Next() {
+	rows, err := c.pool.Query(ctx, query, ids, tokens)
+	if err == nil {
 		var id string
 		var lasts time.Duration
-		if rows.Scan(&id, &lasts) != nil {
-			return
-		}
-		found[id] = lasts
-	}
-	if rows.Err() != nil {
-		return
+		_, err = pgx.ForEachRow(rows, []any{&id, &lasts}, func() error {
+			found[id] = lasts
+			return nil
+		})
 	}
 	for id, h := range byID {
+		if err != nil {
+			h.keeper.Failing(h.keeper.Lease().Deadline().Add(-h.ticket.lock.lasts), err)
+			continue
+		}
 		if lasts, is := found[id]; is {
 			h.renewed(until(sent, lasts, slept))
 		} else {

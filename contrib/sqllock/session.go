@@ -162,6 +162,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 		doubtful: now.Sub(begun) > c.opts.SessionLease/4,
 	}
 	h.keeper = lease.New(ctx, lease.Terms{
+		Name:  m.label(),
 		Token: uint64(token), Key: m.held, Waited: now.Sub(begun),
 		Until: until(now, c.opts.SessionLease, slept), Release: h.release,
 	})

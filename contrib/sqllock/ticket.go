@@ -145,6 +145,7 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	c := t.client
 	h := &rowHold{ticket: t, token: token}
 	h.keeper = lease.New(ctx, lease.Terms{
+		Name:  t.lock.label(),
 		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release,
 	})
 	if h.keeper.Overdue() || !c.keep(h) {

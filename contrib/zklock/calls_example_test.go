@@ -33,5 +33,5 @@ func ExampleMutex_ForceRelease() {
 	// Output:
 	// orders:42 true true <nil>
 	// <nil>
-	// lease lost: released elsewhere by force
+	// lease lost: orders:42: released elsewhere by force
 }

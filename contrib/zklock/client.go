@@ -60,6 +60,7 @@ func Dial(o Options) (*Client, error) {
 // without that when the session's time is over by the own clock; what is left ends with the session. A second call does
 // nothing and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
+	engine.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })
 	return err
 }

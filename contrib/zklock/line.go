@@ -47,6 +47,7 @@ func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.c
 
 // own is the lease on the name that ctx comes from, if that holds still.
 func (l *line) own(ctx context.Context) bool {
+	engine.Given(ctx)
 	held, ok := ctx.Value(lineKey{l.client, l.parent}).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
@@ -118,7 +119,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 			continue
 		case <-t.ctx.Done():
 		}
-		how := lease.Terms{Waited: time.Since(begun), Key: lineKey{c, l.parent}}
+		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{c, l.parent}}
 		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
 			return held, nil
 		}

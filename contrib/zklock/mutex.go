@@ -66,7 +66,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	}
 	err, ended := waitqueue.Within(ctx, l, f)
 	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("zklock: unlock %q: %w", m.line.label(), ended))
+		err = errors.Join(err, ended)
 	}
 	return err
 }

@@ -187,6 +187,9 @@ func (s *session) expire() {
 	}
 	for _, t := range c.tickets {
 		if t.session == s && t.grip.Keeper != nil && !t.leaving() {
+			if why := s.cable.trouble(); why != nil {
+				t.grip.Keeper.Failing(s.until.Deadline.Add(-s.timeout), why)
+			}
 			t.grip.Lose(lease.ErrExpired)
 			c.sweep(t)
 		}

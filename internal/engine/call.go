@@ -24,9 +24,17 @@ type Call struct {
 	Between func(error)
 }
 
+// Given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
+func Given(ctx context.Context) {
+	if ctx == nil {
+		panic("nil context")
+	}
+}
+
 // Usable is why a call fails before anything is sent: what is wrong with its name, that ctx has ended, or the client's
 // life.
 func Usable(ctx, life context.Context, wrong error) error {
+	Given(ctx)
 	switch {
 	case wrong != nil:
 		return wrong

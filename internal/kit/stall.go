@@ -1,0 +1,77 @@
+package kit
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+const (
+	stallName = "stall:"
+	// stallAfter is how long a hold lasts before the client tells of it.
+	stallAfter = 500 * time.Millisecond
+)
+
+// A Stall holds up the timers of a client, as a machine without time for it does: nothing is renewed, and nobody
+// notices the end of a lease. It is an observer that does not return.
+type Stall struct {
+	waitqueue.Observer // which is told the rest; nil: nobody
+
+	mu    sync.Mutex // guards the fields below
+	begun chan struct{}
+	over  chan struct{}
+	held  *lease.Lease
+}
+
+// Option makes a client one that can be held up.
+func (s *Stall) Option(o *waitqueue.Options) { o.Observer, o.HeldTooLong = s, stallAfter }
+
+// Begin holds up the timers of c. It returns when they are.
+func (s *Stall) Begin(t testing.TB, c *waitqueue.Client) {
+	t.Helper()
+	s.mu.Lock()
+	s.begun, s.over = make(chan struct{}), make(chan struct{})
+	s.mu.Unlock()
+	var err error
+	s.held, err = fairlock.New(c, stallName+c.ID(), fairlock.WithLease(time.Hour)).Lock(context.Background())
+	require.NoError(t, err)
+	over := s.over
+	t.Cleanup(func() { // Of a test that has failed: else its client could not be closed.
+		select {
+		case <-over:
+		default:
+			close(over)
+		}
+	})
+	Await(t, s.begun, "the timers to be held up")
+}
+
+// End lets them go on.
+func (s *Stall) End(t testing.TB) {
+	t.Helper()
+	close(s.over)
+	Release(t, s.held)
+}
+
+// Observe does not return while the timers are held up.
+func (s *Stall) Observe(ctx context.Context, o waitqueue.Observation) {
+	if s.Observer != nil {
+		s.Observer.Observe(ctx, o)
+	}
+	if o.Moment != waitqueue.HeldLong || !strings.HasPrefix(o.Name, stallName) {
+		return
+	}
+	s.mu.Lock()
+	begun, over := s.begun, s.over
+	s.mu.Unlock()
+	close(begun)
+	<-over
+}
