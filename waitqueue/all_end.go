@@ -25,7 +25,7 @@ func (w *whole) yield() {
 	}
 	_ = w.release(ctx, given) // What is not answered ends with its lease.
 	for _, p := range given {
-		p.lease, p.wait = nil, nil
+		p.giveUp()
 	}
 }
 
