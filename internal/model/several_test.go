@@ -161,11 +161,21 @@ func (w *together) build(players []*player, s step) error {
 		b.request = r
 	} else {
 		r := EndAll{Floor: floor, Uncounted: s.blank}
-		b.players = slices.DeleteFunc(slices.Clone(players), func(p *player) bool { return p.clients[s.client][s.slot].text == "" })
-		for _, p := range b.players {
-			t := &p.clients[s.client][s.slot]
+		b.players = nil
+		client, holds := s.client, s.choice > 2 // Mostly it is holds that end.
+		if first := players[0].holder(); holds && first != nil {
+			client = int(first.ticket.Client[0] - 'a')
+		}
+		for _, p := range players {
+			t := &p.clients[client][s.slot]
+			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == clientName(client) {
+				t = owner
+			}
+			if t.text == "" {
+				continue
+			}
 			t.ended = true
-			r.Tickets = append(r.Tickets, t.text)
+			b.players, r.Tickets = append(b.players, p), append(r.Tickets, t.text)
 		}
 		b.request = r
 	}
@@ -175,6 +185,9 @@ func (w *together) build(players []*player, s step) error {
 	w.sent = append(w.sent, b)
 	return w.request(b, s)
 }
+
+// holder is the slot of the ticket that holds, or nil.
+func (p *player) holder() *slot { return p.find(p.before.owner()) }
 
 // request sends one request to both, perhaps twice.
 func (w *together) request(b sentAll, s step) error {
