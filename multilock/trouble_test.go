@@ -22,7 +22,7 @@ import (
 // that are left to the seed: whoever gets a lease has all of it, and nothing is left behind.
 func TestWhateverHappensACallHasAllOrLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(30) {
+	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				all, force := names(t, 3), kit.Dial(t, s)

@@ -16,7 +16,8 @@ import (
 // Several names at once. All tickets of a call come into their queues in one script for all names of a slot, which
 // outside a cluster are all. So two such calls stand in the same order everywhere, and neither waits for the other
 // in a circle. What one name grants before the others do is held for a bounded time; then it is given back, and asked
-// for again with its old arrival, so at the head of its queue, when one of the others is there.
+// for again with its old arrival, so at the head of its queue, when one of the others is there. What is lost meanwhile
+// counts as given back.
 
 // DefaultBound is how long a call holds some of its names while it waits for others.
 const DefaultBound = time.Second
