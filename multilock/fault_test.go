@@ -213,3 +213,121 @@ func TestANodeThatIsStoppedHoldsUpNoReleaseAtOthers(t *testing.T) {
 		})
 	}
 }
+
+// asksFor matches the asks of several names in a mode.
+func asksFor(mode string) func([]string) bool {
+	runs := kit.Runs(lua.MultiAsk)
+	return func(command []string) bool { return runs(command) && slices.Contains(command, mode) }
+}
+
+// The reply to the ask that queues is lost, and one name is granted by message before the ask is sent again: so nothing
+// has told of its arrival when it is given back.
+func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		many, other, next := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 2)
+		early, err := fairlock.New(other, all[0]).Lock(t.Context())
+		require.NoError(t, err)
+		late, err := fairlock.New(other, all[1]).Lock(t.Context())
+		require.NoError(t, err)
+		d.LoseReplies(1, asksFor(lua.Wait))
+		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond)).Lock)
+		kit.LostReplies(t, d.Faults, 1)
+		kit.Release(t, early)
+		second := kit.Lock(t.Context(), fairlock.New(next, all[0]).Lock) // After the call, and so behind it.
+		first := second.Value(t)                                         // After the bound.
+		third := kit.Lock(t.Context(), fairlock.New(other, all[0]).Lock)
+		kit.Waiting(t, 1, fairlock.New(other, all[0]).Inspect)
+		kit.Release(t, late)
+		kit.Waiting(t, 2, fairlock.New(other, all[0]).Inspect) // It comes back.
+		info, err := fairlock.New(other, all[0]).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, many.ID(), info.Queue[0].Client, "it was overtaken")
+		kit.Release(t, first)
+		kit.Release(t, call.Value(t))
+		kit.Release(t, third.Value(t))
+		free(t, other, all)
+	})
+}
+
+// What ends while others are waited for is not held, however it ended: it is waited for again.
+func TestANameThatIsLostWhileOthersAreWaitedForIsTakenAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		options []multilock.Option
+		end     func(t *testing.T, c *waitqueue.Client, name string)
+	}{
+		"by its maximum": {
+			[]multilock.Option{multilock.With(waitqueue.WithMaxHold(300 * time.Millisecond))},
+			func(*testing.T, *waitqueue.Client, string) {},
+		},
+		"by force": {nil, func(t *testing.T, c *waitqueue.Client, name string) {
+			_, err := fairlock.New(c, name).ForceRelease(t.Context(), 0)
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				many, other := kit.Dial(t, s), kit.Dial(t, s)
+				all := names(t, 2)
+				held, err := fairlock.New(other, all[1]).Lock(t.Context())
+				require.NoError(t, err)
+				call := kit.Lock(t.Context(), multilock.New(many, all, append(c.options, multilock.WithBound(time.Minute))...).Lock)
+				kit.Eventually(t, "the first name to be held", func() bool { return holds(t, other, all[0]) })
+				time.Sleep(290 * time.Millisecond) // Of the bubble.
+				c.end(t, other, all[0])
+				kit.Eventually(t, "the first name to be lost", func() bool { return !holds(t, other, all[0]) })
+				require.False(t, call.Returned())
+				kit.Release(t, held)
+				l := call.Value(t)
+				require.NoError(t, l.Context().Err())
+				for _, name := range all {
+					require.True(t, holds(t, other, name))
+				}
+				kit.Release(t, l)
+				free(t, other, all)
+			})
+		})
+	}
+}
+
+// The error says how long the call has waited, and for want of what.
+func TestACallThatEndsWhileNobodyAnswersSaysHowLongItHasWaited(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := multilock.New(kit.Dial(t, s), names(t, 2))
+		s.Kill()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := m.Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var waited *waitqueue.WaitError
+		require.ErrorAs(t, err, &waited)
+		require.Equal(t, 5*time.Second, waited.Waited.Round(time.Second))
+		require.Error(t, waited.Last)
+		require.NotErrorIs(t, waited.Last, context.DeadlineExceeded)
+	})
+}
+
+// Names of one slot are held for no longer than the bound also while the node of another slot does not answer.
+func TestANodeThatIsStoppedHoldsUpNoNameOfOthers(t *testing.T) {
+	t.Parallel()
+	s := redistest.ClusterOf(t, 3, 0, redistest.WithArgs("--cluster-require-full-coverage", "no"))
+	key := func(name string) string { return lua.Fairlock.Keys("headwaiter", name).Lock }
+	all := names(t, 64)
+	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(lua.Slot(key(a)), lua.Slot(key(b))) })
+	ends := []string{all[0], all[len(all)-1]}
+	node := s.MasterOf(key(ends[1]))
+	require.NotSame(t, node, s.MasterOf(key(ends[0])))
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	m := multilock.New(a, ends, multilock.WithLease(time.Minute), multilock.WithBound(50*time.Millisecond))
+	kit.Release(t, kit.Lock(t.Context(), m.Lock).Value(t))
+	node.Stop()
+	call := kit.Lock(t.Context(), m.Lock)
+	kit.Eventually(t, "the first name to be held", func() bool { return holds(t, b, ends[0]) })
+	l := kit.Lock(t.Context(), fairlock.New(b, ends[0]).Lock).Value(t)
+	require.False(t, call.Returned())
+	node.Cont()
+	kit.Release(t, l)
+	kit.Release(t, call.Value(t))
+	free(t, b, ends)
+}

@@ -7,8 +7,9 @@
 // are gone through in their order.
 //
 // What one queue grants before the others do is held for a bounded time ([WithBound]). Then it is given back, and
-// taken up again, at its old place and so at the head of its queue, when one of the others is there. Nobody else waits
-// for a lock that is held for nothing for longer than that. The price: where every holder of two locks keeps them for
+// taken up again, at its old place and so at the head of its queue, when one of the others is there. So is what is lost
+// meanwhile, by its maximum or by force: what a call returns is held. Nobody else waits for a lock that is held for
+// nothing for longer than that, or than the two seconds after which a node counts as silent. The price: where every holder of two locks keeps them for
 // longer than the bound, a multilock of both may have to try several times.
 package multilock
 

@@ -16,7 +16,8 @@ import (
 // Several names at once. All tickets of a call come into their queues in one script for all names of a slot, which
 // outside a cluster are all. So two such calls stand in the same order everywhere, and neither waits for the other
 // in a circle. What one name grants before the others do is held for a bounded time; then it is given back, and asked
-// for again with its old arrival, so at the head of its queue, when one of the others is there.
+// for again with its old arrival, so at the head of its queue, when one of the others is there. What is lost meanwhile
+// counts as given back.
 
 // DefaultBound is how long a call holds some of its names while it waits for others.
 const DefaultBound = time.Second
@@ -25,15 +26,19 @@ const DefaultBound = time.Second
 type whole struct {
 	ctx    context.Context
 	client *Client
+	mode   string
 	bound  time.Duration
+	begun  time.Time
 	parts  []*part
+	asked  int // how many of them, from the first, it has got to
 }
 
 // A part is one of its names.
 type part struct {
 	queue   Queue
 	wait    *wait
-	arrival int64        // of its first ask
+	sent    time.Time    // when it was first asked for
+	arrival int64        // 0 until it is given up
 	lease   *lease.Lease // while it is held
 	waiting bool         // a goroutine waits for it
 }
@@ -53,7 +58,7 @@ func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
 
 func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode string) (*lease.Lease, error) {
 	given(ctx)
-	w := &whole{ctx: ctx, bound: bound}
+	w := &whole{ctx: ctx, mode: mode, bound: bound, begun: time.Now()}
 	switch {
 	case mode == lua.Try:
 		w.bound = MaxLease // Nobody is waited for.
@@ -80,19 +85,18 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 			return nil, fmt.Errorf("%w: %q is there twice", ErrName, q.Label())
 		}
 	}
-	begun := time.Now()
 	for rest := w.parts; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && w.slot(rest[n]) == w.slot(rest[0]) {
 			n++
 		}
-		if err := w.take(rest[:n], mode, begun); err != nil {
+		if err := w.take(rest[:n]); err != nil {
 			w.leave(err)
 			return nil, err
 		}
 		rest = rest[n:]
 	}
-	return w.lease(time.Since(begun)), nil
+	return w.lease(time.Since(w.begun)), nil
 }
 
 // slot is that of a part in a cluster; elsewhere all are alike.
@@ -104,26 +108,28 @@ func (w *whole) slot(p *part) uint16 {
 }
 
 // take gets the parts of one slot: all at once, or each in its turn.
-func (w *whole) take(parts []*part, mode string, begun time.Time) error {
+func (w *whole) take(parts []*part) error {
 	for _, p := range parts {
-		if err := w.enter(p, begun, mode); err != nil {
+		if err := w.enter(p); err != nil {
+			return err
+		}
+		w.asked++
+	}
+	if err := w.ask(parts, lua.Try); err != nil {
+		return err
+	}
+	if refused(parts) {
+		if w.mode == lua.Try {
+			w.have(parts)
+			return ErrBusy
+		}
+		w.hear(parts)
+		if err := w.ask(parts, lua.Wait); err != nil {
 			return err
 		}
 	}
-	if err := w.ask(parts, lua.Try); err != nil || w.have(parts) {
-		return err
-	}
-	if !refused(parts) {
-		return w.await(parts) // All are granted, and to be confirmed.
-	}
-	if mode == lua.Try {
-		return ErrBusy
-	}
-	w.hear(parts)
-	if err := w.ask(parts, lua.Wait); err != nil || w.have(parts) {
-		return err
-	}
-	return w.await(parts)
+	w.have(parts)
+	return w.await()
 }
 
 // refused reports whether the last answer was that some parts cannot be had at once.
@@ -132,15 +138,28 @@ func refused(parts []*part) bool {
 }
 
 // enter gives a part a new ticket.
-func (w *whole) enter(p *part, begun time.Time, mode string) error {
+func (w *whole) enter(p *part) error {
 	t := p.queue.newTicket()
-	t.arrival = p.arrival
+	t.arrival = cmp.Or(p.arrival, t.arrival)
 	s, err := w.client.enter(w.ctx, p.queue, t)
 	if err != nil {
 		return err
 	}
-	p.wait = &wait{ctx: w.ctx, ticket: t, site: s, begun: begun, budget: attemptTime, mode: mode}
+	p.wait = &wait{ctx: w.ctx, ticket: t, site: s, begun: w.begun, budget: attemptTime, mode: w.mode}
 	return nil
+}
+
+// giveUp notes that a part is not held any more, and the place with which it is asked for again.
+func (p *part) giveUp() {
+	s, t := p.wait.site, p.wait.ticket
+	s.mu.Lock()
+	p.arrival = t.arrival
+	s.mu.Unlock()
+	if p.arrival == 0 {
+		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
+		p.arrival = s.node().clock.atLeast(p.sent) - t.headStart()
+	}
+	p.lease, p.wait = nil, nil
 }
 
 // hear waits until the client hears of all parts that are to be asked for, so that all can queue in one script; but not
@@ -179,10 +198,11 @@ func (w *whole) hear(parts []*part) {
 
 // ask asks for all parts of a slot in one script, and again until there is an answer.
 func (w *whole) ask(parts []*part, mode string) error {
-	budget := attemptTime
+	budget, begun := attemptTime, time.Now()
+	var last error
 	for tries := 0; ; tries++ {
 		if w.ctx.Err() != nil {
-			return &WaitError{Place: -1, Err: whyEnded(w.ctx)}
+			return w.failed(whyEnded(w.ctx), last)
 		}
 		late, err := w.askOnce(parts, mode, budget)
 		switch {
@@ -190,14 +210,25 @@ func (w *whole) ask(parts []*part, mode string) error {
 			return w.failure(parts)
 		case err == nil:
 			budget = min(2*budget, longestAttempt)
-		case !transient(err) || parts[0].wait.mode == lua.Try && tries > 0 && time.Since(parts[0].wait.begun) > tryTime:
+		case !transient(err) || w.mode == lua.Try && tries > 0 && time.Since(w.begun) > tryTime:
 			return advise(err)
 		default:
-			if ended := w.client.rest(w.ctx, pause(tries)); ended != nil {
-				return &WaitError{Place: -1, Last: advise(err), Err: ended}
+			if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
+				last = advise(err) // Else it is the call's own deadline that has ended the request.
+			}
+			if time.Since(begun) > w.bound {
+				w.yield() // What other slots have granted.
+			}
+			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
+				return w.failed(err, last)
 			}
 		}
 	}
+}
+
+// failed wraps why the call ends before there was an answer.
+func (w *whole) failed(err, last error) error {
+	return &WaitError{Place: -1, Waited: time.Since(w.begun), Last: last, Err: err}
 }
 
 func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late bool, err error) {
@@ -220,6 +251,9 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		}
 		t.state = asking
 		t.inflight++
+		if p.sent.IsZero() {
+			p.sent = a.sent
+		}
 		asked = append(asked, p)
 		questions = append(questions, &question{attempt: a, text: t.text, hearing: s.confirms})
 		keys = append(keys, s.keys.All()...)
@@ -239,8 +273,8 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		var r lua.Reply
 		if err == nil {
 			r = replies[i]
-			if p.arrival == 0 && r.Status != lua.Busy && !late {
-				p.arrival = cmp.Or(r.Arrival, r.Now-head)
+			if late || r.Status == lua.Busy {
+				p.sent = time.Time{} // Nothing of it is there.
 			}
 		}
 		p.wait.clean = r.Status == lua.Busy
@@ -263,20 +297,11 @@ func (w *whole) failure(parts []*part) error {
 	return nil
 }
 
-// have takes the leases of the parts that are held, and reports whether all are.
-func (w *whole) have(parts []*part) bool {
-	all := true
+// have takes the leases of the parts that are held.
+func (w *whole) have(parts []*part) {
 	for _, p := range parts {
-		s, t := p.wait.site, p.wait.ticket
-		s.mu.Lock()
-		granted := t.state == held
-		s.mu.Unlock()
-		if granted && p.lease == nil {
-			p.lease = s.grasp(w.ctx, t, time.Since(p.wait.begun))
-		}
-		all = all && p.lease != nil
+		p.lease = p.wait.site.grasp(w.ctx, p.wait.ticket, time.Since(w.begun))
 	}
-	return all
 }
 
 // outcome is how the wait for one part ended.
@@ -314,7 +339,10 @@ func (c *crew) ended(o outcome) {
 }
 
 // await waits until all parts so far are held. Each waits on a goroutine of its own, and await for all of these.
-func (w *whole) await(parts []*part) error {
+func (w *whole) await() error {
+	if missing, _ := w.missing(); len(missing) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	c := &crew{ctx: ctx, outcomes: make(chan outcome)}
 	defer func() {
@@ -323,9 +351,8 @@ func (w *whole) await(parts []*part) error {
 			c.ended(<-c.outcomes)
 		}
 	}()
-	begun := parts[0].wait.begun
-	for _, p := range parts {
-		if p.lease == nil {
+	for _, p := range w.parts[:w.asked] {
+		if p.lease == nil && p.wait != nil {
 			c.begin(p)
 		}
 	}
@@ -334,10 +361,12 @@ func (w *whole) await(parts []*part) error {
 	for {
 		missing, holds := w.missing()
 		switch {
+		case len(missing) > 0 && w.mode == lua.Try:
+			return ErrBusy // One was lost already.
 		case len(missing) > 0 && (holds || c.running == 0):
 			// One of the others is there: come back to the places that were given up.
 			for _, p := range missing {
-				if err := w.enter(p, begun, lua.Wait); err != nil {
+				if err := w.enter(p); err != nil {
 					return err
 				}
 				c.begin(p)
@@ -362,12 +391,12 @@ func (w *whole) await(parts []*part) error {
 	}
 }
 
-// missing are the parts, of those that the call has got to, that are not held and that nobody waits for. holds says
-// whether any is held.
+// missing are the parts, of those that the call has got to, that are not held and that nobody waits for. What has ended
+// while others were waited for is not held any more. holds says whether any is held.
 func (w *whole) missing() (missing []*part, holds bool) {
-	for _, p := range w.parts {
-		if p.arrival == 0 {
-			break
+	for _, p := range w.parts[:w.asked] {
+		if p.lease != nil && p.lease.Context().Err() != nil {
+			p.giveUp()
 		}
 		if p.lease == nil && !p.waiting {
 			missing = append(missing, p)

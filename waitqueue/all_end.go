@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ func (w *whole) yield() {
 	}
 	_ = w.release(ctx, given) // What is not answered ends with its lease.
 	for _, p := range given {
-		p.lease, p.wait = nil, nil
+		p.giveUp()
 	}
 }
 
@@ -67,6 +68,9 @@ func (w *whole) lease(waited time.Duration) *lease.Lease {
 // lost ends the lease because that of a part has ended, and gives back the others.
 func (w *whole) lost(keeper *lease.Keeper, one *lease.Lease) {
 	keeper.Lose(context.Cause(one.Context()))
+	if errors.Is(context.Cause(keeper.Lease().Context()), lease.ErrReleased) {
+		return // The release has begun, which gives back the others.
+	}
 	for _, p := range w.parts {
 		_ = p.lease.Release(w.ended()) // In the background: nobody waits for the answer.
 	}

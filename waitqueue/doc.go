@@ -125,7 +125,8 @@
 // A call for several names has a ticket for each, which come into all the queues in one script: so two such calls
 // stand in the same order in all the queues that they have in common. Each ticket then lives its own life. What is
 // granted while others are waited for is given back after a bound, and asked for again with its arrival, so at the
-// head of its queue, when one of the others is there.
+// head of its queue, when one of the others is there. So is what is lost while others are waited for. Where nobody has
+// told the arrival, because the grant came before an answer, it is the time of the first ask.
 //
 // # Clusters
 //

@@ -24,7 +24,8 @@ type Outcome struct {
 
 // AcquireEach asks for all of the queues in one round trip to each of their servers, and waits until each is held or has
 // failed; ctx bounds all the waits. The outcomes are in the order of the queues. A name that is there twice fails with
-// [ErrDeadlock] the second time, where it is not for several holders.
+// [ErrDeadlock] the second time, where it is not for several holders. What is lost while others are waited for has failed
+// with the cause of the loss.
 //
 // What is held while others are waited for is kept: callers who want the same names can wait for each other for ever,
 // unless ctx ends. Take all or none with package multilock.
@@ -74,6 +75,11 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		}
 	}
 	rest.Wait()
+	for i, o := range all {
+		if o.Lease != nil && o.Lease.Context().Err() != nil {
+			all[i] = Outcome{Err: context.Cause(o.Lease.Context())}
+		}
+	}
 	return all
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -62,5 +63,24 @@ func TestANameThatIsThereTwiceIsNotWaitedForTwice(t *testing.T) {
 		_, err := AcquireAll(t.Context(), []Queue{lock, lock}, 0)
 		require.ErrorIs(t, err, ErrName)
 		require.Equal(t, begun, time.Now())
+	})
+}
+
+func TestAHoldThatIsLostWhileOthersAreWaitedForIsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		c, other := dial(t, s), dial(t, s)
+		queue := func(c *Client, name string, terms Terms) Queue {
+			terms.Lease = 3 * time.Second
+			return c.Queue(lua.Fairlock, name, terms)
+		}
+		held, err := queue(other, "held", Terms{}).Acquire(t.Context())
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { _ = held.Release(context.Background()) })
+		outcomes := AcquireEach(t.Context(), queue(c, "free", Terms{MaxHold: 300 * time.Millisecond}), queue(c, "held", Terms{}))
+		require.ErrorIs(t, outcomes[0].Err, lease.ErrMaxHold)
+		require.Nil(t, outcomes[0].Lease)
+		require.NoError(t, outcomes[1].Err)
+		require.Equal(t, []error{nil, nil}, ReleaseEach(t.Context(), outcomes[0].Lease, outcomes[1].Lease))
 	})
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/lua"
@@ -35,6 +36,7 @@ const (
 const (
 	clients = 4
 	slots   = 3 // tickets that a client has at a time
+	locks   = 3 // of a history of several
 	record  = 4 // bytes of a step
 	longest = 60
 )
@@ -61,6 +63,10 @@ type step struct {
 	twice  bool // sent twice in a row
 	ahead  bool // a crowd that came before everybody else
 	single bool // a crowd of one client
+
+	// Of a history of several locks.
+	names int  // which of them, a bit each; none: the first
+	alone bool // one of them by the scripts for one
 }
 
 var (
@@ -97,6 +103,24 @@ func decode(data []byte) history {
 	}
 	for data = data[1:]; len(data) >= record && len(h.steps) < longest; data = data[record:] {
 		h.steps = append(h.steps, decodeStep(data[0], data[1], data[2], data[3]))
+	}
+	return h
+}
+
+// decodeSeveral makes a history of several locks, whose steps have a byte more.
+func decodeSeveral(data []byte) history {
+	var one, names []byte
+	for i, b := range data {
+		if i > 0 && i%(record+1) == 0 {
+			names = append(names, b)
+		} else {
+			one = append(one, b)
+		}
+	}
+	h := decode(one)
+	h.steps = h.steps[:min(len(h.steps), len(names))]
+	for i := range h.steps {
+		h.steps[i].names, h.steps[i].alone = int(names[i])%(1<<locks), names[i]>>locks%2 == 0
 	}
 	return h
 }
@@ -154,6 +178,16 @@ func random(seed uint64) []byte {
 	return data
 }
 
+// randomSeveral makes the bytes of a history of several locks from a seed.
+func randomSeveral(seed uint64) []byte {
+	data := random(seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	for i := record + 1; i <= len(data); i += record + 1 {
+		data = slices.Insert(data, i, byte(r.Uint32()))
+	}
+	return data
+}
+
 func (s step) String() string {
 	var b strings.Builder
 	b.WriteString(s.op)
@@ -180,6 +214,8 @@ func (s step) String() string {
 	say(request && s.blank, "uncounted")
 	say(request && s.lost, "reply lost")
 	say(request && s.twice, "twice")
+	say(s.names != 0, "of the locks %03b", s.names)
+	say(s.alone && s.names != 0, "alone")
 	return b.String()
 }
 

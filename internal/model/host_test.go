@@ -21,6 +21,7 @@ var _ backend = host{}
 // scripts are those of the lock.
 var scripts = []*lua.Script{
 	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Force,
+	lua.MultiAsk, lua.MultiEnd,
 }
 
 // startEmbedded returns also what sets the clock of the server.
@@ -100,12 +101,23 @@ func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {
 }
 
 func (h host) sent(k lua.Keys) ([]Sent, error) {
-	woken, err := h.Woken(k)
-	var sent []Sent
-	for _, m := range woken {
-		sent = append(sent, Sent(m))
+	all, err := h.sentAll([]lua.Keys{k})
+	if err != nil {
+		return nil, err
 	}
-	return sent, err
+	return all[0], nil
+}
+
+// sentAll is sent for several locks.
+func (h host) sentAll(keys []lua.Keys) ([][]Sent, error) {
+	woken, err := h.WokenAll(keys...)
+	all := make([][]Sent, len(woken))
+	for i := range woken {
+		for _, m := range woken[i] {
+			all[i] = append(all[i], Sent(m))
+		}
+	}
+	return all, err
 }
 
 func (h host) state(k lua.Keys) (state, error) {

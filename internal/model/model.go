@@ -1,7 +1,7 @@
 // Package model is the protocol of the fair lock told a second time, as plain Go: what the scripts of
-// lua/fairlock must answer, store and publish, from the design and the headers of the scripts.
+// lua/fairlock and lua/multilock must answer, store and publish, from the design and the headers of the scripts.
 //
-// A [Mutex] is one lock as Redis keeps it. The tests of this package drive it and the scripts with the
+// A [Mutex] is one lock as Redis keeps it. The tests of this package drive it, or several, and the scripts with the
 // same random histories and compare replies, keys and messages after each step.
 package model
 

@@ -30,7 +30,6 @@ type player struct {
 	clients [clients][slots]slot
 	number  uint64
 	highest int64 // token that anybody has seen
-	raises  bool  // ends are of holds of several locks
 	now     int64 // the newest time of the server
 	sent    []Request
 	muted   bool // for the next request
@@ -89,7 +88,7 @@ func (p *player) step(s step) error {
 		p.server.Pass(s.micros)
 		return p.expire()
 	case opClock:
-		p.server.Clock(p.keys, s.micros)
+		p.server.Clock(s.micros)
 		return p.expire()
 	case opDeny:
 		p.muted, p.blinded = s.choice < 6, s.choice > 3
@@ -181,16 +180,21 @@ func (p *player) crowd(s step) error {
 	return p.compare()
 }
 
-// build makes the request of a step from what its client knows, or nil.
-func (p *player) build(s step) Request {
-	notAfter := p.now
+// bounds are what the request of a step says of the time and of tokens.
+func (p *player) bounds(s step) (notAfter, floor int64) {
+	notAfter = p.now
 	if !p.server.Frozen() {
 		notAfter += 60 * minute
 	}
 	if s.late {
 		notAfter = p.now - 1
 	}
-	floor := [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.floor]
+	return notAfter, [...]int64{0, p.highest, p.highest + 1000, 1<<53 - 2}[s.floor]
+}
+
+// build makes the request of a step from what its client knows, or nil.
+func (p *player) build(s step) Request {
+	notAfter, floor := p.bounds(s)
 	t := &p.clients[s.client][s.slot]
 	switch s.op {
 	case opAsk:
@@ -209,7 +213,7 @@ func (p *player) build(s step) Request {
 		if s.choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Raises: p.raises && token <= 0 && note == ""}
+		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note}
 	case opRenew:
 		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
 			t = owner
@@ -302,31 +306,36 @@ func (p *player) send(r Request) (lua.Reply, error) {
 	p.elapse()
 	pre := p.model.Clone()
 	want := r.Run(p.model, p.now)
-	if err := sameReply(want, reply); err != nil {
-		return reply, err
-	}
-	p.highest = max(p.highest, int64(reply.Token))
-	messages, err := p.server.sent(p.keys)
+	sent, err := p.server.sent(p.keys)
 	if err != nil {
 		return reply, err
 	}
-	wanted := p.model.Sent
-	p.model.Sent = nil
-	if !slices.Equal(messages, wanted) {
-		return reply, fmt.Errorf("published %q, should be %q", messages, wanted)
-	}
-	before := p.before
-	if err := p.compare(); err != nil {
-		return reply, err
-	}
-	err = p.judge.step(happened{
-		request: r, reply: reply, sent: messages, now: p.now, before: before, after: p.before,
+	err = p.took(happened{
+		request: r, reply: reply, sent: sent, now: p.now, before: p.before,
 		hears: p.model.Hears, muted: p.muted, blinded: p.blinded, scan: pre.Lock.Scan,
-	})
+	}, want)
 	p.muted, p.blinded = false, false
 	p.server.Deny(false, false)
-	p.note(r, reply, messages)
+	p.note(r, reply, sent)
 	return reply, err
+}
+
+// took holds what the lock shows of a request against the model and the invariants.
+func (p *player) took(h happened, want lua.Reply) error {
+	wanted := p.model.Sent
+	p.model.Sent = nil
+	if err := sameReply(want, h.reply); err != nil {
+		return err
+	}
+	p.highest = max(p.highest, int64(h.reply.Token))
+	if !slices.Equal(h.sent, wanted) {
+		return fmt.Errorf("published %q, should be %q", h.sent, wanted)
+	}
+	if err := p.compare(); err != nil {
+		return err
+	}
+	h.after = p.before
+	return p.judge.step(h)
 }
 
 // note counts what came of a request.

@@ -37,7 +37,6 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
-	Raises    bool // the floor is the lock's token from then on, as multilock/end has it
 }
 
 // A Renew is a request of fairlock/renew.
@@ -160,11 +159,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Reply {
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
 	if !c.held() || c.over() || c.stepped() {
-		c.settle()
-		if i := m.rank(r.Ticket); i >= 0 {
-			c.recall(m.Queue[i].Arrival)
-		}
-		c.advance()
+		c.serve(r.Ticket)
 		if !c.held() && len(m.Queue) == 0 {
 			c.own(r.Ticket, lease, r.Phase, r.Who)
 		}
@@ -188,6 +183,15 @@ func (r Ask) atOnce(c *call, lease int64) lua.Reply {
 		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
 	}
 	return lua.Reply{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
+}
+
+// serve serves the queue for an ask, whose ticket may be in it.
+func (c *call) serve(ticket string) {
+	c.settle()
+	if i := c.rank(ticket); i >= 0 {
+		c.recall(c.Queue[i].Arrival)
+	}
+	c.advance()
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
@@ -253,21 +257,31 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 	c.note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || r.Token == m.Lock.Token)
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
-		m.Lock.Owner = ""
-		if m.Lock.Lease > spare/4 { // What was kept for a long lease need not be any longer.
-			m.Lock.Kept, m.LockEnds = 0, now+spare
-		}
-		r.raise(c)
-		return lua.Reply{Status: lua.Done}
+		return r.atOnce(c)
 	}
+	return r.leave(c, owns)
+}
+
+// atOnce frees where nobody waits.
+func (r End) atOnce(c *call) lua.Reply {
+	h := &c.Lock
+	h.Owner = ""
+	if h.Lease > spare/4 { // What was kept for a long lease need not be any longer.
+		h.Kept, c.LockEnds = 0, c.now+spare
+	}
+	return lua.Reply{Status: lua.Done}
+}
+
+// leave ends a ticket and serves the queue.
+func (r End) leave(c *call, owns bool) lua.Reply {
 	status := lua.Done
 	var states []string
-	size := len(m.Queue)
+	size := len(c.Queue)
 	if owns {
-		m.Lock.Owner = ""
+		c.Lock.Owner = ""
 	} else {
 		status = lua.Refused
-		if m.dequeue(r.Ticket) {
+		if c.dequeue(r.Ticket) {
 			size--
 		}
 		if size == 0 {
@@ -279,23 +293,13 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 		c.advance()
 		c.keep(size)
 	}
-	if owns {
-		r.raise(c)
-	}
 	if status == lua.Refused {
-		states = []string{m.reason(r.Ticket)}
-		if c.held() && m.Lock.Phase == granted && lua.TicketClient(m.Lock.Owner) == c.caller {
+		states = []string{c.reason(r.Ticket)}
+		if c.held() && c.Lock.Phase == granted && lua.TicketClient(c.Lock.Owner) == c.caller {
 			c.report()
 		}
 	}
 	return c.reply(status, -1, size, 0, states...)
-}
-
-// raise lifts the token of the lock to the floor.
-func (r End) raise(c *call) {
-	if r.Raises {
-		c.Lock.Token = max(c.Lock.Token, c.floor)
-	}
 }
 
 // reason is why a ticket is not, or no longer, the owner.

@@ -93,7 +93,7 @@ func (p *player) step(s step) error {
 		p.host.Pass(s.micros)
 		return p.expire()
 	case opClock:
-		p.host.Clock(p.keys, s.micros)
+		p.host.Clock(s.micros)
 		return p.expire()
 	case opDeny:
 		p.muted, p.blinded = s.choice < 6, s.choice > 3

@@ -22,6 +22,8 @@ type Host interface {
 	Wake(k lua.Keys, client string, on bool) error
 	// Woken returns what was published to the clients since the last call.
 	Woken(k lua.Keys) ([]Message, error)
+	// WokenAll is Woken for several names, in their order.
+	WokenAll(all ...lua.Keys) ([][]Message, error)
 }
 
 var (
@@ -55,35 +57,50 @@ func (r *Standalone) Wake(k lua.Keys, client string, on bool) error {
 	return r.ears[0].hear(k.Channel(client), on)
 }
 
-func (m *Embedded) Woken(k lua.Keys) ([]Message, error) {
+func (m *Embedded) Woken(k lua.Keys) ([]Message, error) { return first(m.WokenAll(k)) }
+
+func (r *Standalone) Woken(k lua.Keys) ([]Message, error) { return first(r.WokenAll(k)) }
+
+func first(all [][]Message, err error) ([]Message, error) {
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+func (m *Embedded) WokenAll(all ...lua.Keys) ([][]Message, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []message
+	var published []message
 	for i := 0; i+1 < len(m.published); i += 2 {
-		all = append(all, message{m.published[i], m.published[i+1]})
+		published = append(published, message{m.published[i], m.published[i+1]})
 	}
 	m.published = nil
-	sent := toClients(k, all)
-	if len(sent) < len(all) { // Nobody else is here.
-		return nil, fmt.Errorf("published to nobody that there is: %v", all)
+	sent, n := toClients(all, published)
+	if n < len(published) { // Nobody else is here.
+		return nil, fmt.Errorf("published to nobody that there is: %v", published)
 	}
 	return sent, nil
 }
 
-func (r *Standalone) Woken(k lua.Keys) ([]Message, error) {
+func (r *Standalone) WokenAll(all ...lua.Keys) ([][]Message, error) {
 	heard, err := r.ears[0].flush()
-	return toClients(k, heard), err
+	sent, _ := toClients(all, heard)
+	return sent, err
 }
 
-// toClients leaves out what was published under other names.
-func toClients(k lua.Keys, all []message) []Message {
-	var sent []Message
-	for _, m := range all {
-		if client, text, ok := Addressee(k, m.channel, m.text); ok {
-			sent = append(sent, Message{client, text})
+// toClients sorts what was published by names, and leaves out that of others. n is how many messages are left.
+func toClients(all []lua.Keys, published []message) (sent [][]Message, n int) {
+	sent = make([][]Message, len(all))
+	for _, m := range published {
+		for i, k := range all {
+			if client, text, ok := Addressee(k, m.channel, m.text); ok {
+				sent[i] = append(sent[i], Message{client, text})
+				n++
+			}
 		}
 	}
-	return sent
+	return sent, n
 }
 
 // Addressee returns the client that a message is for: of one on the channel for the lock, or of one on the client's own

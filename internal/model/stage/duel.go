@@ -122,7 +122,7 @@ func (d *Duel[M]) Pass(micros int64) error {
 
 // Clock moves the server's clock.
 func (d *Duel[M]) Clock(micros int64) error {
-	d.Server.Clock(d.Keys, micros)
+	d.Server.Clock(micros)
 	return d.elapse()
 }
 

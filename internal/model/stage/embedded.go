@@ -139,12 +139,12 @@ func (m *Embedded) Pass(micros int64) { m.Set(m.time + micros) }
 
 // Clock sets the clock. Expiry is a point in time in Redis and a span here, so what the clock goes back the
 // span grows.
-func (m *Embedded) Clock(k lua.Keys, micros int64) {
+func (m *Embedded) Clock(micros int64) {
 	m.Set(m.time + micros)
 	if micros > 0 {
 		return
 	}
-	for _, key := range k.All() {
+	for _, key := range m.redis.Keys() {
 		if left := m.redis.TTL(key); left > 0 {
 			m.redis.SetTTL(key, left+time.Duration(-micros)*time.Microsecond)
 		}

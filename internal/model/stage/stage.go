@@ -44,7 +44,7 @@ type Server interface {
 	Frozen() bool
 	// Pass lets time pass, Clock moves the server's clock; both as far as the server can.
 	Pass(micros int64)
-	Clock(k lua.Keys, micros int64)
+	Clock(micros int64)
 	// State reads the keys.
 	State(k lua.Keys) (State, error)
 	// Sent returns what was published on the channel since the last call.

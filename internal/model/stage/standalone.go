@@ -91,7 +91,7 @@ func (r *Standalone) Pass(micros int64) {
 	}
 }
 
-func (r *Standalone) Clock(lua.Keys, int64) {}
+func (r *Standalone) Clock(int64) {}
 
 func (r *Standalone) Hear(k lua.Keys, ear int, on bool) error {
 	return r.ears[ear].hear(k.Channel(""), on)

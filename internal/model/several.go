@@ -1,0 +1,150 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// An AskAll is a request of multilock/ask: a ticket for each of several locks, all of one client.
+type AskAll struct {
+	Tickets   []string
+	Arrivals  []int64
+	Mode      string
+	NotAfter  int64
+	Head      int64
+	Floor     int64
+	Uncounted bool
+	Phase     string
+	Who       string
+}
+
+// An EndAll is a request of multilock/end.
+type EndAll struct {
+	Tickets   []string
+	Floor     int64
+	Uncounted bool
+}
+
+// Script returns multilock/ask.
+func (AskAll) Script() *lua.Script { return lua.MultiAsk }
+
+// Args returns what the script gets.
+func (r AskAll) Args() []string {
+	args := []string{r.Mode, decimal(r.NotAfter), decimal(r.Head), decimal(r.Floor), counts(r.Uncounted), r.Phase, r.Who}
+	for i, ticket := range r.Tickets {
+		args = append(args, ticket, decimal(r.Arrivals[i]))
+	}
+	return args
+}
+
+// One is what the request asks of the nth lock.
+func (r AskAll) One(n int) Request {
+	return Ask{
+		Ticket: r.Tickets[n], Mode: r.Mode, NotAfter: r.NotAfter, Arrival: r.Arrivals[n], Head: r.Head, Floor: r.Floor,
+		Uncounted: r.Uncounted, Phase: r.Phase, Who: r.Who,
+	}
+}
+
+// Run takes all if all are free and nobody waits, else what is free, and keeps a place in the queues of the rest. A try
+// that cannot have all takes nothing.
+func (r AskAll) Run(all []*Mutex, now int64) []lua.Reply {
+	if now > r.NotAfter { // R7
+		return slices.Repeat([]lua.Reply{{Status: lua.Late, Now: now}}, len(all))
+	}
+	calls := make([]*call, len(all))
+	var last int64
+	for i, m := range all {
+		calls[i] = m.call(now, lua.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
+		last = max(last, m.Lock.Token)
+	}
+	atOnce, free := true, true
+	for _, c := range calls {
+		c.floor = max(c.floor, last) // Whoever guards something by one of the tokens may have seen the highest.
+		atOnce = atOnce && !c.held() && len(c.Queue) == 0
+	}
+	replies := make([]lua.Reply, len(all))
+	if atOnce {
+		for i, c := range calls {
+			one := r.One(i).(Ask)
+			lease, _ := terms(one.Ticket)
+			replies[i] = one.atOnce(c, lease)
+		}
+		return replies
+	}
+	served := make([]bool, len(all))
+	for i, c := range calls {
+		ticket := r.Tickets[i]
+		if !c.held() || c.over() || c.stepped() {
+			c.serve(ticket)
+			served[i] = true
+		}
+		free = free && (c.Lock.Owner == ticket || !c.held() && len(c.Queue) == 0)
+	}
+	for i, c := range calls {
+		ticket := r.Tickets[i]
+		if !c.held() && len(c.Queue) == 0 && (free || r.Mode != lua.Try) {
+			lease, _ := terms(ticket)
+			c.own(ticket, lease, r.Phase, r.Who)
+		}
+		if served[i] {
+			c.keep(len(c.Queue))
+		}
+		switch {
+		case c.Lock.Owner == ticket:
+			replies[i] = c.reply(lua.Granted, 0, 0, 0)
+		case r.Mode == lua.Try:
+			replies[i] = c.reply(lua.Busy, -1, len(c.Queue), 0)
+		default:
+			replies[i] = r.One(i).(Ask).queue(c)
+		}
+	}
+	return replies
+}
+
+// Script returns multilock/end.
+func (EndAll) Script() *lua.Script { return lua.MultiEnd }
+
+// Args returns what the script gets.
+func (r EndAll) Args() []string {
+	return slices.Concat([]string{decimal(r.Floor), counts(r.Uncounted)}, r.Tickets)
+}
+
+// One is what the request asks of the nth lock.
+func (r EndAll) One(n int) Request {
+	return End{Ticket: r.Tickets[n], Floor: r.Floor, Uncounted: r.Uncounted}
+}
+
+// Run ends a ticket of each lock. The locks that were held have the highest of their tokens from then on, or the floor
+// if that is higher.
+func (r EndAll) Run(all []*Mutex, now int64) []lua.Reply {
+	calls := make([]*call, len(all))
+	atOnce, highest := true, int64(0)
+	for i, m := range all {
+		calls[i] = m.call(now, lua.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
+		if m.Lock.Owner == r.Tickets[i] {
+			highest = max(highest, m.Lock.Token, calls[i].floor)
+		}
+		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0
+	}
+	replies := make([]lua.Reply, len(all))
+	for i, c := range calls {
+		owned := c.Lock.Owner == r.Tickets[i]
+		if owned {
+			c.floor = max(c.floor, highest)
+		}
+		one := End{Ticket: r.Tickets[i]}
+		if atOnce {
+			replies[i] = one.atOnce(c)
+		} else {
+			replies[i] = one.leave(c, owned)
+		}
+		if owned {
+			c.Lock.Token = max(c.Lock.Token, highest)
+			if replies[i].Now != 0 {
+				replies[i].Token = uint64(c.Lock.Token)
+			}
+		}
+	}
+	return replies
+}
