@@ -111,7 +111,8 @@ func (h *rowHold) lose(cause error) {
 	}()
 }
 
-// release is what Release of the lease does, once. What comes to no answer goes on in the background.
+// release is what Release of the lease does, once. It does not wait for longer than the hold would have lasted. What comes
+// to no answer goes on in the background.
 func (h *rowHold) release(ctx context.Context) error {
 	c := h.ticket.client
 	if err := c.enter(); err != nil {
@@ -121,6 +122,8 @@ func (h *rowHold) release(ctx context.Context) error {
 	if !h.take() {
 		return lease.ErrForgotten
 	}
+	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
+	defer cancel()
 	was, err := 0, ctx.Err()
 	if err == nil {
 		was, err = c.endOnce(ctx, h.ticket)
