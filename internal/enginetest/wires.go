@@ -20,6 +20,7 @@ type Wires struct {
 type wire struct {
 	net.Conn
 	silent *atomic.Bool
+	closed atomic.Bool
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -32,10 +33,15 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 func (w *wire) Write(p []byte) (int, error) {
-	if w.silent.Load() {
+	if w.silent.Load() && !w.closed.Load() {
 		return len(p), nil
 	}
 	return w.Conn.Write(p)
+}
+
+func (w *wire) Close() error {
+	w.closed.Store(true)
+	return w.Conn.Close()
 }
 
 // Connect makes one.
@@ -55,7 +61,7 @@ func (w *Wires) Over(dial func() (net.Conn, error)) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn = &wire{conn, &w.silent}
+	conn = &wire{Conn: conn, silent: &w.silent}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gone {
