@@ -52,6 +52,10 @@ const (
 	leakCall     bug = "each wait leaves a goroutine"
 	leakClient   bug = "each client leaves a goroutine"
 
+	waitsForAnswer  bug = "a release waits for an answer for ever"
+	believesSilence bug = "a release that nobody answered succeeds"
+	closesInTheEnd  bug = "Close waits for a silent server for ever"
+
 	waitsForItself bug = "calls from within a hold wait for it"
 	remembersHolds bug = "holds that are over are taken for deadlocks"
 	shortNames     bug = "names are cut"
@@ -159,6 +163,9 @@ func doorCatches() []caught {
 		{lateDeadline, "", "a holder that is cut off loses its hold", "does not know that it lost"},
 		{deadHead, "", "a waiter that is cut off holds up nobody", "to be next after a client that was cut off"},
 		{deafToClose, "", "a client that is cut off can be closed", "to wait as the client closes, cut off"},
+		{waitsForAnswer, "", "a release waits for a silent server no longer than the lease", "though the lease is over"},
+		{believesSilence, "", "a release waits for a silent server no longer than the lease", "that nobody answered"},
+		{closesInTheEnd, "", "a client can be closed though the server is silent", "though the lease is over"},
 		{deafToClose, "", "a client that closes gives everything back", "to wait as the client closes"},
 		{keepsClosed, "", "a client that closes gives everything back", "when the client has closed"},
 		{usableClosed, "", "a client that closes gives everything back", "to try with a client that is closed"},
@@ -176,6 +183,7 @@ func mutexCatches() []caught {
 		{doAnyway, "", "Do calls nothing without a hold", "without a hold"},
 		{doesNotListen, "", "Do ends the context of its function with the call's", "the context did not end"},
 		{doForgetsLoss, "", "Do tells a loss", "the hold was lost"},
+		{waitsForAnswer, "", "Do waits for a silent server no longer than the lease", "though the lease is over"},
 
 		{waitsForItself, "", "a call from within its own hold is a deadlock", "to lock from within the hold"},
 		{remembersHolds, "", "a call from within its own hold is a deadlock", "a hold that is over"},

@@ -65,6 +65,9 @@ type Client struct {
 	// Cut ends the client's connections for good and lets it make no others, as if its machine had lost the
 	// network: the engine learns nothing more from it, nor it from the engine. Nil where that cannot be done.
 	Cut func()
+	// Silence loses all that is sent between the client and the engine from then on. No connection ends of it, and new
+	// ones can be made, as with a server that hangs. Nil where that cannot be done.
+	Silence func()
 }
 
 // A Mutex is the name of a lock that one at a time holds.

@@ -39,6 +39,8 @@ func doorCases() []trial {
 		{name: "a holder that is cut off loses its hold", run: cutHolder, timed: true, needs: []need{cuttable}},
 		{name: "a waiter that is cut off holds up nobody", run: cutWaiter, timed: true, needs: []need{cuttable}},
 		{name: "a client that is cut off can be closed", run: cutClose, timed: true, needs: []need{cuttable}},
+		{name: "a release waits for a silent server no longer than the lease", run: silentRelease, timed: true, needs: []need{silenceable}},
+		{name: "a client can be closed though the server is silent", run: silentClose, timed: true, needs: []need{silenceable}},
 		{name: "a client that closes gives everything back", run: closing},
 		{name: "calls and clients leave no goroutine behind", run: goroutines},
 	}
@@ -52,6 +54,7 @@ func doCases() []trial {
 		{name: "Do calls nothing without a hold", run: doNothing, needs: []need{does}},
 		{name: "Do ends the context of its function with the call's", run: doCancelled, needs: []need{does}},
 		{name: "Do tells a loss", run: doLost, timed: true, needs: []need{does, told, breaks}},
+		{name: "Do waits for a silent server no longer than the lease", run: silentDo, timed: true, needs: []need{does, silenceable}},
 	}
 }
 

@@ -15,6 +15,7 @@ type client struct {
 	*memory
 	closed bool
 	gone   bool          // it is cut off
+	silent bool          // it is not answered
 	close  chan struct{} // closed with the client
 	leaks  chan struct{} // what a bug leaves running waits for it; it ends with the test binary
 }
@@ -117,6 +118,10 @@ func late() { time.Sleep(time.Millisecond) } // A planted bug, which the kit has
 
 // finish closes the client.
 func (c *client) finish(context.Context) error {
+	if c.bug == closesInTheEnd && c.isSilent() {
+		c.speak() // The kit closes once more when the case has failed.
+		<-c.leaks
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -149,4 +154,38 @@ func (c *client) cut() {
 	for _, b := range c.barriers {
 		b.cut(c)
 	}
+}
+
+// silence is cut for a client that does not know.
+func (c *client) silence() {
+	c.cut()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = true
+}
+
+func (c *client) speak() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = false
+}
+
+func (c *client) isSilent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.silent
+}
+
+// unanswered is a release that waits for an answer for as long as it may.
+func (c *client) unanswered(ctx context.Context, deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	switch c.bug {
+	case waitsForAnswer:
+		<-c.leaks
+	case believesSilence:
+		return nil
+	}
+	<-ctx.Done()
+	return lease.ErrUnconfirmed
 }

@@ -37,6 +37,7 @@ func (c *client) offers() Client {
 		Barrier: func(name string, n int, lasts time.Duration) Barrier { return &barrierOf{c, name, n, lasts} },
 		Close:   c.finish,
 		Cut:     c.cut,
+		Silence: c.silence,
 	}
 }
 

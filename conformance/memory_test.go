@@ -174,8 +174,13 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 	var k *lease.Keeper
 	k = lease.New(ctx, lease.Terms{
 		Token: h.token, Key: h.key,
-		Until:   m.certain(h),
-		Release: func(context.Context) error { return m.release(h, k) },
+		Until: m.certain(h),
+		Release: func(ctx context.Context) error {
+			if h.client.isSilent() {
+				return h.client.unanswered(ctx, k.Lease().Deadline())
+			}
+			return m.release(h, k)
+		},
 	})
 	return k
 }

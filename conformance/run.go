@@ -269,6 +269,10 @@ func fenced(s *stage, _ Client, _ any) string   { return unless(s.engine.Fenced,
 func told(s *stage, _ Client, _ any) string     { return unless(s.engine.Told, "losses are not Told") }
 func cuttable(_ *stage, c Client, _ any) string { return unless(c.Cut != nil, "the client has no Cut") }
 
+func silenceable(_ *stage, c Client, _ any) string {
+	return unless(c.Silence != nil, "the client has no Silence")
+}
+
 func waits(_ *stage, _ Client, object any) string {
 	_, is := object.(Waits)
 	return unless(is, "it has no Waiting")

@@ -59,8 +59,22 @@ func newDoor(object any) door {
 // steady is a lease that no case sees the end of.
 func (x *scene) steady() time.Duration { return max(steady*x.engine.Patience, x.engine.Lease) }
 
-// dial returns a client for this case alone. If it is cut off, nothing that its Close says matters.
+// dial returns a client for this case alone, and what cuts it off. After that nothing that its Close says matters.
 func (x *scene) dial() (c Client, cut func()) {
+	x.Helper()
+	c, alone := x.dialAlone()
+	return c, func() { alone(c.Cut) }
+}
+
+// dialSilent is dial for a client whose server is to be silent.
+func (x *scene) dialSilent() (c Client, silence func()) {
+	x.Helper()
+	c, alone := x.dialAlone()
+	return c, func() { alone(c.Silence) }
+}
+
+// dialAlone returns a client, and what does something to it after which nobody answers it.
+func (x *scene) dialAlone() (c Client, leave func(how func())) {
 	x.Helper()
 	c = x.engine.Dial(x.TB)
 	alone := false
@@ -75,9 +89,9 @@ func (x *scene) dial() (c Client, cut func()) {
 			x.Errorf("closing a client: %v", err)
 		}
 	})
-	return c, func() {
+	return c, func(how func()) {
 		alone = true
-		c.Cut()
+		how()
 	}
 }
 

@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,5 +110,34 @@ func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 		require.Equal(t, before+1, c.Stats().Renewals)
 		require.NoError(t, held.Context().Err())
 		kit.Release(t, held)
+	})
+}
+
+// Grants to tickets that the client does not have are given back, but not as many as somebody likes to make up.
+func TestForgedGrantsCostAClientLittle(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const forged = 10_000
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		held := hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))
+		waits := kit.Lock(t.Context(), m.Lock)
+		kit.Waiting(t, 1, m.Inspect)
+		synctime.Pass(time.Second) // It listens.
+		var text strings.Builder
+		text.WriteString("G")
+		for i := range forged {
+			made := lua.Ticket{Client: c.ID(), Number: uint64(forged + i), Kind: lua.Exclusive, Permits: 1, Lease: time.Second, Grant: time.Second}
+			fmt.Fprintf(&text, " %s %d 1 2", made, i+1)
+		}
+		lock, _, _ := keysOf(kit.Name(t))
+		before := c.Stats()
+		s.Do("PUBLISH", lock+":wake:"+c.ID(), text.String())
+		synctest.Wait()
+		require.Equal(t, before.Messages+1, c.Stats().Messages)
+		require.Less(t, c.Stats().Ends-before.Ends, uint64(forged/2))
+		require.Greater(t, c.Stats().Forged-before.Forged, uint64(forged/2))
+		require.NoError(t, held.Context().Err())
+		kit.Release(t, held)
+		kit.Release(t, waits.Value(t))
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
@@ -24,31 +25,40 @@ import (
 func TestConformance(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
-			all := servers(t, n)
-			missed := conformance.Run(t, conformance.Engine{
-				Dial: func(t testing.TB) conformance.Client { return conform(t, all) },
-				Fair: true, Fenced: true, Told: true,
-				Errors: conformance.Errors{
-					Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
-					Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
-				},
-			})
-			for _, m := range missed {
-				require.Regexp(t, "nothing else is offered|^(reentrant|rwlock|semaphore|latch|barrier): it is not offered", m)
-			}
+			// No hold may be lost because a busy machine lets its first renewal wait.
+			conforms(t, n, func(o *waitqueue.Options) { o.GrantLease = kit.Patience })
 		})
 	}
 }
 
-// conform is one process with a client of each server.
-func conform(t testing.TB, all []*redistest.Server) conformance.Client {
+// What users get who set no option.
+func TestConformanceAsDelivered(t *testing.T) { conforms(t, 3) }
+
+func conforms(t *testing.T, nodes int, changes ...func(*waitqueue.Options)) {
 	t.Helper()
-	w := &wires{}
-	clients := dialAll(t, all, func(o *waitqueue.Options) {
-		o.Redis.DialCtxFn = w.connect
-		// No hold may be lost because a busy machine lets its first renewal wait.
-		o.GrantLease = kit.Patience
+	all := servers(t, nodes)
+	missed := conformance.Run(t, conformance.Engine{
+		Dial: func(t testing.TB) conformance.Client { return conform(t, all, changes...) },
+		Fair: true, Fenced: true, Told: true,
+		Errors: conformance.Errors{
+			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
+			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+		},
 	})
+	for _, m := range missed {
+		require.Regexp(t, "nothing else is offered|^(reentrant|rwlock|semaphore|latch|barrier): it is not offered", m)
+	}
+}
+
+// conform is one process with a client of each server.
+func conform(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.Options)) conformance.Client {
+	t.Helper()
+	w := &enginetest.Wires{}
+	clients := dialAll(t, all, append(changes, func(o *waitqueue.Options) {
+		o.Redis.DialCtxFn = func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return w.Connect(ctx, "tcp", address)
+		}
+	})...)
 	return conformance.Client{
 		Mutex: func(name string, d time.Duration) conformance.Mutex {
 			// A node that is busy with tests answers late, and none may be given up.
@@ -64,7 +74,7 @@ func conform(t testing.TB, all []*redistest.Server) conformance.Client {
 			done.Wait()
 			return errors.Join(errs...)
 		},
-		Cut: w.cut,
+		Cut: w.Cut, Silence: w.Silence,
 	}
 }
 
@@ -110,33 +120,4 @@ func (m conformed) Break(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// wires are the connections of a process, which can be cut.
-type wires struct {
-	mu   sync.Mutex // guards the fields below
-	open []net.Conn
-	gone bool
-}
-
-func (w *wires) connect(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.gone {
-		return nil, net.ErrClosed
-	}
-	conn, err := d.DialContext(ctx, "tcp", address)
-	if err == nil {
-		w.open = append(w.open, conn)
-	}
-	return conn, err
-}
-
-func (w *wires) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = true
-	for _, conn := range w.open {
-		_ = conn.Close()
-	}
 }

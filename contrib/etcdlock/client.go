@@ -38,7 +38,8 @@ type Client struct {
 }
 
 // Dial makes a client with connections of its own. Unless there is a user to authenticate it sends nothing: a server
-// that is away is waited for by the calls, each for as long as its context says.
+// that is away is waited for by the calls, each for as long as its context says. A user is authenticated here, and where
+// no server answers Dial fails after the DialTimeout of Options.Etcd.
 func Dial(o Options) (*Client, error) {
 	if err := o.fill(); err != nil {
 		return nil, fmt.Errorf("etcdlock: %w", err)

@@ -49,7 +49,7 @@ func conforming(t testing.TB, s *etcdtest.Server) conformance.Client {
 			return semaphore{etcdlock.NewSemaphore(c, name, permits)}
 		},
 		Close: c.Close,
-		Cut:   w.Cut,
+		Cut:   w.Cut, Silence: w.Silence,
 	}
 }
 

@@ -30,7 +30,8 @@ const (
 // Options are what a client is made with.
 type Options struct {
 	// Etcd is how [Dial] reaches the servers. Where it sets no DialKeepAliveTime, a connection that does not answer
-	// is given up after some seconds.
+	// is given up after some seconds. Where it sets no DialTimeout, Dial asks for the rights of a user for as long as
+	// a lease.
 	Etcd clientv3.Config
 	// Prefix of all keys; it should end with a slash. The default is [DefaultPrefix]. Where users have rights, the
 	// client's needs to read and write below it.
@@ -58,6 +59,9 @@ func (o *Options) fill() error {
 		o.Etcd.DialKeepAliveTime = 10 * time.Second
 		o.Etcd.DialKeepAliveTimeout = 2 * time.Second
 		o.Etcd.PermitWithoutStream = true
+	}
+	if o.Etcd.DialTimeout == 0 {
+		o.Etcd.DialTimeout = o.Lease // How long the first word with a server may take, if there is a user.
 	}
 	if o.Etcd.Username != "" {
 		o.Etcd.DialOptions = append(slices.Clone(o.Etcd.DialOptions), grpc.WithChainUnaryInterceptor(authenticate))

@@ -204,3 +204,20 @@ func TestLocksByTLS(t *testing.T) {
 	}
 	kit.Release(t, locked(t, m)) // So it was not the server's fault.
 }
+
+func TestDialWaitsForASilentServerNoLongerThanALease(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // It takes connections, and never says a word.
+	require.NoError(t, err)
+	defer silent.Close()
+	dialled := kit.Run(func() error {
+		_, err := etcdlock.Dial(etcdlock.Options{
+			Etcd: clientv3.Config{
+				Endpoints: []string{silent.Addr().String()}, Username: "app", Password: "app", Logger: quiet,
+			},
+			Lease: etcdlock.MinLease,
+		})
+		return err
+	})
+	require.ErrorIs(t, dialled.Err(t), context.DeadlineExceeded)
+}

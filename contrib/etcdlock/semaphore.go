@@ -20,14 +20,21 @@ type Semaphore struct {
 	limit int64
 }
 
+// MaxPermits is the largest number of permits, which is that of package semaphore.
+const MaxPermits = 1<<53 - 1
+
 // NewSemaphore names a semaphore of so many permits. Nothing is sent; what cannot be used is reported by the first call.
 // All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
 // with [waitqueue.ErrMismatch].
 func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
 	s := &Semaphore{c.line("semaphore", name, opts), permits}
 	s.line.shared = permits > 1
-	if s.line.err == nil && permits < 1 {
+	switch {
+	case s.line.err != nil:
+	case permits < 1:
 		s.line.err = fmt.Errorf("%w: a semaphore of %d permits", waitqueue.ErrCount, permits)
+	case permits > MaxPermits:
+		s.line.err = fmt.Errorf("%w: a semaphore of %d permits: at most %d are allowed", waitqueue.ErrTooLarge, permits, int64(MaxPermits))
 	}
 	return s
 }
@@ -102,7 +109,7 @@ func (s *Semaphore) read(ctx context.Context) (waitqueue.Info, []*mvccpb.KeyValu
 	waits := false
 	for _, kv := range keys {
 		n, limit, client := parse(kv)
-		if !waits && info.Used+n <= limit {
+		if !waits && n <= limit-info.Used { // A sum may be more than a number holds.
 			h := holderOf(&s.line, kv)
 			h.Permits, h.Client, h.Who = n, client, client
 			info.Holders = append(info.Holders, h)
@@ -154,7 +161,7 @@ func (q permits) value() string { return fmt.Sprintf("%d/%d %s", q.n, q.limit, q
 // parse reads it. What is no such text counts as nothing.
 func parse(kv *mvccpb.KeyValue) (n, limit int64, client string) {
 	counts, client, _ := strings.Cut(string(kv.Value), " ")
-	if _, err := fmt.Sscanf(counts, "%d/%d", &n, &limit); err != nil {
+	if _, err := fmt.Sscanf(counts, "%d/%d", &n, &limit); err != nil || n < 1 || n > limit || limit > MaxPermits {
 		return 0, 1, string(kv.Value)
 	}
 	return n, limit, client
@@ -218,17 +225,17 @@ func (q permits) look(ctx context.Context, t *ticket) (turn, error) {
 
 // judge tells how things stand for a ticket, if its key is among the first.
 func (q permits) judge(t *ticket, first []*mvccpb.KeyValue, revision int64) (now turn, found bool, err error) {
-	used, fits, before := int64(0), true, ""
+	left, fits, before := q.limit, true, "" // A sum may be more than a number holds.
 	for i, kv := range first {
 		n, limit, _ := parse(kv)
 		if n > 0 && limit != q.limit {
 			return turn{}, false, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
 		}
-		used += n
 		switch {
 		case string(kv.Key) != t.key || kv.CreateRevision != t.revision:
-			before, fits = string(kv.Key), used <= q.limit
-		case used <= q.limit:
+			before, fits = string(kv.Key), fits && n <= left
+			left -= min(n, left)
+		case fits && n <= left:
 			return turn{held: true}, true, nil
 		case fits:
 			return turn{watch: q.prefix, below: true, ahead: i, after: revision}, true, nil
@@ -259,16 +266,17 @@ func (q ifFit) ask(ctx context.Context, t *ticket) (turn, error) {
 		if err != nil {
 			return turn{}, err
 		}
-		used, newest := q.n, int64(0)
+		left, fits, newest := q.limit-q.n, true, int64(0)
 		for _, kv := range keys {
 			n, limit, _ := parse(kv)
 			if n > 0 && limit != q.limit {
 				t.forget()
 				return turn{}, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
 			}
-			used, newest = used+n, kv.CreateRevision
+			fits, newest = fits && n <= left, kv.CreateRevision
+			left -= min(n, left)
 		}
-		if used > q.limit {
+		if !fits {
 			t.forget()
 			return turn{}, waitqueue.ErrBusy
 		}

@@ -2,6 +2,8 @@ package etcdlock_test
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +26,61 @@ func two(s *etcdlock.Semaphore) func(context.Context) (*lease.Lease, error) {
 func some(t testing.TB, s *etcdlock.Semaphore, n int64) *kit.Call[*lease.Lease] {
 	t.Helper()
 	return kit.Lock(t.Context(), func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) })
+}
+
+func TestMorePermitsThanCanBeCountedAreRefused(t *testing.T) {
+	t.Parallel()
+	c := dial(t, etcdtest.Shared(t))
+	for _, permits := range []int64{etcdlock.MaxPermits + 1, 1<<62 + 1, math.MaxInt64} {
+		s := etcdlock.NewSemaphore(c, "one", permits)
+		_, err := s.Acquire(t.Context(), permits)
+		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		_, err = s.TryAcquire(t.Context(), 1)
+		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+	}
+	kit.Release(t, some(t, etcdlock.NewSemaphore(c, "one", etcdlock.MaxPermits), etcdlock.MaxPermits).Value(t))
+}
+
+// So many wait for all there is that the sum of what they want is more than a number holds.
+func TestASumOfPermitsThatNoNumberHoldsLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	const waiters = 1030
+	server := etcdtest.Shared(t)
+	s, root := etcdlock.NewSemaphore(dial(t, server), "one", etcdlock.MaxPermits), admin(t, server)
+	l := some(t, s, etcdlock.MaxPermits).Value(t)
+	for i := range waiters {
+		key := fmt.Sprintf("%ssemaphore/one/stranger-%d", prefix(t), i)
+		_, err := root.Put(t.Context(), key, fmt.Sprintf("%d/%d stranger", int64(etcdlock.MaxPermits), int64(etcdlock.MaxPermits)))
+		require.NoError(t, err)
+	}
+	_, err := s.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	info, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, etcdlock.MaxPermits, info.Used)
+	require.Equal(t, waiters, info.Waiting)
+	ctx, cancel := context.WithCancel(t.Context())
+	call := kit.Lock(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 1) })
+	kit.Waiting(t, waiters+1, s.Inspect)
+	require.False(t, call.Returned())
+	cancel()
+	require.ErrorIs(t, call.Err(t), context.Canceled)
+	kit.Release(t, l)
+}
+
+// What somebody has put there that is no request takes no permits, and brings none.
+func TestAKeyThatIsNoRequestCountsAsNothing(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	s, root := etcdlock.NewSemaphore(dial(t, server), "one", 100), admin(t, server)
+	for i, text := range []string{"-1/100 a", "101/100 a", "0/100 a", "1/9223372036854775807 a", "a"} {
+		_, err := root.Put(t.Context(), fmt.Sprintf("%ssemaphore/one/stranger-%d", prefix(t), i), text)
+		require.NoError(t, err)
+	}
+	l := some(t, s, 100).Value(t)
+	_, err := s.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	kit.Release(t, l)
 }
 
 // Each waits for the key before the own, and hears when its ticket holds. No look for want of an event is so early.

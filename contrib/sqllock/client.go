@@ -99,7 +99,7 @@ type Client struct {
 	holds    map[holding]struct{}
 	calls    map[*sessionCall]struct{}
 	tickets  map[string]*ticket
-	due      []*rowHold // for the next renewal
+	due      map[*rowHold]struct{} // for the next renewal
 	renewing bool
 	looks    map[string]*time.Timer // one for each name that was handed on lately
 	ear      *listener
@@ -116,7 +116,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{
 		id: "headwaiter_" + strings.ToLower(rand.Text()), opts: o.filled(), wires: &wires{open: map[*wire]struct{}{}},
 		gone: make(chan struct{}), holds: map[holding]struct{}{}, tickets: map[string]*ticket{},
-		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{},
+		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{}, due: map[*rowHold]struct{}{},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.last, c.stop = context.WithCancel(context.Background())

@@ -35,6 +35,7 @@ func engine(url string, change func(*sqllock.Options), offers func(*sqllock.Clie
 				sqllock.WatchNow() // Before that a hold is young, and may hear of its loss when others hold.
 				w.Cut()
 			}
+			offered.Silence = w.Silence
 			return offered
 		},
 		Fair: true, Fenced: true, Told: true,
@@ -54,12 +55,19 @@ var missed = []string{
 func TestConformanceOfLeasedLocks(t *testing.T) {
 	t.Parallel()
 	patient := func(o *sqllock.Options) { o.GrantLease = kit.Patience } // A busy machine may be late with a first renewal.
-	e := engine(schema(t), patient, func(c *sqllock.Client) conformance.Client {
-		return conformance.Client{Mutex: func(name string, d time.Duration) conformance.Mutex {
-			return leased{sqllock.NewLeased(c, name, sqllock.WithLease(d))}
-		}}
-	})
-	require.ElementsMatch(t, missed, conformance.Run(t, e))
+	require.ElementsMatch(t, missed, conformance.Run(t, engine(schema(t), patient, leases)))
+}
+
+// What users get who set no option. It minds the time more than others, so nothing runs beside it.
+func TestConformanceOfLeasedLocksAsDelivered(t *testing.T) {
+	require.ElementsMatch(t, missed, conformance.Run(t, engine(schema(t), nil, leases)))
+}
+
+// leases offers leased locks.
+func leases(c *sqllock.Client) conformance.Client {
+	return conformance.Client{Mutex: func(name string, d time.Duration) conformance.Mutex {
+		return leased{sqllock.NewLeased(c, name, sqllock.WithLease(d))}
+	}}
 }
 
 // pooled leads a client through a pooler, and if that is not nil, some things directly.
@@ -87,12 +95,7 @@ func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
 				o.GrantLease = kit.Patience
 				pooled(direct)(o)
 			}
-			e := engine(pgtest.Bouncer(t, url), patient, func(c *sqllock.Client) conformance.Client {
-				return conformance.Client{Mutex: func(name string, d time.Duration) conformance.Mutex {
-					return leased{sqllock.NewLeased(c, name, sqllock.WithLease(d))}
-				}}
-			})
-			require.ElementsMatch(t, missed, conformance.Run(t, e))
+			require.ElementsMatch(t, missed, conformance.Run(t, engine(pgtest.Bouncer(t, url), patient, leases)))
 		})
 	}
 }

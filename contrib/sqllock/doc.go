@@ -53,6 +53,10 @@
 // times a second. The order is the same. In any case a call looks when the lease of the holder is over, and every few
 // seconds.
 //
+// Whoever may connect to the database may notify. Who may also read headwaiter_ticket, where the tickets are, can forge a
+// grant: a call that waits then believes that it holds until its first renewal, at a third of the GrantLease. So let
+// nobody read the table but those who lock. Other forged messages end no hold.
+//
 // A lease is as durable as a commit: with synchronous_commit off, a server that crashes may forget who held, and a holder
 // is then told by its next renewal, perhaps after another has the lock.
 //

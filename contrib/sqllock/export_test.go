@@ -1,6 +1,9 @@
 package sqllock
 
-import "context"
+import (
+	"context"
+	"runtime"
+)
 
 // WatchNow begins to watch all holds that there are, as time would a little later.
 func WatchNow() {
@@ -19,6 +22,20 @@ func (c *Client) EndSessions() {
 	for h := range fresh.holds {
 		if h.client == c {
 			_ = h.conn.Conn().PgConn().Close(context.Background())
+		}
+	}
+}
+
+// Contend takes the client's lock again and again until stop is closed, so that whoever wants it has to wait.
+func (c *Client) Contend(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+			c.mu.Lock()
+			runtime.Gosched()
+			c.mu.Unlock()
 		}
 	}
 }

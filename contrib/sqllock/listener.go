@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -23,7 +21,12 @@ const (
 type listener struct {
 	hearing bool          // what is sent arrives; the client's lock guards it
 	changed chan struct{} // closed when that changes; the client's lock guards it
+	strays  chan message  // grants to nobody, until they are given back
 }
+
+// mostStrays is how many grants to nobody are given back one after the other. What more is heard was not sent by this
+// library, or ends with its grant lease.
+const mostStrays = 64
 
 // hears reports whether grants are told, and returns what is closed when that may change. The first call begins to
 // listen.
@@ -31,11 +34,19 @@ func (c *Client) hears() (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ear == nil {
-		c.ear = &listener{changed: make(chan struct{})}
-		c.work.Add(1) // A call is at work.
+		strays := make(chan message, mostStrays)
+		c.ear = &listener{changed: make(chan struct{}), strays: strays}
+		c.work.Add(2) // A call is at work.
 		go func() {
 			defer c.work.Done()
+			defer close(strays)
 			c.listenAlways()
+		}()
+		go func() {
+			defer c.work.Done()
+			for m := range strays {
+				c.giveBack(m)
+			}
 		}()
 	}
 	return c.ear.hearing, c.ear.changed
@@ -131,9 +142,9 @@ func (c *Client) dialDirect(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // A message is what a notification says: "grant" or "forced", ticket, token, the server's time and the end of the
-// grant in µs, and the name.
+// grant in µs; the name of the lock comes last.
 type message struct {
-	what, ticket, name string
+	what, ticket string
 	grant
 }
 
@@ -142,7 +153,7 @@ func parse(payload string, heard time.Time) (m message, ok bool) {
 	if len(fields) < 6 {
 		return m, false
 	}
-	m = message{what: fields[0], ticket: fields[1], name: fields[5], grant: grant{heard: heard}}
+	m = message{what: fields[0], ticket: fields[1], grant: grant{heard: heard}}
 	for i, number := range []*int64{&m.token, &m.at, &m.until} {
 		var err error
 		if *number, err = strconv.ParseInt(fields[2+i], 10, 64); err != nil {
@@ -168,21 +179,34 @@ func (c *Client) told(payload string, heard time.Time) {
 	switch {
 	case m.what == "forced":
 		if h != nil && h.token == m.token {
-			h.lose(lease.ErrForced)
+			h.doubt()
 		}
 	case t == nil:
 		// Its call has left. If what it had asked came late to the server, nobody else knows of the grant.
-		stray := &ticket{client: c, lock: &Leased{lock: lock{client: c, name: m.name}}, id: m.ticket}
-		c.work.Add(1) // The listener is at work.
-		go func() {
-			defer c.work.Done()
-			_, _ = c.endAlways(stray, &m.token)
-		}()
+		select {
+		case c.ear.strays <- m: // Only the listener sends.
+		default:
+		}
 	case h == nil:
 		select {
 		case <-t.granted: // One that was not taken is older.
 		default:
 		}
 		t.granted <- m.grant // Only the listener sends.
+	}
+}
+
+// giveBack ends what the client holds by a ticket that it does not know any more. A hold of another client is none of
+// its, whoever says so: anybody who may connect may notify.
+func (c *Client) giveBack(m message) {
+	limit, cancel := context.WithTimeout(c.last, attemptTime)
+	defer cancel()
+	var name string
+	var granted bool
+	err := c.pool.QueryRow(limit, `SELECT t.name, ended.o_granted FROM headwaiter_ticket t,
+		LATERAL headwaiter_end(t.name, t.ticket, t.token, $4, false) ended
+		WHERE t.ticket = $1 AND t.token = $2 AND t.client = $3`, m.ticket, m.token, c.id, c.opts.GrantLease).Scan(&name, &granted)
+	if err == nil && granted {
+		c.lookAfter(name)
 	}
 }

@@ -92,3 +92,6 @@ func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last erro
 func until(from time.Time, lasts, slept time.Duration) lease.Until {
 	return lease.Until{Deadline: from.Add(lasts - lasts/100), Slept: slept}
 }
+
+// errNoAnswer is why a release does not wait any longer.
+var errNoAnswer = errors.New("no answer from Postgres until the lease was over")

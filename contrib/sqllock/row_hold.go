@@ -22,15 +22,14 @@ type rowHold struct {
 	token  int64
 	keeper *lease.Keeper
 
-	mu    sync.Mutex // guards the fields below
+	mu    sync.Mutex // guards the fields below; the client's is taken after it
 	timer *time.Timer
+	told  bool // that it was taken away by force, which the next renewal shows
 	over  bool // somebody ends it
 }
 
-// begin starts the hold's timer: for its renewals, and for its end.
+// begin starts the hold's timer: for its renewals, and for its end. The lock is held.
 func (h *rowHold) begin(u lease.Until) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	// A third: two renewals may fail before the lease is in doubt. It also is what makes a grant a lease.
 	h.timer = time.AfterFunc(time.Until(u.Deadline)/3, h.fired)
 }
@@ -55,8 +54,30 @@ func (h *rowHold) again(d time.Duration) {
 	}
 }
 
+// doubt asks the server about a hold that somebody says was taken away: anybody who may connect may say so.
+func (h *rowHold) doubt() {
+	h.mu.Lock()
+	h.told = true
+	h.mu.Unlock()
+	h.ticket.client.renew(h)
+}
+
+// missed is the loss of a hold that the server does not have any more.
+func (h *rowHold) missed() {
+	h.mu.Lock()
+	cause := lease.ErrForgotten
+	if h.told {
+		cause = lease.ErrForced
+	}
+	h.mu.Unlock()
+	h.lose(cause)
+}
+
 // renewed is what a renewal is answered with.
 func (h *rowHold) renewed(u lease.Until) {
+	h.mu.Lock()
+	h.told = false
+	h.mu.Unlock()
 	if h.keeper.Extend(u) {
 		h.again(time.Until(u.Deadline) / 3)
 	}
@@ -82,15 +103,18 @@ func (h *rowHold) lose(cause error) {
 	if context.Cause(h.keeper.Lease().Context()) == lease.ErrReleased || c.enter() != nil {
 		return // Its owner, or Close, ends it.
 	}
+	if !h.take() {
+		c.work.Done()
+		return
+	}
 	go func() {
 		defer c.work.Done()
-		if h.take() {
-			_, _ = c.endAlways(h.ticket, nil)
-		}
+		_, _ = c.endAlways(h.ticket)
 	}()
 }
 
-// release is what Release of the lease does, once. What comes to no answer goes on in the background.
+// release is what Release of the lease does, once. It does not wait for longer than the hold would have lasted. What comes
+// to no answer goes on in the background.
 func (h *rowHold) release(ctx context.Context) error {
 	c := h.ticket.client
 	if err := c.enter(); err != nil {
@@ -100,9 +124,11 @@ func (h *rowHold) release(ctx context.Context) error {
 	if !h.take() {
 		return lease.ErrForgotten
 	}
+	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
+	defer cancel()
 	was, err := 0, ctx.Err()
 	if err == nil {
-		was, err = c.endOnce(ctx, h.ticket, nil)
+		was, err = c.endOnce(ctx, h.ticket)
 	}
 	if err == nil {
 		return h.verdict(was, true)
@@ -113,7 +139,7 @@ func (h *rowHold) release(ctx context.Context) error {
 	}
 	done := make(chan result, 1)
 	c.work.Go(func() {
-		was, err := c.endAlways(h.ticket, nil)
+		was, err := c.endAlways(h.ticket)
 		done <- result{was, err}
 	})
 	select {
@@ -143,7 +169,7 @@ func (h *rowHold) verdict(was int, first bool) error {
 func (h *rowHold) close() {
 	h.keeper.Lose(lease.ErrClientClosed)
 	if h.take() {
-		_, _ = h.ticket.client.endAlways(h.ticket, nil)
+		_, _ = h.ticket.client.endAlways(h.ticket)
 	}
 }
 
@@ -151,7 +177,7 @@ func (h *rowHold) close() {
 func (c *Client) renew(h *rowHold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due = append(c.due, h)
+	c.due[h] = struct{}{}
 	if c.renewing || c.closed {
 		return
 	}
@@ -166,32 +192,29 @@ func (c *Client) renewAll() {
 	for {
 		c.mu.Lock()
 		due := c.due
-		if c.due = nil; len(due) == 0 || c.closed {
+		if len(due) == 0 || c.closed {
 			c.renewing = false
 			c.mu.Unlock()
 			return
 		}
+		c.due = map[*rowHold]struct{}{}
 		c.mu.Unlock()
 		c.renewBatch(due)
 	}
 }
 
 // renewBatch renews holds by one statement. Those that it does not find are lost; where it fails, they are due again.
-func (c *Client) renewBatch(due []*rowHold) {
+func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 	const query = `UPDATE headwaiter_ticket t SET until = clock_timestamp() + t.lease, claimed = true
 		FROM unnest($1::text[], $2::bigint[]) AS due (ticket, token)
 		WHERE t.ticket = due.ticket AND t.token = due.token AND t.until > clock_timestamp()
 		RETURNING t.ticket, t.lease`
 	ctx, cancel := context.WithTimeout(c.life, attemptTime)
 	defer cancel()
-	byID := make(map[string]*rowHold, len(due))
 	var ids []string
 	var tokens []int64
-	for _, h := range due {
-		if _, twice := byID[h.ticket.id]; !twice {
-			byID[h.ticket.id] = h
-			ids, tokens = append(ids, h.ticket.id), append(tokens, h.token)
-		}
+	for h := range due {
+		ids, tokens = append(ids, h.ticket.id), append(tokens, h.token)
 	}
 	sent, slept := time.Now(), lease.Slept()
 	found := map[string]time.Duration{}
@@ -204,15 +227,15 @@ func (c *Client) renewBatch(due []*rowHold) {
 			return nil
 		})
 	}
-	for id, h := range byID {
+	for h := range due {
 		if err != nil {
 			h.keeper.Failing(h.keeper.Lease().Deadline().Add(-h.ticket.lock.lasts), err)
 			continue
 		}
-		if lasts, is := found[id]; is {
+		if lasts, is := found[h.ticket.id]; is {
 			h.renewed(until(sent, lasts, slept))
 		} else {
-			h.lose(lease.ErrForgotten)
+			h.missed()
 		}
 	}
 }

@@ -119,8 +119,9 @@ func (h *sessionHold) lose(err error) {
 	}()
 }
 
-// take makes the caller the one that ends the hold, unless there is one. The connection is the caller's then.
-func (h *sessionHold) take() bool {
+// claim makes the caller the one that ends the hold, unless there is one. The connection is the caller's when the watch
+// has ended too, which settle waits for.
+func (h *sessionHold) claim() bool {
 	h.mu.Lock()
 	was, unwatch := h.over, h.unwatch
 	h.over = true
@@ -131,19 +132,35 @@ func (h *sessionHold) take() bool {
 	fresh.remove(h)
 	if unwatch != nil {
 		unwatch()
-		<-h.watched
 	}
-	h.client.forget(h)
 	return true
 }
 
-// release is what Release of the lease does, once.
+// settle waits for the end of the watch: for a question that it may have asked, until the deadline of the hold.
+func (h *sessionHold) settle() {
+	if h.watched != nil { // After claim it does not change.
+		<-h.watched
+	}
+	h.client.forget(h)
+}
+
+// take is claim and settle.
+func (h *sessionHold) take() bool {
+	if !h.claim() {
+		return false
+	}
+	h.settle()
+	return true
+}
+
+// release is what Release of the lease does, once. It does not wait for longer than the hold would have lasted: then the
+// connection is closed, which frees the lock as soon as Postgres sees it.
 func (h *sessionHold) release(ctx context.Context) error {
 	c := h.client
 	if err := c.enter(); err != nil {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, waitqueue.ErrClosed)
 	}
-	if !h.take() {
+	if !h.claim() {
 		c.work.Done()
 		return fmt.Errorf("%w: the session has ended", lease.ErrForgotten)
 	}
@@ -151,22 +168,26 @@ func (h *sessionHold) release(ctx context.Context) error {
 		// Nobody can wait for the answer, which is no reason to keep the lock.
 		go func() {
 			defer c.work.Done()
+			h.settle()
 			c.clean(h.conn)
 		}()
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
 	}
 	defer c.work.Done()
-	return h.unlock(ctx)
+	limit, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
+	defer cancel()
+	return h.unlock(limit)
 }
 
 // unlock gives the lock back, and the connection.
 func (h *sessionHold) unlock(ctx context.Context) error {
 	c, conn := h.client, h.conn.Conn()
 	stop := context.AfterFunc(ctx, func() { _ = conn.PgConn().Conn().Close() })
+	h.settle()
 	had, _, err := call(conn, verbUnlock, h.key)
 	cut := !stop()
 	switch {
-	case err != nil && cut:
+	case err != nil && ctx.Err() != nil:
 		c.hangUp(h.conn)
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
 	case sessionEnded(err): // Before the lock was given back, and the watch had not told of it yet.

@@ -137,7 +137,9 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 	if g.heard.Before(from) {
 		from = g.heard
 	}
-	return t.holds(ctx, g.token, until(from, time.Duration(g.until-g.at)*time.Microsecond, t.seen.slept))
+	// The first renewal shows that the server has granted it, whoever says so: it is due by the client's own terms.
+	lasts := min(time.Duration(g.until-g.at)*time.Microsecond, t.lock.lasts, t.client.opts.GrantLease)
+	return t.holds(ctx, g.token, until(from, lasts, t.seen.slept))
 }
 
 // holds makes the hold.
@@ -148,6 +150,8 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 		Name:  t.lock.label(),
 		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release,
 	})
+	h.mu.Lock() // Whoever ends it, Close above all, waits until it has its timer.
+	defer h.mu.Unlock()
 	if h.keeper.Overdue() || !c.keep(h) {
 		return nil
 	}
@@ -171,7 +175,7 @@ func (c *Client) drop(t *ticket) {
 			<-t.asking
 			t.unsure = t.unsure || t.late != nil && code(t.late) == ""
 		}
-		_, _ = c.endAlways(t, nil)
+		_, _ = c.endAlways(t)
 	}()
 }
 
@@ -183,7 +187,7 @@ func (c *Client) again(t *ticket) {
 	case <-timer.C:
 	case <-c.life.Done():
 	}
-	_, _ = c.endOnce(c.last, t, nil)
+	_, _ = c.endOnce(c.last, t)
 }
 
 // unknow forgets a ticket.
@@ -193,13 +197,13 @@ func (c *Client) unknow(t *ticket) {
 	delete(c.tickets, t.id)
 }
 
-// endOnce ends a ticket, or only its hold by a token. It returns what the ticket was.
-func (c *Client) endOnce(ctx context.Context, t *ticket, token *int64) (was int, err error) {
+// endOnce ends a ticket. It returns what the ticket was.
+func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
 	limit, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	var granted bool
-	err = c.pool.QueryRow(limit, `SELECT * FROM headwaiter_end($1, $2, $3, $4, false)`,
-		t.lock.name, t.id, token, c.opts.GrantLease).Scan(&was, &granted)
+	err = c.pool.QueryRow(limit, `SELECT * FROM headwaiter_end($1, $2, NULL, $3, false)`,
+		t.lock.name, t.id, c.opts.GrantLease).Scan(&was, &granted)
 	if err == nil {
 		c.unknow(t)
 	}
@@ -244,12 +248,12 @@ func (c *Client) look(name string) {
 }
 
 // endAlways ends a ticket, for as long as the server may have it.
-func (c *Client) endAlways(t *ticket, token *int64) (was int, err error) {
+func (c *Client) endAlways(t *ticket) (was int, err error) {
 	limit, cancel := context.WithTimeout(c.last, max(window, t.lock.lasts)+attemptTime)
 	defer cancel()
 	defer c.unknow(t)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		if was, err = c.endOnce(limit, t, token); err == nil || !passes(err) {
+		if was, err = c.endOnce(limit, t); err == nil || !passes(err) {
 			return was, err
 		}
 		timer := time.NewTimer(pause)

@@ -28,6 +28,7 @@ type cable struct {
 	opts *Options
 	ctx  context.Context
 	end  context.CancelFunc
+	over chan struct{} // closed when the library asks for a server though there is to be no connection any more
 
 	mu       sync.Mutex // guards the fields below, and those of the wire
 	servers  []string
@@ -40,7 +41,7 @@ type cable struct {
 }
 
 func newCable(o *Options) *cable {
-	c := &cable{opts: o}
+	c := &cable{opts: o, over: make(chan struct{})}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -66,7 +67,15 @@ func (c *cable) Next() (server string, retryStart bool) {
 	defer c.mu.Unlock()
 	server = c.servers[c.next%len(c.servers)]
 	c.next++
-	return server, c.ctx.Err() != nil
+	if c.ctx.Err() == nil {
+		return server, false
+	}
+	select {
+	case <-c.over:
+	default:
+		close(c.over)
+	}
+	return server, true
 }
 
 func (c *cable) Connected() {

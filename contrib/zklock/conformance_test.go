@@ -46,6 +46,6 @@ func conforming(t testing.TB, s *zktest.Server) conformance.Client {
 			return enginetest.Conforming{Forcible: zklock.New(c, name)}
 		},
 		Close: c.Close,
-		Cut:   w.Cut,
+		Cut:   w.Cut, Silence: w.Silence,
 	}
 }

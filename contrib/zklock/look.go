@@ -133,7 +133,8 @@ func (t *ticket) learn(stat *zk.Stat) {
 	children := int64(stat.NumChildren)
 	removed := (int64(stat.Cversion) - children) / 2
 	last := stat.Cversion >= 0 && int64(stat.Cversion) == 2*made-children
-	before := t.line.past.Load()
+	// What another call of the client has removed since is not before it.
+	before := t.before
 	if removed > 0 && (before == nil || before.parent != stat.Czxid || before.removed != removed) {
 		last = false
 	}

@@ -315,9 +315,15 @@ func (s *session) unheard(ctx context.Context) error {
 }
 
 // stop ends the connection, and waits until nothing of it runs any more.
+//
+// The library's farewell is answered by the library where it asks for another server. Otherwise it would wait for a second.
 func (s *session) stop() {
 	s.die(context.Canceled)
 	s.cable.end()
+	select {
+	case <-s.cable.over:
+	case <-s.ended:
+	}
 	s.conn.Close()
 	<-s.ended
 }

@@ -25,6 +25,7 @@ type ticket struct {
 	ctx     context.Context // ends when the node is known to be gone, or the session ends
 	end     context.CancelCauseFunc
 	seen    chan struct{} // closed when the token is known
+	before  *past         // what was known of the parent before the node was asked for
 
 	// guarded by the client's mu
 	path      string // of the node, when that is known
@@ -41,7 +42,7 @@ type ticket struct {
 // ticket makes one for a call.
 func (c *Client) ticket(s *session, l *line) *ticket {
 	t := &ticket{
-		client: c, session: s, line: l, seen: make(chan struct{}),
+		client: c, session: s, line: l, seen: make(chan struct{}), before: l.past.Load(),
 		id: fmt.Sprintf("%s%016x", c.id, c.numbers.Add(1)),
 	}
 	t.ctx, t.end = context.WithCancelCause(s.ctx)

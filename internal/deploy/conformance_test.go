@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 // to be seen by counting those who wait for a latch is not.
 func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption) {
 	t.Helper()
-	engine := family.Engine(option)
+	engine := family.Engine(option, family.Patient)
 	if d.Cluster && !d.Sharded {
 		engine = family.Uncounted(engine)
 	}
@@ -57,7 +57,7 @@ func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientO
 func TestAServerWithoutRESP3IsFoundOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithoutRESP3())
-	require.Empty(t, conformance.Run(t, family.Engine(s.Option)))
+	require.Empty(t, conformance.Run(t, family.Engine(s.Option, family.Patient)))
 }
 
 var (

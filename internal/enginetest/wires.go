@@ -4,13 +4,44 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
-// Wires are the connections of a client, which can be cut.
+// Wires are the connections of a client, which can be cut, or lose all that is sent.
 type Wires struct {
+	silent atomic.Bool
+
 	mu   sync.Mutex // guards the fields below
 	open []net.Conn
 	gone bool
+}
+
+// A wire is one of them.
+type wire struct {
+	net.Conn
+	silent *atomic.Bool
+	closed atomic.Bool
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	for {
+		n, err := w.Conn.Read(p)
+		if err != nil || !w.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if w.silent.Load() && !w.closed.Load() {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
+
+func (w *wire) Close() error {
+	w.closed.Store(true)
+	return w.Conn.Close()
 }
 
 // Connect makes one.
@@ -30,6 +61,7 @@ func (w *Wires) Over(dial func() (net.Conn, error)) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn = &wire{Conn: conn, silent: &w.silent}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gone {
@@ -47,6 +79,9 @@ func (w *Wires) Cut() {
 	w.mu.Unlock()
 	w.Reset()
 }
+
+// Silence loses all that is sent from now on, in both directions. Connections stay, and new ones can be made.
+func (w *Wires) Silence() { w.silent.Store(true) }
 
 // Reset ends the connections that there are.
 func (w *Wires) Reset() {

@@ -22,7 +22,8 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Engine is this library on the server that an option leads to, with all that conformance can try.
+// Engine is this library on the server that an option leads to, as it is delivered but for the changes, with all that
+// conformance can try.
 func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Options)) conformance.Engine {
 	return conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return dial(t, server(), changes) },
@@ -44,8 +45,7 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.O
 	server.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		return w.Over(func() (net.Conn, error) { return connect(ctx, address, d, t) })
 	}
-	// No hold may be lost because a busy machine lets its first renewal wait.
-	o := waitqueue.Options{Redis: server, Name: "conformance", GrantLease: kit.Patience}
+	o := waitqueue.Options{Redis: server, Name: "conformance"}
 	for _, change := range changes {
 		change(&o)
 	}
@@ -69,9 +69,12 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.O
 			return barrier.New(c, name, parties, barrier.WithLease(d))
 		},
 		Close: c.Close,
-		Cut:   w.Cut,
+		Cut:   w.Cut, Silence: w.Silence,
 	}
 }
+
+// Patient is for a machine that may be busy: no hold is lost because its first renewal has to wait.
+func Patient(o *waitqueue.Options) { o.GrantLease = kit.Patience }
 
 // usual connects as rueidis does.
 func usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
