@@ -17,10 +17,14 @@ ALONE := /(internal/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|re
 # What needs servers of other kinds, and what needs Prometheus.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
+# What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
+SEQUENTIAL := /internal/(model|search)(/|$$)
+WHOLE := /internal/(model|search|sim)(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)')
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(SEQUENTIAL)')
+	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
 test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper and Postgres, and all rivals, on real servers; fetches those that are missing

@@ -24,7 +24,7 @@ import (
 )
 
 // batching returns a provider whose spans go in batches to an exporter that drops them.
-func batching(b *testing.B, s sdktrace.Sampler) trace.TracerProvider {
+func batching(b testing.TB, s sdktrace.Sampler) trace.TracerProvider {
 	p := sdktrace.NewTracerProvider(sdktrace.WithSampler(s), sdktrace.WithBatcher(tracetest.NewNoopExporter()))
 	b.Cleanup(func() { _ = p.Shutdown(context.Background()) })
 	return p
@@ -33,19 +33,20 @@ func batching(b *testing.B, s sdktrace.Sampler) trace.TracerProvider {
 // setups are what a client may be observed by. The first is what the others are measured by.
 var setups = []struct {
 	name    string
-	options func(b *testing.B) otel.Options
+	options func(b testing.TB) otel.Options
+	allocs  float64 // of what is told of a cycle, at the most
 }{
-	{"nobody", nil},
-	{"noop", func(*testing.B) otel.Options {
+	{"nobody", nil, 0},
+	{"noop", func(testing.TB) otel.Options {
 		return otel.Options{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()}
-	}},
-	{"metrics", func(*testing.B) otel.Options { return otel.Options{MeterProvider: meter().provider} }},
-	{"metrics+1%", func(b *testing.B) otel.Options {
+	}, 7},
+	{"metrics", func(testing.TB) otel.Options { return otel.Options{MeterProvider: meter().provider} }, 3},
+	{"metrics+1%", func(b testing.TB) otel.Options {
 		return otel.Options{TracerProvider: batching(b, sdktrace.TraceIDRatioBased(0.01)), MeterProvider: meter().provider}
-	}},
-	{"metrics+100%", func(b *testing.B) otel.Options {
+	}, 20},
+	{"metrics+100%", func(b testing.TB) otel.Options {
 		return otel.Options{TracerProvider: batching(b, sdktrace.AlwaysSample()), MeterProvider: meter().provider}
-	}},
+	}, 50},
 }
 
 // BenchmarkCost takes and releases one lock without a pause, by one client and by eight, with each setup in turn, and
@@ -140,6 +141,18 @@ func BenchmarkObserve(b *testing.B) {
 				told(tracer, lease.ErrExpired)
 			}
 		})
+	}
+}
+
+// The bounds leave the exporter some room, and none to a tracer that does all of its work twice.
+func TestWhatIsToldOfACycleAllocatesLittle(t *testing.T) {
+	for _, x := range setups[1:] {
+		tracer, err := otel.New(x.options(t))
+		require.NoError(t, err)
+		got := testing.AllocsPerRun(2000, func() { told(tracer, lease.ErrExpired) })
+		t.Logf("%s: %v allocations", x.name, got)
+		require.LessOrEqual(t, got, x.allocs, x.name)
+		require.Greater(t, 2*got, x.allocs, "%s: the bound is too high to see anything", x.name)
 	}
 }
 

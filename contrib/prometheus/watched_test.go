@@ -26,6 +26,8 @@ const (
 	watchedTurns  = 20 // of each in a group
 	// watchedSlice is short, so that what else the machine does hits both alike.
 	watchedSlice = 10 * time.Millisecond
+	// watchedLeast is what must be left of the rate.
+	watchedLeast = 0.93
 )
 
 // means turns on what there is to see a client with, of one kind or all.
@@ -130,6 +132,9 @@ func BenchmarkWatched(b *testing.B) {
 				}
 			}
 			slices.Sort(ratios)
+			if median := ratios[len(ratios)/2]; median < watchedLeast {
+				b.Errorf("%.3f of the rate is left, less than %v", median, watchedLeast)
+			}
 			b.ReportMetric(ratios[len(ratios)/2], "ratio")
 			b.ReportMetric(seen.rate()/unseen.rate(), "ratio-all")
 			b.ReportMetric(unseen.rate(), "cycles/s")

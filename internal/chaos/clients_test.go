@@ -34,19 +34,19 @@ func (r *run) crowd(p crowd.Plan) *crowd.Crowd {
 func TestC1AHolderIsKilled(t *testing.T) {
 	r := begin(t, "C1")
 	waiter := fairlock.New(r.dial(), "victim")
-	spans := make([]time.Duration, either(3, 15))
+	spans := make([]span, either(3, 15))
 	for i := range spans {
 		victim, held := r.keeper("victim", time.Second)
 		next := queued(t, waiter, 1)
 		victim.Kill()
 		until := r.until("victim")
 		l := next.Value(t)
-		spans[i] = time.Duration(now() - mono(until))
+		spans[i] = span{time.UnixMicro(until), time.Now()}
 		require.Greater(t, l.Token(), held.Token)
-		require.Positive(t, spans[i], "before the lease of the dead holder was over")
+		require.Positive(t, spans[i].took(), "before the lease of the dead holder was over")
 		kit.Release(t, l)
 	}
-	measured(t, deadHolder, spans)
+	r.measured(deadHolder, spans)
 	r.load[0].kill()
 	r.injected(len(spans) + 1)
 	r.everybody()

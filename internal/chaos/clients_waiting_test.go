@@ -34,7 +34,7 @@ func TestC5WaitersInFrontAreKilled(t *testing.T) {
 	const clients = 10
 	r := begin(t, "C5")
 	holder, waiter := fairlock.New(r.dial(), "front"), fairlock.New(r.dial(), "front")
-	spans := make([]time.Duration, either(3, 15))
+	spans := make([]span, either(3, 15))
 	for i := range spans {
 		l := granted(t, holder)
 		victims, next := r.crowded(holder, waiter, clients)
@@ -45,10 +45,10 @@ func TestC5WaitersInFrontAreKilled(t *testing.T) {
 		since := time.Now()
 		kit.Release(t, l)
 		l = next.Value(t)
-		spans[i] = time.Since(since)
+		spans[i] = span{since, time.Now()}
 		kit.Release(t, l)
 	}
-	measured(t, killedWaiter, spans)
+	r.measured(killedWaiter, spans)
 	r.load[0].kill()
 	r.injected(len(spans)*dead + 1)
 	r.everybody()
@@ -70,7 +70,7 @@ func TestC5ManyClientsInFrontAreStopped(t *testing.T) {
 func (r *run) stoppedInFront(clients int) {
 	r.Helper()
 	holder, waiter := fairlock.New(r.dial(), "front"), fairlock.New(r.dial(), "front")
-	spans := make([]time.Duration, either(1, 5))
+	spans := make([]span, either(1, 5))
 	for i := range spans {
 		l := granted(r, holder)
 		victims, next := r.crowded(holder, waiter, clients)
@@ -78,7 +78,7 @@ func (r *run) stoppedInFront(clients int) {
 		since := time.Now()
 		kit.Release(r, l)
 		l = next.Value(r)
-		spans[i] = time.Since(since)
+		spans[i] = span{since, time.Now()}
 		kit.Release(r, l)
 		victims.Kill()
 		free(r, waiter)
@@ -86,7 +86,7 @@ func (r *run) stoppedInFront(clients int) {
 	r.injected(len(spans) * dead)
 	r.everybody()
 	r.finish()
-	measured(r, stopped, spans)
+	r.measured(stopped, spans)
 }
 
 func TestC6AWaiterThatWasPausedGetsInLater(t *testing.T) {
@@ -136,7 +136,7 @@ func TestC7AWaiterGivesUpAtTheMomentOfTheGrant(t *testing.T) {
 	}
 	usual := kit.Median(handOffs)
 	rounds := either(150, 1000)
-	spans := make([]time.Duration, rounds)
+	spans := make([]span, rounds)
 	kept := 0
 	for i := range spans {
 		l := granted(t, holder)
@@ -156,8 +156,7 @@ func TestC7AWaiterGivesUpAtTheMomentOfTheGrant(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 		}
 		l = n.Value(t)
-		spans[i] = time.Since(since)
-		require.Less(t, spans[i], time.Second, "the next was held up until a look")
+		spans[i] = span{since, time.Now()}
 		timer.Stop()
 		cancel()
 		kit.Release(t, l)
@@ -166,7 +165,7 @@ func TestC7AWaiterGivesUpAtTheMomentOfTheGrant(t *testing.T) {
 	t.Logf("hand-offs of %v: %d of %d held", usual, kept, rounds)
 	require.NotZero(t, kept)
 	require.NotEqual(t, rounds, kept)
-	measured(t, quitter, spans)
+	r.measured(quitter, spans)
 	r.injected(rounds)
 	r.everybody()
 	r.finish()

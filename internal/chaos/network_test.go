@@ -29,7 +29,7 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 	r := begin(t, "N1", through)
 	p := kit.Proxy(t, r.server)
 	holder := fairlock.New(r.dial(), "unheard")
-	spans := make([]time.Duration, either(4, 20))
+	spans := make([]span, either(4, 20))
 	for i := range spans {
 		client := r.dial(kit.Through(p)) // A new one: it looks only because it has to.
 		waiter := fairlock.New(client, "unheard")
@@ -42,7 +42,7 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 		since := time.Now()
 		kit.Release(t, l)
 		l = c.Value(t)
-		spans[i] = time.Since(since)
+		spans[i] = span{since, time.Now()}
 		_, lost := p.Lost()
 		require.Equal(t, i+1, lost)
 		kit.Eventually(t, "the miss to be counted", func() bool {
@@ -58,7 +58,7 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 		}
 		require.NoError(t, client.Close(t.Context()))
 	}
-	measured(t, lostMessage, spans)
+	r.measured(lostMessage, spans)
 	const lost = 10
 	r.proxy.LosePushes(lost, func(push []string) bool {
 		return kit.Notices(lua.MessageGrant)(push) && rand.IntN(20) == 0
@@ -345,7 +345,7 @@ func TestN9TheNetworkIsSlow(t *testing.T) {
 	seen := fairlock.New(r.dial(), "slow")
 	p.Delay(oneWay)
 	r.proxy.Delay(oneWay)
-	spans := make([]time.Duration, 0, 100)
+	spans := make([]span, 0, 100)
 	for range either(3, 20) {
 		l := granted(t, holder)
 		var calls []*kit.Call[*lease.Lease]
@@ -360,12 +360,12 @@ func TestN9TheNetworkIsSlow(t *testing.T) {
 			since := time.Now()
 			released := kit.Run(func() error { return l.Release(context.Background()) })
 			l = c.Value(t)
-			spans = append(spans, time.Since(since))
+			spans = append(spans, span{since, time.Now()})
 			require.NoError(t, released.Err(t))
 		}
 		kit.Release(t, l)
 	}
-	measured(t, handOff, spans)
+	r.measured(handOff, spans)
 	// Jitter.
 	n := r.load.count()
 	every(50*time.Millisecond, either(40, 400), func() { r.proxy.Delay(oneWay/2 + rand.N(oneWay)) })

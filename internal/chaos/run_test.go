@@ -44,6 +44,7 @@ type run struct {
 	testing.TB
 	row      string
 	server   *redistest.Server
+	stalls   *kit.Stalls
 	proxy    *faults.Proxy // through which the load goes, if it does
 	load     load
 	clients  []*waitqueue.Client // of this process
@@ -83,7 +84,7 @@ func begin(t *testing.T, row string, changes ...func(*options)) *run {
 	for _, change := range changes {
 		change(&o)
 	}
-	r := &run{TB: t, row: row, options: o, server: o.on}
+	r := &run{TB: t, row: row, options: o, server: o.on, stalls: kit.WatchStalls(t)}
 	if r.server == nil {
 		r.server = redistest.Start(t, o.server...)
 	}

@@ -31,7 +31,7 @@ func every(pause time.Duration, times int, do func()) {
 func TestS6SubscribersAreKilled(t *testing.T) {
 	r := begin(t, "S6")
 	holder, waiter := fairlock.New(r.dial(), "ears"), fairlock.New(r.dial(), "ears")
-	spans := make([]time.Duration, either(11, 101))
+	spans := make([]span, either(11, 101))
 	for i := range spans {
 		l := granted(t, holder)
 		c := queued(t, waiter, 1)
@@ -39,10 +39,10 @@ func TestS6SubscribersAreKilled(t *testing.T) {
 		since := time.Now()
 		kit.Release(t, l)
 		l = c.Value(t)
-		spans[i] = time.Since(since)
+		spans[i] = span{since, time.Now()}
 		kit.Release(t, l)
 	}
-	measured(t, killedEars, spans)
+	r.measured(killedEars, spans)
 	n, times := r.load.count(), either(20, 300)
 	every(100*time.Millisecond, times, func() { r.server.Int("CLIENT", "KILL", "TYPE", "pubsub") })
 	require.Greater(t, r.load.count()-n, times, "no progress while subscribers were killed")

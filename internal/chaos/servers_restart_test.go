@@ -18,7 +18,7 @@ import (
 func TestS1TheServerRestartsEmpty(t *testing.T) {
 	r := begin(t, "S1", func(o *options) { o.twice, o.outcomes = true, []string{"forgotten", "unconfirmed"} })
 	m, other := fairlock.New(r.dial(), "held", fairlock.WithLease(3*time.Second)), fairlock.New(r.dial(), "held")
-	spans := make([]time.Duration, either(3, 15))
+	spans := make([]span, either(3, 15))
 	for i := range spans {
 		l := granted(t, m)
 		w := watched(l)
@@ -27,7 +27,7 @@ func TestS1TheServerRestartsEmpty(t *testing.T) {
 		r.server.Restart()
 		since := time.Now()
 		l2 := next.Value(t)
-		spans[i] = time.Since(since)
+		spans[i] = span{since, time.Now()}
 		require.ErrorIs(t, w.told(t, until), lease.ErrForgotten)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrLost)
 		require.Greater(t, l2.Token(), l.Token())
@@ -35,7 +35,7 @@ func TestS1TheServerRestartsEmpty(t *testing.T) {
 		kit.Release(t, l2)
 		r.everybody()
 	}
-	measured(t, restart, spans)
+	r.measured(restart, spans)
 	r.injected(len(spans))
 	free(t, m)
 	r.finish()

@@ -53,13 +53,15 @@ type Truth struct {
 	// any more, and Astray for how long one of them was in the queue or held, at the most.
 	Strays int
 	Astray time.Duration
+	// Turns is how many were granted while a ticket was in the queue that was granted itself, at the most.
+	Turns int
 
 	keys    lua.Keys
 	scripts map[any][]string // for each connection the last script: one of them runs
 	run     any              // which run it is
 	passed  []ticket         // what it took out of the queue
 	queue   []ticket         // in order
-	queued  map[string]int64
+	queued  map[string]coming
 	holders map[string]*Grant
 	recent  [recentEnds]string // tickets whose end was begun lately, round and round
 	ending  map[string]bool    // the same
@@ -78,10 +80,16 @@ type ticket struct {
 	meant   bool // the script that took it out is about it
 }
 
+// coming is when a ticket came into the queue first.
+type coming struct {
+	at      int64 // µs of the server
+	granted int   // grants before
+}
+
 // NewTruth follows the lock with those keys.
 func NewTruth(keys lua.Keys, limit int64) *Truth {
 	return &Truth{
-		Limit: limit, keys: keys, Dropped: map[string]int{}, Lapses: map[string]int{}, queued: map[string]int64{}, holders: map[string]*Grant{},
+		Limit: limit, keys: keys, Dropped: map[string]int{}, Lapses: map[string]int{}, queued: map[string]coming{}, holders: map[string]*Grant{},
 		scripts: map[any][]string{}, ending: map[string]bool{}, strays: map[string]int64{},
 	}
 }
@@ -172,7 +180,7 @@ func (x *Truth) queueing(verb string, rest []string) {
 			x.strays[t.text] = x.now
 		}
 		if _, again := x.queued[t.text]; !again {
-			x.queued[t.text] = x.now
+			x.queued[t.text] = coming{x.now, x.Granted}
 		}
 	case "ZREM":
 		for _, text := range rest {
@@ -346,7 +354,9 @@ func (x *Truth) order(g *Grant) {
 		delete(x.queued, g.Ticket)
 		return
 	}
-	g.Arrival, g.Queued = int64(x.passed[i].arrival), x.queued[g.Ticket]
+	came := x.queued[g.Ticket]
+	g.Arrival, g.Queued = int64(x.passed[i].arrival), came.at
+	x.Turns = max(x.Turns, x.Granted-1-came.granted)
 	if len(x.queue) > 0 && x.queue[0].arrival < x.passed[i].arrival {
 		x.wrong("grant of %s (arrival %d) ahead of %s (arrival %.0f)", g.Ticket, g.Arrival, x.queue[0].text, x.queue[0].arrival)
 	}

@@ -73,6 +73,8 @@ func TestTruthOfALock(t *testing.T) {
 	dropped := replayed(lua.Fairlock, 0, append(first, "@10", "END a:1", "ZREMRANGEBYRANK QUEUE 0 1", own("c:1", 6, 10), "END c:1", "HDEL LOCK owner")...)
 	require.Empty(t, dropped.Wrong)
 	require.Equal(t, map[string]int{"b": 1}, dropped.Dropped)
+	require.Zero(t, dropped.Turns, "nobody was granted while c:1 waited")
+	require.Equal(t, 1, replayed(lua.Fairlock, 0, append(first, "@10", "END a:1", "ZREM QUEUE b:1", own("b:1", 6, 10), "@20", "END b:1", "ZREM QUEUE c:1", own("c:1", 7, 20))...).Turns)
 	require.EqualValues(t, []int64{0, 30}, []int64{dropped.Grants[0].Arrival, dropped.Grants[1].Arrival})
 }
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -19,51 +20,91 @@ func rounds(brief, long int) int {
 	return brief
 }
 
-// window is a time in which two masters may have been there.
-type window struct{ from, to time.Time }
+// failover is one that a test made: from when on another master may have been there, and until when the old one may
+// not have known that it is none any more.
+type failover struct {
+	old, new      string // addresses
+	began, agreed time.Time
+}
 
-// agreement is how long after a failover a client may still ask the old master: until it has the news of it.
-const agreement = 3 * time.Second
-
-// judge fails the test where holders overlap that were not told, or tokens fall. It reports overlaps within the
-// windows, where a master may have granted what its successor had not heard of.
-func judge(t *testing.T, holds []seen, windows []window) {
+// replace makes a failover, and returns when everybody agrees and every worker has held again.
+func (tr *traffic) replace(t *testing.T, old string, replace func() (new string)) failover {
 	t.Helper()
+	f := failover{old: old, began: time.Now()}
+	f.new = replace()
+	f.agreed = time.Now()
+	require.NotEqual(t, f.old, f.new)
+	tr.flows(t)
+	tr.worst = max(tr.worst, time.Since(f.began))
+	return f
+}
+
+// judge ends the traffic and fails the test where tokens fall, or holds are not what the failovers excuse.
+func (tr *traffic) judge(t *testing.T, failovers []failover) {
+	t.Helper()
+	holds := tr.end(t)
 	rising(t, holds)
-	inside := 0
+	require.Empty(t, unexcused(holds, failovers))
+	t.Logf("%d holds, %d of them lost, %d overlaps of two masters; longest failover until everybody had held again: %v",
+		len(holds), lost(holds), len(overlaps(holds)), tr.worst)
+}
+
+// unexcused says what is wrong with holds beside these failovers: who held by nobody's word, or longer than certain,
+// and all overlaps but those of holds by the two masters of one failover.
+func unexcused(holds []seen, failovers []failover) (wrong []string) {
+	for _, s := range holds {
+		switch {
+		case s.by == "":
+			wrong = append(wrong, fmt.Sprintf("%v: no server has said so", s))
+		case s.to.After(s.until):
+			wrong = append(wrong, fmt.Sprintf("%v: certain %v after the end of its lease", s, s.to.Sub(s.until)))
+		}
+	}
 	for _, pair := range overlaps(holds) {
 		one, two := pair[0], pair[1]
-		if one.lost != nil || two.lost != nil {
-			continue // Told.
+		why := "no failover from one master to the other"
+		for _, f := range failovers {
+			switch {
+			case one.by == f.old && two.by == f.new:
+				why = f.excuses(one, two)
+			case one.by == f.new && two.by == f.old:
+				why = f.excuses(two, one)
+			}
+			if why == "" {
+				break
+			}
 		}
-		excused := false
-		for _, w := range windows {
-			excused = excused || two.from.After(w.from) && one.from.Before(w.to)
+		if why != "" {
+			wrong = append(wrong, fmt.Sprintf("%v and %v: %s", one, two, why))
 		}
-		if !excused {
-			t.Errorf("%s: client %d held by token %d until %v, client %d by token %d from %v on, and nobody was told",
-				one.name, one.client, one.token, one.to, two.client, two.token, two.from)
-		}
-		inside++
 	}
-	t.Logf("%d holds, %d of them lost, %d overlaps while masters changed", len(holds), lost(holds), inside)
+	return wrong
+}
+
+// excuses says why two holds that overlap must not, by the old master and by the new, or nothing.
+func (f failover) excuses(old, new seen) string {
+	switch {
+	case new.from.Before(f.began):
+		return "the new master was none yet"
+	case old.called.After(f.agreed):
+		return "the old master was none any more"
+	case old.lost == nil && old.to.After(f.agreed):
+		return "who held by the old master was not told"
+	case old.to.After(f.agreed.Add(trafficLease)):
+		return "who held by the old master was told after the rest of its lease"
+	}
+	return ""
 }
 
 func TestFailoversOfSentinelUnderLoad(t *testing.T) {
 	s := redistest.Sentinel(t)
 	tr := load(t, s.Option, 4, []string{"a", "b", "c"})
 	tr.flows(t)
-	var windows []window
-	worst := time.Duration(0)
+	var failovers []failover
 	for range rounds(5, 50) {
-		began := time.Now()
-		s.Failover()
-		windows = append(windows, window{began, time.Now().Add(agreement)})
-		tr.flows(t)
-		worst = max(worst, time.Since(began))
+		failovers = append(failovers, tr.replace(t, s.Master().Addr(), func() string { return s.Failover().Addr() }))
 	}
-	t.Logf("longest failover until everybody had held again: %v", worst)
-	judge(t, tr.end(t), windows)
+	tr.judge(t, failovers)
 }
 
 func TestFailoversOfAShardUnderLoad(t *testing.T) {
@@ -71,25 +112,16 @@ func TestFailoversOfAShardUnderLoad(t *testing.T) {
 	// Names of all three shards: what one does must not hold up the others.
 	tr := load(t, s.Option, 4, []string{"a", "b", "c", "d"})
 	tr.flows(t)
-	var windows []window
-	worst := time.Duration(0)
+	var failovers []failover
 	for i := range rounds(6, 50) {
 		master := s.MasterOf("headwaiter:lock:{a}")
-		began := time.Now()
-		switch i % 3 {
-		case 0:
-			s.Failover(master) // With the master's consent: nothing is forgotten.
-		case 1:
-			s.Failover(master, "FORCE")
-		case 2:
-			s.Failover(master, "TAKEOVER")
-		}
-		windows = append(windows, window{began, time.Now().Add(agreement)})
-		tr.flows(t)
-		worst = max(worst, time.Since(began))
+		how := [][]string{
+			nil, // With the master's consent: nothing is forgotten.
+			{"FORCE"}, {"TAKEOVER"},
+		}[i%3]
+		failovers = append(failovers, tr.replace(t, master.Addr(), func() string { return s.Failover(master, how...).Addr() }))
 	}
-	t.Logf("longest failover until everybody had held again: %v", worst)
-	judge(t, tr.end(t), windows)
+	tr.judge(t, failovers)
 }
 
 // A master that is killed is replaced without anybody's consent.
@@ -98,22 +130,26 @@ func TestAMasterIsKilledUnderLoad(t *testing.T) {
 		s := redistest.Sentinel(t)
 		tr := load(t, s.Option, 4, []string{"a", "b"})
 		tr.flows(t)
-		old, began := s.Master(), time.Now()
-		old.Kill()
-		tr.flows(t)
-		t.Logf("everybody had held again after %v", time.Since(began))
-		require.NotEqual(t, old.Addr(), s.Master().Addr())
-		judge(t, tr.end(t), []window{{began, time.Now()}})
+		old := s.Master()
+		tr.judge(t, []failover{tr.replace(t, old.Addr(), func() string {
+			old.Kill()
+			tr.flows(t)
+			return s.Master().Addr()
+		})})
 	})
 	t.Run("cluster", func(t *testing.T) {
 		s := redistest.Cluster(t)
 		tr := load(t, s.Option, 4, []string{"a", "b", "c", "d"})
 		tr.flows(t)
-		old, began := s.MasterOf("headwaiter:lock:{a}"), time.Now()
-		old.Kill()
-		tr.flows(t)
-		t.Logf("everybody had held again after %v", time.Since(began))
-		kit.Eventually(t, "another master", func() bool { return s.MasterOf("headwaiter:lock:{a}") != old })
-		judge(t, tr.end(t), []window{{began, time.Now()}})
+		old := s.MasterOf("headwaiter:lock:{a}")
+		tr.judge(t, []failover{tr.replace(t, old.Addr(), func() string {
+			old.Kill()
+			tr.flows(t)
+			kit.Eventually(t, "another master", func() bool {
+				master := s.MasterOf("headwaiter:lock:{a}")
+				return master != nil && master != old
+			})
+			return s.MasterOf("headwaiter:lock:{a}").Addr()
+		})})
 	})
 }

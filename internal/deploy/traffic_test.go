@@ -24,8 +24,9 @@ type traffic struct {
 	names   []string
 	stop    context.CancelFunc
 	workers sync.WaitGroup
+	worst   time.Duration // the longest failover until everybody had held again
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards holds
 	holds []seen
 }
 
@@ -34,10 +35,17 @@ type seen struct {
 	name   string
 	client int
 	token  uint64
+	by     string    // the address of the server whose word it was
 	called time.Time // when Lock was
 	from   time.Time // when it had returned
-	to     time.Time // when the holder let go, or knew of the loss
+	to     time.Time // when the holder let go, or was not certain any more
+	until  time.Time // the end of its lease, as it was then
 	lost   error     // told by the context or by Release; nil for a clean release
+}
+
+func (s seen) String() string {
+	const clock = "05.000000"
+	return fmt.Sprintf("%s held by client %d with token %d from %s, %s to %s", s.name, s.client, s.token, s.by, s.from.Format(clock), s.to.Format(clock))
 }
 
 const (
@@ -52,18 +60,19 @@ func load(t *testing.T, option func() rueidis.ClientOption, clients int, names [
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := &traffic{names: names, stop: cancel}
 	for i := range clients {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: option(), Name: "traffic"})
+		w := &witness{by: map[uint64]string{}}
+		c, err := waitqueue.Dial(waitqueue.Options{Redis: w.listens(option()), Name: "traffic"})
 		require.NoError(t, err)
 		tr.clients = append(tr.clients, c)
 		for _, name := range names {
-			tr.workers.Go(func() { tr.work(ctx, t, i, name) })
+			tr.workers.Go(func() { tr.work(ctx, t, i, name, w) })
 		}
 	}
 	t.Cleanup(cancel)
 	return tr
 }
 
-func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string) {
+func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string, w *witness) {
 	m := fairlock.New(tr.clients[client], name, fairlock.WithLease(trafficLease))
 	for ctx.Err() == nil {
 		called := time.Now()
@@ -74,7 +83,7 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 			}
 			return
 		}
-		s := seen{name: name, client: client, token: l.Token(), called: called, from: time.Now()}
+		s := seen{name: name, client: client, token: l.Token(), by: w.of(l.Token()), called: called, from: time.Now()}
 		timer := time.NewTimer(rand.N(trafficHold))
 		select {
 		case <-timer.C:
@@ -82,10 +91,9 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 		}
 		timer.Stop()
 		s.to = time.Now()
-		if s.lost = context.Cause(l.Context()); s.lost != nil {
-			if after := time.Until(l.Deadline()); after < 0 && after < -time.Second {
-				t.Errorf("client %d was told of a loss %v after the end of its lease", client, -after)
-			}
+		s.lost = context.Cause(l.Context())
+		if s.until = l.Deadline(); s.lost != nil && s.to.After(s.until) {
+			s.to = s.until // However late it looks, it sees then that it was certain until there.
 		}
 		if err := l.Release(context.WithoutCancel(ctx)); err != nil && s.lost == nil {
 			s.lost = err
@@ -178,21 +186,21 @@ func rising(t *testing.T, holds []seen) {
 	}
 }
 
-// overlaps returns the pairs of holds of one name that lay over each other while neither had been told of a loss.
+// overlaps returns all pairs of holds of one name that lay over each other, the earlier first. The holds are in the
+// order of their beginnings.
 func overlaps(holds []seen) [][2]seen {
 	var found [][2]seen
 	for _, name := range namesOf(holds) {
-		var last *seen
-		for i, s := range holds {
+		var there []seen
+		for _, s := range holds {
 			if s.name != name {
 				continue
 			}
-			if last != nil && s.from.Before(last.to) {
-				found = append(found, [2]seen{*last, s})
+			there = slices.DeleteFunc(there, func(h seen) bool { return !s.from.Before(h.to) })
+			for _, h := range there {
+				found = append(found, [2]seen{h, s})
 			}
-			if last == nil || s.to.After(last.to) {
-				last = &holds[i]
-			}
+			there = append(there, s)
 		}
 	}
 	return found

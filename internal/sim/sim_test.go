@@ -46,7 +46,8 @@ func TestSeed(t *testing.T) {
 	t.Logf("%v\n%v", r.Plan, r.history)
 }
 
-// TestSeeds plays one seed after the other, on all processors.
+// TestSeeds plays one seed after the other, on all processors. A run in which a seed is left out, or nobody holds, is
+// none.
 func TestSeeds(t *testing.T) {
 	var next, played atomic.Uint64
 	next.Store(*first)
@@ -73,6 +74,9 @@ func TestSeeds(t *testing.T) {
 	})
 	t.Logf("%d seeds from %d on: %d calls, %d holds, %d faults; slowest recovery %v, beyond the lease %v",
 		played.Load(), *first, sum.Calls, sum.Holds, sum.Faults, sum.Recovery, sum.Beyond)
+	if !t.Failed() && (played.Load() < uint64(max(*seeds, 1)) || sum.Holds == 0 || sum.Faults == 0) {
+		t.Errorf("%d seeds of %d were played", played.Load(), *seeds)
+	}
 }
 
 // TestASeedGivesOnePlan, whatever else the process has drawn before.

@@ -67,9 +67,10 @@ func most(all []sample) (x sample) {
 
 func (s *soak) report(truth *check.Truth, all []sample) {
 	s.t.Logf("%d holds, %d calls gave up, %d waiters killed, %d grants, %d tickets dropped of %d clients",
-		s.got, s.gaveUp, s.killed, truth.Granted, total(truth.Dropped), len(truth.Dropped))
-	s.t.Logf("longest wait %v (ideal turn %v), most time of a wait in which nobody held %v of %v; a timer was %v late, all together %v",
-		s.waited.Round(time.Millisecond), turn, s.worst.idle.Round(time.Millisecond), s.worst.took.Round(time.Millisecond), s.late.Round(time.Millisecond), s.stood.Round(time.Millisecond))
+		s.waits.got, s.gaveUp, s.killed, truth.Granted, total(truth.Dropped), len(truth.Dropped))
+	s.t.Logf("longest wait %v (ideal turn %v), %d turns at the most, %d by the server; nobody held for %v of a wait of %v at the most; the machine stood still for %v",
+		s.waits.took.Round(time.Millisecond), turn, s.waits.turns, truth.Turns, s.waits.worst.idle.Round(time.Millisecond), s.waits.worst.took.Round(time.Millisecond),
+		s.stalls.Within(s.start, time.Now()).Round(time.Millisecond))
 	for client, n := range truth.Lapses {
 		ours := slices.ContainsFunc(s.clients, func(c *waitqueue.Client) bool { return c.ID() == client })
 		s.t.Logf("%d leases of client %s ran out, which is one of the workers': %v", n, client, ours)
@@ -91,12 +92,13 @@ func (s *soak) judge(truth *check.Truth, all []sample) {
 	require.Empty(t, s.wrong)
 	require.Empty(t, truth.Wrong)
 	require.Zero(t, truth.Lapsed, "a lease ran out, or a grant")
+	require.LessOrEqual(t, truth.Turns, mostTurns, "turns that somebody waited in the queue")
 	for _, c := range s.clients {
 		require.Zero(t, truth.Dropped[c.ID()], "a client that lives was expelled from the queue")
 		require.Zero(t, c.Stats().Lost)
 	}
 	// What the work takes is half of the time at the least, else the machine was too busy to tell anything.
-	require.Greater(t, time.Duration(s.got)*holds, *span/2)
+	require.Greater(t, time.Duration(s.waits.got)*holds, *span/2)
 	require.Positive(t, s.gaveUp)
 	require.Positive(t, s.killed)
 	require.Positive(t, total(truth.Dropped), "nobody died in the queue")

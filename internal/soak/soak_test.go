@@ -33,12 +33,14 @@ const (
 	holds   = 50 * time.Millisecond
 	// turn is what a worker waits at least, if all others come before it.
 	turn = workers * holds
+	// victims are the tickets of a process that is killed.
+	victims = 4
+	// mostTurns is how many may be ahead of a call: one of each worker, and those.
+	mostTurns = workers + victims
 	// deaths is how often a process that waits is killed.
 	deaths = 3 * time.Second
 	// farFromHead is how many must be ahead of a process that is killed.
 	farFromHead = workers / 2
-	// probes is how often it is looked how late this machine is.
-	probes = 10 * time.Millisecond
 )
 
 // soak is one run.
@@ -46,30 +48,20 @@ type soak struct {
 	t       *testing.T
 	server  *redistest.Server
 	start   time.Time
+	stalls  *kit.Stalls
 	ctx     context.Context // ends when no more is to be begun
 	clients []*waitqueue.Client
 	work    sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below
-	held   [1024]hold // the last ones, round and round
-	got    int
+	waits  waits
 	gaveUp int
 	killed int
 	wrong  []string
-	worst  wait
-	waited time.Duration // the longest wait
-	late   time.Duration // by how much a timer was late, at the most
-	stood  time.Duration // by how much all of them were: time in which this machine had no turn for us
 }
 
-// hold is the time of one, from the start.
-type hold struct{ got, released time.Duration }
-
-// wait is one, and how long the lock was held meanwhile.
-type wait struct{ took, held, idle time.Duration }
-
 func TestNobodyIsOvertakenAndNothingGrows(t *testing.T) {
-	s := &soak{t: t, server: redistest.Start(t), start: time.Now()}
+	s := &soak{t: t, server: redistest.Start(t), start: time.Now(), stalls: kit.WatchStalls(t)}
 	name := kit.Name(t)
 	truth := check.NewTruth(lua.Fairlock.Keys("headwaiter", name), 0)
 	stop := check.Follow(t, s.server, truth.Feed)
@@ -83,14 +75,9 @@ func TestNobodyIsOvertakenAndNothingGrows(t *testing.T) {
 		m := fairlock.New(s.clients[i%clients], name)
 		s.work.Go(func() { s.worker(m, rand.New(rand.NewPCG(uint64(i), 5))) })
 	}
-	over := make(chan struct{})
-	var probe sync.WaitGroup
-	probe.Go(func() { s.probe(over) })
 	s.work.Go(func() { s.killWaiters(name) })
 	samples := s.watch()
 	kit.All(t, &s.work)
-	close(over)
-	probe.Wait()
 	stop()
 	truth.Settle()
 
@@ -106,10 +93,10 @@ func (s *soak) worker(m *fairlock.Mutex, rng *rand.Rand) {
 		if rng.IntN(6) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(1+rng.IntN(600))*time.Millisecond)
 		}
-		called, before := time.Since(s.start), s.stoodStill()
+		called := time.Since(s.start)
 		l, err := m.Lock(ctx)
 		cancel()
-		got, after := time.Since(s.start), s.stoodStill()
+		got := time.Since(s.start)
 		if err != nil {
 			s.note(func() {
 				s.gaveUp++
@@ -121,7 +108,12 @@ func (s *soak) worker(m *fairlock.Mutex, rng *rand.Rand) {
 		}
 		time.Sleep(holds) // The work.
 		released := time.Since(s.start)
-		s.note(func() { s.took(called, got, released, after-before) })
+		stood := s.stalls.Within(s.start.Add(called), s.start.Add(got))
+		s.note(func() {
+			if why := s.waits.add(hold{got, released}, called, stood); why != "" {
+				s.wrong = append(s.wrong, why)
+			}
+		})
 		if err := l.Release(context.Background()); err != nil {
 			s.note(func() { s.wrong = append(s.wrong, err.Error()) })
 		}
@@ -132,50 +124,6 @@ func (s *soak) note(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-}
-
-// took notes a hold and judges its wait. The lock is held.
-func (s *soak) took(called, got, released, stood time.Duration) {
-	w := wait{took: got - called}
-	for _, h := range s.held {
-		w.held += max(0, min(h.released, got)-max(h.got, called))
-	}
-	w.idle = w.took - w.held
-	if w.idle > s.worst.idle {
-		s.worst = w
-	}
-	s.waited = max(s.waited, w.took)
-	// A turn is what the holds of the others took, which is longer on a busy machine than what they were to take;
-	// and for as long as the machine had no turn for a timer, it had none for a hand-off.
-	if limit := max(turn, w.held)*3/2 + stood; w.took > limit {
-		s.wrong = append(s.wrong, "at "+got.String()+" a wait of "+w.took.String()+", more than "+limit.String())
-	}
-	s.held[s.got%len(s.held)] = hold{got, released}
-	s.got++
-}
-
-// probe measures how late the timers of this machine are, until the last waits are over.
-func (s *soak) probe(over <-chan struct{}) {
-	for {
-		select {
-		case <-over:
-			return
-		default:
-		}
-		begun := time.Now()
-		time.Sleep(probes) // How late it returns is what is measured.
-		late := time.Since(begun) - probes
-		s.note(func() {
-			s.late = max(s.late, late)
-			s.stood += late
-		})
-	}
-}
-
-func (s *soak) stoodStill() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stood
 }
 
 // killWaiters starts a process again and again that waits for the lock, and kills it when it does.
@@ -192,13 +140,13 @@ func (s *soak) killWaiters(name string) {
 			return
 		case <-tick.C:
 		}
-		p := crowd.Start(s.t, crowd.Plan{Addr: s.server.Addr(), Names: []string{name}, Clients: 2, Waiters: 2, Lease: waitqueue.DefaultLease})
+		p := crowd.Start(s.t, crowd.Plan{Addr: s.server.Addr(), Names: []string{name}, Clients: 2, Waiters: victims / 2, Lease: waitqueue.DefaultLease})
 		n, ahead, err := s.strangers(name, ours)
 		for ; n == 0 && err == nil && s.ctx.Err() == nil; n, ahead, err = s.strangers(name, ours) {
 		}
 		if n > 0 && ahead < farFromHead {
 			// Too near to be sure that it dies as one that waits: what it was granted would last for its grant lease.
-			p.Await(crowd.Released, 4, kit.Patience)
+			p.Await(crowd.Released, victims, kit.Patience)
 			n = 0
 		}
 		p.Kill()

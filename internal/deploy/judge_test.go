@@ -1,0 +1,77 @@
+package deploy
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// at is a moment of a forged history.
+func at(ms int) time.Time {
+	return time.Unix(1_700_000_000, 0).Add(time.Duration(ms) * time.Millisecond)
+}
+
+// forged is a hold by a server's word, of those whose call began a little before them.
+func forged(by string, from, to int) seen {
+	return seen{name: "a", by: by, token: uint64(from), called: at(from - 5), from: at(from), to: at(to), until: at(to + 1000)}
+}
+
+// told is a hold whose loss its holder learned of.
+func told(s seen) seen {
+	s.lost = errors.New("lost")
+	return s
+}
+
+func TestAFailoverExcusesAnOverlapOfItsTwoMastersAndNothingElse(t *testing.T) {
+	t.Parallel()
+	one := []failover{{old: "A", new: "B", began: at(1000), agreed: at(2000)}}
+	back := append(one, failover{old: "B", new: "A", began: at(3000), agreed: at(4000)})
+	over := forged("A", 1000, 1100)
+	over.until = at(1090)
+	for what, h := range map[string]struct {
+		holds     []seen
+		failovers []failover
+		wrong     int
+	}{
+		"one after the other":                         {[]seen{forged("A", 100, 200), forged("A", 200, 300)}, one, 0},
+		"both masters, before all agree":              {[]seen{forged("A", 1500, 1600), forged("B", 1550, 1650)}, one, 0},
+		"the new one first":                           {[]seen{forged("B", 1500, 1600), forged("A", 1550, 1650)}, one, 0},
+		"told within the lease":                       {[]seen{told(forged("A", 1500, 4500)), forged("B", 2500, 2600)}, one, 0},
+		"back again":                                  {[]seen{forged("B", 3500, 3600), forged("A", 3550, 3650)}, back, 0},
+		"one master, without a failover":              {[]seen{forged("A", 100, 200), forged("A", 150, 250)}, nil, 1},
+		"one master, in a failover":                   {[]seen{forged("A", 1500, 1600), forged("A", 1550, 1650)}, one, 1},
+		"the new master alone":                        {[]seen{forged("B", 1500, 1600), forged("B", 1550, 1650)}, one, 1},
+		"one master, and told":                        {[]seen{told(forged("A", 1500, 1600)), forged("A", 1550, 1650)}, one, 1},
+		"not the masters of one failover":             {[]seen{forged("A", 1500, 1600), forged("C", 1550, 1650)}, one, 1},
+		"before the failover":                         {[]seen{forged("A", 800, 1100), forged("B", 900, 950)}, one, 1},
+		"between two failovers":                       {[]seen{forged("B", 2500, 2600), forged("A", 2550, 2650)}, back, 1},
+		"the old one asked after all agreed":          {[]seen{forged("B", 2400, 2700), forged("A", 2500, 2600)}, one, 1},
+		"not told":                                    {[]seen{forged("A", 1500, 2600), forged("B", 2500, 2700)}, one, 1},
+		"told after the rest of the lease":            {[]seen{told(forged("A", 1500, 5500)), forged("B", 2500, 2700)}, one, 1},
+		"two of the new one beside one of the old":    {[]seen{forged("A", 1500, 1900), forged("B", 1600, 1800), forged("B", 1700, 1850)}, one, 1},
+		"certain after its lease, though it is alone": {[]seen{over}, one, 1},
+		"by nobody's word":                            {[]seen{forged("", 100, 200)}, one, 1},
+	} {
+		require.Len(t, unexcused(h.holds, h.failovers), h.wrong, what)
+	}
+}
+
+// Failovers that follow each other closely are there all the time, and excuse nothing but themselves.
+func TestOverlapsAllAlongAreFoundThoughMastersChangeAllAlong(t *testing.T) {
+	t.Parallel()
+	var holds []seen
+	for i := range 4000 {
+		holds = append(holds, forged("A", 10*i, 10*i+15))
+	}
+	var failovers []failover
+	for i := range 40 {
+		old, new := "A", "B"
+		if i%2 == 1 {
+			old, new = new, old
+		}
+		failovers = append(failovers, failover{old: old, new: new, began: at(1000 * i), agreed: at(1000*i + 4000)})
+	}
+	require.Len(t, unexcused(holds, failovers), 3999)
+}

@@ -1,0 +1,64 @@
+package deploy
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+
+	"github.com/redis/rueidis"
+)
+
+// A witness knows which server has said a number to a client last, so whose word a token is.
+type witness struct {
+	mu sync.Mutex // guards by
+	by map[uint64]string
+}
+
+// digits is how many the numbers that count have at least. A token begins with the time in µs.
+const digits = 15
+
+// listens has the witness hear all that comes in by the connections that o leads to.
+func (w *witness) listens(o rueidis.ClientOption) rueidis.ClientOption {
+	o.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return &heard{Conn: conn, address: address, witness: w}, nil
+	}
+	return o
+}
+
+// of is the server that has said the number last, before now.
+func (w *witness) of(number uint64) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.by[number]
+}
+
+// heard is a connection with a witness.
+type heard struct {
+	net.Conn
+	address string
+	witness *witness
+	number  uint64 // that is being read: one goroutine reads
+	digits  int
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	for _, b := range p[:n] {
+		if '0' <= b && b <= '9' {
+			h.number, h.digits = h.number*10+uint64(b-'0'), h.digits+1
+			continue
+		}
+		if h.digits >= digits {
+			h.witness.mu.Lock()
+			h.witness.by[h.number] = h.address
+			h.witness.mu.Unlock()
+		}
+		h.number, h.digits = 0, 0
+	}
+	return n, err
+}
