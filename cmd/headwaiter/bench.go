@@ -149,7 +149,7 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 	config := bench.Config{
 		Contenders: []bench.Contender{drivers.Contender(drivers.Headwaiter{Redis: option, Prefix: benchPrefix}, waitqueue.DefaultLease)},
 		Redis:      option, Works: works, Rounds: b.rounds, Slice: b.slice, Prefix: fmt.Sprintf("%s:%x", benchPrefix, time.Now().UnixNano()),
-		Log: func(format string, args ...any) { fmt.Fprintf(log, format+"\n", args...) },
+		Log: func(format string, args ...any) { fmt.Fprintln(log, escaped(fmt.Sprintf(format, args...))) },
 	}
 	results := ""
 	if b.out != "" {

@@ -45,7 +45,8 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 		if err != nil || len(names) == completions {
 			break // What there is by then is better than nothing.
 		}
-		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") { // A shell would read more into it.
+		// A shell would read more into it, or a terminal; a dash begins a flag.
+		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") && shown(n.Name) == n.Name && !strings.HasPrefix(n.Name, "-") {
 			names = append(names, n.Name)
 		}
 	}

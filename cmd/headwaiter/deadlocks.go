@@ -109,7 +109,7 @@ func circles(g waitqueue.WaitGraph) string {
 		}
 		for _, link := range cycle {
 			if link.Hold != nil {
-				fmt.Fprintf(&b, "  to break it: headwaiter release --force %s --kind %s --holder %d\n", quoted(link.Name), link.Kind, link.Hold.Token)
+				fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %d -- %s\n", shown(link.Kind), link.Hold.Token, shellWord(link.Name))
 				break
 			}
 		}
@@ -122,25 +122,18 @@ func circles(g waitqueue.WaitGraph) string {
 
 // writeLink tells of one client what it holds, for the one before it, and what it waits for.
 func writeLink(b *strings.Builder, before, link waitqueue.Link) {
-	who := "client " + link.Client
+	say := func(format string, args ...any) { b.WriteString(line(format, args...) + "\n") }
 	if link.Who != "" {
-		who = fmt.Sprintf("%s (client %s)", link.Who, link.Client)
-	}
-	fmt.Fprintf(b, "  %s\n", who)
-	if before.Hold != nil {
-		fmt.Fprintf(b, "    holds %s %s for %s, token %d\n", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
+		say("  %s (client %s)", link.Who, link.Client)
 	} else {
-		fmt.Fprintf(b, "    is ahead in the queue of %s %s\n", before.Kind, before.Name)
+		say("  client %s", link.Client)
 	}
-	fmt.Fprintf(b, "    waits for %s %s for %s, at place %d\n", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
-}
-
-// quoted is a name as a shell takes it.
-func quoted(name string) string {
-	if !strings.ContainsAny(name, " \t'\"\\`$&|;<>()*?[]{}#~!") {
-		return name
+	if before.Hold != nil {
+		say("    holds %s %s for %s, token %d", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
+	} else {
+		say("    is ahead in the queue of %s %s", before.Kind, before.Name)
 	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
 }
 
 // What --json prints. The names in it stay. Times are in seconds.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"os"
 	"time"
@@ -112,10 +111,7 @@ func (c *consultation) run(out io.Writer) error {
 
 func (d diagnosis) write(out io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(d)
+		return writeJSON(out, d)
 	}
 	if d.Report == nil {
 		return nil // The error says all there is.

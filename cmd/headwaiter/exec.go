@@ -153,5 +153,5 @@ func (x *execution) run() error {
 
 // say writes one line for the person at the terminal, who must be able to tell it from the command's.
 func (x *execution) say(format string, args ...any) {
-	fmt.Fprintf(x.log, "headwaiter: "+format+"\n", args...)
+	fmt.Fprintln(x.log, "headwaiter: "+shown(fmt.Sprintf(format, args...)))
 }

@@ -60,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		f = &failure{exitUsage, fmt.Errorf("%w; see headwaiter --help", err)}
 	}
 	if f.err != nil {
-		fmt.Fprintf(stderr, "headwaiter: %v\n", f.err)
+		fmt.Fprintln(stderr, line("headwaiter: %v", f.err))
 	}
 	return f.code
 }

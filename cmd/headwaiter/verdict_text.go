@@ -54,7 +54,7 @@ func (v verdict) faults(w io.Writer, label, none string, found []string) {
 			fmt.Fprintf(w, "    … and %d more\n", len(found)-printed)
 			break
 		}
-		fmt.Fprintf(w, "    %s\n", f)
+		fmt.Fprintf(w, "    %s\n", shown(f))
 	}
 }
 
