@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -165,8 +166,14 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 	if err != nil {
 		return benchFailure(err, b.redis)
 	}
-	if err := found.WriteTable(out); err != nil {
+	var table strings.Builder
+	if err := found.WriteTable(&table); err != nil {
 		return err
+	}
+	for text := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintln(out, escaped(strings.TrimSuffix(text, "\n"))); err != nil {
+			return err
+		}
 	}
 	if fault := found.Fault(); fault != nil {
 		return fail(exitFindings, "%w", fault)
