@@ -113,6 +113,9 @@ func (e *engine) address(url string) string {
 
 // parseHosts reads a URL with several hosts by commas, where url.Parse takes one. The URL that it returns has the first.
 func parseHosts(address string) (u *url.URL, hosts []string, err error) {
+	if err := strayAt(address); err != nil {
+		return nil, nil, err
+	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -123,7 +126,7 @@ func parseHosts(address string) (u *url.URL, hosts []string, err error) {
 	for _, host := range hosts {
 		one, err := url.Parse(scheme + "://" + rest[:begin] + host + rest[end:])
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.New("no URL of that kind") // The error's own text repeats the address.
 		}
 		if one.Host == "" {
 			return nil, nil, errors.New("a host is missing")
@@ -136,7 +139,7 @@ func parseHosts(address string) (u *url.URL, hosts []string, err error) {
 }
 
 // misread is the failure of a URL that makes no sense.
-func (e *engine) misread(url string, why any) error {
+func (e *engine) misread(url string, why error) error {
 	return fail(exitUsage, "cannot use %q as the address of %s: %v; write it like %s", e.address(url), e.noun, why, e.form)
 }
 
