@@ -214,7 +214,7 @@ func (b *benchmark) pages(results string, out io.Writer) error {
 	page := filepath.Join(b.out, "report.html")
 	if err := errors.Join(
 		report.HTMLFile(page, r),
-		report.MarkdownFile(filepath.Join(b.out, "report.md"), r, ""),
+		report.MarkdownFile(filepath.Join(b.out, "report.md"), r, report.HeadwaiterBench, ""),
 		report.Histograms(r, filepath.Join(b.out, "histograms")),
 	); err != nil {
 		return err

@@ -84,5 +84,6 @@ which they came, and a release hands it straight to the next.`,
 	root.AddCommand(
 		exec, newLs(), newInspect(), newWatch(), newRelease(), newDeadlocks(),
 		newDoctor(), newSchema(), newBench(), newDemo(), newDemoWorker())
+	refuseOtherShells(root)
 	return root
 }
