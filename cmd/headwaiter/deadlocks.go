@@ -52,7 +52,9 @@ and needs the right to SCAN (+scan).
 It looks twice and tells what has not moved in between, so a circle was there as it is
 told. Redis knows clients, not what goes on in them: a client that holds one lock for
 long, and waits for another in another part of the program, may make a circle that ends
-by itself. The longer --for, the fewer of these. Elections, latches and barriers are
+by itself. The longer --for, the fewer of these. In JSON, cycles and stuck are of the second
+look, and so is what waits says of those in a cycle; the others in it are of the first,
+and may have gone on since. Elections, latches and barriers are
 left out: what ends a wait for them is not known.
 
 A deadlock ends when one of its locks is released by force (headwaiter release), or
@@ -142,7 +144,7 @@ type (
 		Cycles  [][]linkJSON `json:"cycles"` // each waits for what the next one holds, the last for what the first does
 		Stuck   int          `json:"stuck"`  // waits that last until a cycle is broken
 		Partial bool         `json:"partial"`
-		Waits   []waitJSON   `json:"waits"` // all that wait for what is held
+		Waits   []waitJSON   `json:"waits"` // all that waited at the first look; those in a cycle as the second has them
 	}
 	waitJSON struct {
 		Client string  `json:"client"`
@@ -161,7 +163,18 @@ type (
 
 func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
 	told := graphJSON{Cycles: [][]linkJSON{}, Stuck: g.Stuck, Partial: g.Partial, Waits: []waitJSON{}}
+	who := newRoll()
+	newest := map[[3]string]waitqueue.Wait{} // what is told twice is told the same
+	for _, cycle := range g.Cycles {
+		for _, link := range cycle {
+			newest[[3]string{link.Kind, link.Name, link.Ticket}] = link.Wait
+			who[link.Client] = link.Who
+		}
+	}
 	for _, w := range g.Waits {
+		if again, is := newest[[3]string{w.Kind, w.Name, w.Ticket}]; is {
+			w = again
+		}
 		told.Waits = append(told.Waits, toWaitJSON(w))
 	}
 	for _, cycle := range g.Cycles {
@@ -169,7 +182,7 @@ func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
 		for _, link := range cycle {
 			l := linkJSON{waitJSON: toWaitJSON(link.Wait)}
 			if link.Hold != nil {
-				hold := holderToJSON(*link.Hold, newRoll())
+				hold := holderToJSON(*link.Hold, who)
 				l.Hold = &hold
 			}
 			links = append(links, l)

@@ -49,6 +49,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	require.Len(t, g.Cycles[0], 2)
 	for i, link := range g.Cycles[0] {
 		require.Equal(t, g.Cycles[0][1-i].Client, link.Hold.Client)
+		require.Contains(t, g.Waits, link.waitJSON, "what is told twice is told the same, though there were two looks")
 	}
 
 	// What it says breaks it.

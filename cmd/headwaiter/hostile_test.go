@@ -101,7 +101,7 @@ func TestTheAdviceOfDeadlocksIsOneLineForAShell(t *testing.T) {
 	s := redistest.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	lasts := fairlock.WithLease(time.Hour) // Nobody says again who it is.
-	names := []string{"--yes $(touch x) 'y' \u202e", "-rf"}
+	names := []string{"--yes $(touch x) 'y'", "-rf"}
 	for i, c := range []*waitqueue.Client{a, b} {
 		_, err := fairlock.New(c, names[i], lasts).Lock(t.Context())
 		require.NoError(t, err)
