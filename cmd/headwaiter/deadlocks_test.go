@@ -34,7 +34,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 		`  test@\S+#\d+ \(client ` + a.ID() + `\)\n    holds lock orders for \S+, token \d+\n    waits for lock stock of for \S+, at place 1\n`,
 		`  test@\S+#\d+ \(client ` + b.ID() + `\)\n    holds lock stock of for \S+, token \d+\n    waits for lock orders for \S+, at place 1\n`,
 		`\n1 more wait behind`,
-		`  to break it: headwaiter release --force ('stock of'|orders) --kind lock --holder \d+\n`,
+		`  to break it: headwaiter release --force --kind lock --holder \d+ -- ('stock of'|orders)\n`,
 	} {
 		require.Regexp(t, line, out)
 	}
