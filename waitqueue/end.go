@@ -203,7 +203,7 @@ const mostLeaving = 4096
 
 // giveBack ends a grant to a ticket that is not known here any more. The site's lock is held.
 func (e *ends) giveBack(s *site, text string, token uint64) {
-	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 || s.leaving >= mostLeaving {
+	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
 		e.client.stats.forged.Add(1)
 		return
 	}

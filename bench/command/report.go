@@ -23,7 +23,7 @@ func pages(results []string, out, docs string) error {
 	charts := report.Charts(r)
 	err = errors.Join(
 		report.HTMLFile(filepath.Join(out, "report.html"), r),
-		report.MarkdownFile(filepath.Join(out, "report.md"), r, "pictures"),
+		report.MarkdownFile(filepath.Join(out, "report.md"), r, report.MakeBench, "pictures"),
 		picture.Write(charts, filepath.Join(out, "pictures")),
 		report.Histograms(r, filepath.Join(out, "histograms")),
 	)
@@ -31,7 +31,7 @@ func pages(results []string, out, docs string) error {
 		return err
 	}
 	folder := strings.TrimSuffix(docs, filepath.Ext(docs))
-	return errors.Join(report.MarkdownFile(docs, r, filepath.Base(folder)), picture.Write(charts, folder))
+	return errors.Join(report.MarkdownFile(docs, r, report.MakeBench, filepath.Base(folder)), picture.Write(charts, folder))
 }
 
 // remake is the word report.

@@ -9,17 +9,27 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 )
 
+// What wrote a page.
+const (
+	MakeBench       = "`make bench`"
+	HeadwaiterBench = "`headwaiter bench`"
+)
+
 // head is what the page says before any figure.
 const head = `# Benchmarks
 
-Written by ` + "`make bench`" + `; change nothing here. Figures are of one machine and one hour. What can be compared is the ratio to a floor that was measured in the same minute, between the slices of each work: the **cycle** floor is a ` + "`SET NX PX`" + ` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A round whose floor moved by more than a third is run again. A client is one instance of a library with connections of its own; the works are told in [bench/doc.go](../bench/doc.go).
+Written by %s; change nothing here. Figures are of one machine and one hour. What can be compared is the ratio to a floor that was measured in the same minute, between the slices of each work: the **cycle** floor is a ` + "`SET NX PX`" + ` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A round whose floor moved by more than a third is run again. A client is one instance of a library with connections of its own; the works are told in %s.
 
 `
 
-// Markdown writes the page. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
-func Markdown(out io.Writer, r bench.Report, pictures string) error {
+// Markdown writes the page, and by what it was written. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
+func Markdown(out io.Writer, r bench.Report, by, pictures string) error {
 	var b strings.Builder
-	b.WriteString(head)
+	works := "[bench/doc.go](../bench/doc.go)" // Beside which the page of the repository is.
+	if by != MakeBench {
+		works = "its help"
+	}
+	fmt.Fprintf(&b, head, by, works)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}
@@ -67,6 +77,6 @@ func markdownTable(b *strings.Builder, t Table) {
 }
 
 // MarkdownFile writes the page into a file.
-func MarkdownFile(name string, r bench.Report, pictures string) error {
-	return write(name, func(out *os.File) error { return Markdown(out, r, pictures) })
+func MarkdownFile(name string, r bench.Report, by, pictures string) error {
+	return write(name, func(out *os.File) error { return Markdown(out, r, by, pictures) })
 }

@@ -30,7 +30,7 @@ func sample(t *testing.T) bench.Report {
 
 func TestAPageHasTheFiguresAndTheLosses(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, sample(t), "pictures"))
+	require.NoError(t, report.Markdown(&b, sample(t), report.MakeBench, "pictures"))
 	page := b.String()
 	for _, want := range []string{
 		"commit abc123",
@@ -63,7 +63,7 @@ func TestAPageSaysWhatIsOfFewerRounds(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, r, ""))
+	require.NoError(t, report.Markdown(&b, r, report.MakeBench, ""))
 	for _, want := range []string{
 		"medians of 5 rounds of 250ms, or of fewer where that is said",
 		"| rival | 3,000 (3.00 ×) | 400 (20.0 ×), 1 round |", // hand-offs
@@ -149,7 +149,7 @@ func TestOfSeveralRunsAllLocksAreShown(t *testing.T) {
 	r, err := report.Read(results, later)
 	require.NoError(t, err)
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, r, ""))
+	require.NoError(t, report.Markdown(&b, r, report.MakeBench, ""))
 	require.Contains(t, b.String(), "| rival | newer |")
 	require.Contains(t, b.String(), "| headwaiter | 9,000 | 8,000 |")
 }

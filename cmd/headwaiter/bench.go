@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -149,7 +150,7 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 	config := bench.Config{
 		Contenders: []bench.Contender{drivers.Contender(drivers.Headwaiter{Redis: option, Prefix: benchPrefix}, waitqueue.DefaultLease)},
 		Redis:      option, Works: works, Rounds: b.rounds, Slice: b.slice, Prefix: fmt.Sprintf("%s:%x", benchPrefix, time.Now().UnixNano()),
-		Log: func(format string, args ...any) { fmt.Fprintf(log, format+"\n", args...) },
+		Log: func(format string, args ...any) { fmt.Fprintln(log, escaped(fmt.Sprintf(format, args...))) },
 	}
 	results := ""
 	if b.out != "" {
@@ -165,8 +166,14 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 	if err != nil {
 		return benchFailure(err, b.redis)
 	}
-	if err := found.WriteTable(out); err != nil {
+	var table strings.Builder
+	if err := found.WriteTable(&table); err != nil {
 		return err
+	}
+	for text := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintln(out, escaped(strings.TrimSuffix(text, "\n"))); err != nil {
+			return err
+		}
 	}
 	if fault := found.Fault(); fault != nil {
 		return fail(exitFindings, "%w", fault)
@@ -207,7 +214,7 @@ func (b *benchmark) pages(results string, out io.Writer) error {
 	page := filepath.Join(b.out, "report.html")
 	if err := errors.Join(
 		report.HTMLFile(page, r),
-		report.MarkdownFile(filepath.Join(b.out, "report.md"), r, ""),
+		report.MarkdownFile(filepath.Join(b.out, "report.md"), r, report.HeadwaiterBench, ""),
 		report.Histograms(r, filepath.Join(b.out, "histograms")),
 	); err != nil {
 		return err

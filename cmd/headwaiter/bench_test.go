@@ -38,6 +38,11 @@ func TestBenchMeasuresAServerAndLeavesNothingButWhatExpires(t *testing.T) {
 		require.NoError(t, err)
 		require.NotZero(t, info.Size(), name)
 	}
+	page, err := os.ReadFile(filepath.Join(folder, "report.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "Written by `headwaiter bench`")
+	require.NotContains(t, string(page), "make bench")
+	require.NotContains(t, string(page), "](../", "nothing that is beside the page of the repository alone")
 	for _, key := range s.Keys() {
 		require.True(t, strings.HasPrefix(key, benchPrefix), key)
 		require.Positive(t, s.Int("PTTL", key), "%s does not expire", key)

@@ -19,6 +19,27 @@ const (
 	completionTime = 500 * time.Millisecond
 )
 
+// refuseOtherShells has completion fail for a shell that it does not know, which the library takes for a call for help.
+func refuseOtherShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		var shells []string
+		for _, shell := range cmd.Commands() {
+			shells = append(shells, shell.Name())
+		}
+		cmd.Args = nil
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fail(exitUsage, "completion: %q: there is %s", args[0], strings.Join(shells, ", "))
+			}
+			return cmd.Help()
+		}
+	}
+}
+
 // completeNames completes the first argument with the names that the server knows.
 func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const nothing = cobra.ShellCompDirectiveNoFileComp
@@ -45,7 +66,8 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 		if err != nil || len(names) == completions {
 			break // What there is by then is better than nothing.
 		}
-		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") { // A shell would read more into it.
+		// A shell would read more into it, or a terminal; a dash begins a flag.
+		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") && shown(n.Name) == n.Name && !strings.HasPrefix(n.Name, "-") {
 			names = append(names, n.Name)
 		}
 	}

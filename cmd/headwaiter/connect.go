@@ -35,23 +35,42 @@ func redisURL(flag string) string {
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (rueidis.ClientOption, error) {
 	redis, err := waitqueue.ParseURL(address)
-	if err == nil {
+	stray := strayAt(address)
+	if err == nil && stray == nil {
 		return redis, nil
 	}
-	why := strings.TrimPrefix(err.Error(), "waitqueue: url: ")
-	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), why)
+	why := stray
+	if why == nil {
+		why = err
+	}
+	text := strings.TrimPrefix(why.Error(), "waitqueue: url: ")
+	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
 }
 
-// muddled tells an address with an @ where none belongs: what is before it may be a password that was not escaped.
-func muddled(u *url.URL) bool { return strings.Contains(u.RequestURI()+u.Fragment, "@") }
+// strayAt is what is wrong with a URL that has an @ beside the one before its host: nil if it has none. Each reads such a
+// URL in another way, and what one takes for the host, which is shown and looked up, may be a piece of a password.
+func strayAt(address string) error {
+	scheme, rest, _ := strings.Cut(address, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	if scheme == "unix" && end == 0 || strings.Count(rest[:end], "@") <= 1 && !strings.Contains(rest[end:], "@") {
+		return nil
+	}
+	return errors.New("an @ but the one before the host must be written %40; in a password / is %2F, ? is %3F and # is %23")
+}
 
 // passwordLike is a password with its name before it, as in what other programs take for addresses.
 var passwordLike = regexp.MustCompile(`(?i)(pass\w*\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)`)
 
 // withoutPassword is an address as it may be shown.
 func withoutPassword(address string) string {
+	if strayAt(address) != nil {
+		return "…" // What is the password and what is not is anybody's guess.
+	}
 	address = passwordLike.ReplaceAllString(address, "${1}xxxxx")
-	if u, err := url.Parse(address); err == nil && !muddled(u) {
+	if u, err := url.Parse(address); err == nil && (strings.Contains(address, "://") || !strings.Contains(address, "@")) {
 		return u.Redacted()
 	}
 	// Whatever stands before the last @ may hold a password, even if the rest makes no sense.

@@ -24,12 +24,13 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://127.0.0.1:6379":         "redis://127.0.0.1:6379",
 		"redis://me:secret@host:6379/1":  "redis://me:xxxxx@host:6379/1",
 		"redis://:secret@host":           "redis://:xxxxx@host",
-		"redis://me:sec/ret@host:6379":   "…@host:6379",
+		"redis://me:sec/ret@host:6379":   "…",
 		"redis://me:se%zzcret@host:6379": "…@host:6379",
 		// Not escaped, or not where it belongs.
-		"redis://me:/secret@host:6379/1":            "…@host:6379/1",
-		"redis://me:/0?secret@host":                 "…@host",
-		"redis://me:a@b/secret@host":                "…@host",
+		"redis://me:/secret@host:6379/1":            "…",
+		"redis://me:/0?secret@host":                 "…",
+		"redis://me:a@b/secret@host":                "…",
+		"unix:///run/redis@6379.sock":               "unix:///run/redis@6379.sock",
 		"me:secret@host:6379":                       "…@host:6379",
 		"redis://host?password=secret&master_set=m": "redis://host?password=xxxxx&master_set=m",
 		"host=db password='sec ret' dbname=shop":    "host=db%20password=xxxxx%20dbname=shop",
@@ -71,6 +72,7 @@ func TestOfPostgresOnlyWhereItIsIsShown(t *testing.T) {
 		"host=db password=secret port=secret": "…",
 		"mysql://me:secret@db/shop":           "…",
 		"postgres://me:/secret@db/shop":       "…",
+		"postgres://me:a@secret@db/shop":      "…",
 	} {
 		assert.Equal(t, shown, onPostgres.address(address))
 		assert.Equal(t, shown, onPostgresTable.address(address))
@@ -95,6 +97,43 @@ func TestNoErrorOfAnyEngineHasThePassword(t *testing.T) {
 		require.Len(t, said, 1, c.url)
 		assert.NotContains(t, said[0], "secret")
 		assert.Contains(t, []int{exitUsage, exitUnavailable}, s.code(), said[0])
+	}
+}
+
+// A piece of a password must be neither shown nor asked of a name server.
+func TestAnAtThatIsNotTheOneBeforeTheHostIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, e := range engines() {
+		scheme, _, _ := strings.Cut(e.fallback, "://")
+		connect := func(rest string) error {
+			_, err := where{e, scheme + "://" + rest, ""}.dial("test", e.shortest)
+			return err
+		}
+		for _, rest := range []string{
+			"me:se@cret@127.0.0.1:1", "me:se@cret.invalid/more@127.0.0.1:1", "me:se@cret.invalid?x=more@127.0.0.1:1",
+			"me:se@cret.invalid#more@127.0.0.1:1", "me:12/cret@127.0.0.1:1", "me:12?x=cret@127.0.0.1:1", "me:se@cret.invalid,127.0.0.1:1@127.0.0.1:1",
+			"127.0.0.1:1/x?password=se@cret",
+		} {
+			err := connect(rest)
+			var f *failure
+			if !assert.ErrorAs(t, err, &f, rest) {
+				continue
+			}
+			assert.Equal(t, exitUsage, f.code, "%s %s", e.name, rest)
+			assert.ErrorContains(t, err, "must be written %40")
+			for _, piece := range []string{"cret", "12", "me", "se@"} {
+				address, _, _ := strings.Cut(err.Error(), "; write it like")
+				address, _, _ = strings.Cut(address, " as the address of")
+				assert.NotContains(t, strings.TrimPrefix(address, "cannot use "), piece, rest)
+			}
+		}
+		// Escaped, it is a password as any other.
+		err := connect("me:se%40cret%2F%3F%23@127.0.0.1:1")
+		require.ErrorContains(t, err, "127.0.0.1:1")
+		require.NotContains(t, err.Error(), "cret")
+		var f *failure
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, exitUnavailable, f.code)
 	}
 }
 

@@ -53,8 +53,10 @@ It looks twice and tells what has not moved in between, so a circle was there as
 told. Redis knows clients, not what goes on in them: a client that holds one lock for
 long, and waits for another in another part of the program, may make a circle that ends
 by itself. The longer --for, the fewer of these. A client that waits for what it holds
-itself is taken for two parts of a program. Elections, latches and barriers are left
-out: what ends a wait for them is not known.
+itself is taken for two parts of a program. In JSON, cycles and stuck are of the second
+look, and so is what waits says of those in a cycle; the others in it are of the first,
+and may have gone on since. Elections, latches and barriers are left out: what ends a
+wait for them is not known.
 
 A deadlock ends when one of its locks is released by force (headwaiter release), or
 when one of its programs ends. To have none, take locks in one order everywhere, or all
@@ -109,7 +111,7 @@ func circles(g waitqueue.WaitGraph) string {
 			writeLink(&b, cycle[(i+len(cycle)-1)%len(cycle)], link)
 		}
 		first := cycle[0]
-		fmt.Fprintf(&b, "  to break it: headwaiter release --force %s --kind %s --holder %d\n", quoted(first.Name), first.Kind, first.Hold.Token)
+		fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %d -- %s\n", shown(first.Kind), first.Hold.Token, shellWord(first.Name))
 	}
 	if more := g.Stuck - members; more > 0 {
 		fmt.Fprintf(&b, "%d more wait behind\n", more)
@@ -119,21 +121,14 @@ func circles(g waitqueue.WaitGraph) string {
 
 // writeLink tells of one client what it holds, for the one before it, and what it waits for.
 func writeLink(b *strings.Builder, before, link waitqueue.Link) {
-	who := "client " + link.Client
+	say := func(format string, args ...any) { b.WriteString(line(format, args...) + "\n") }
 	if link.Who != "" {
-		who = fmt.Sprintf("%s (client %s)", link.Who, link.Client)
+		say("  %s (client %s)", link.Who, link.Client)
+	} else {
+		say("  client %s", link.Client)
 	}
-	fmt.Fprintf(b, "  %s\n", who)
-	fmt.Fprintf(b, "    holds %s %s for %s, token %d\n", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
-	fmt.Fprintf(b, "    waits for %s %s for %s, at place %d\n", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
-}
-
-// quoted is a name as a shell takes it.
-func quoted(name string) string {
-	if !strings.ContainsAny(name, " \t'\"\\`$&|;<>()*?[]{}#~!") {
-		return name
-	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	say("    holds %s %s for %s, token %d", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
+	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
 }
 
 // What --json prints. The names in it stay. Times are in seconds.
@@ -142,7 +137,7 @@ type (
 		Cycles  [][]linkJSON `json:"cycles"` // each waits for what the next one holds, the last for what the first does
 		Stuck   int          `json:"stuck"`  // waits that last until a cycle is broken
 		Partial bool         `json:"partial"`
-		Waits   []waitJSON   `json:"waits"` // all that wait for what is held
+		Waits   []waitJSON   `json:"waits"` // all that waited at the first look; those in a cycle as the second has them
 	}
 	waitJSON struct {
 		Client string  `json:"client"`
@@ -161,13 +156,24 @@ type (
 
 func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
 	told := graphJSON{Cycles: [][]linkJSON{}, Stuck: g.Stuck, Partial: g.Partial, Waits: []waitJSON{}}
+	who := newRoll()
+	newest := map[[3]string]waitqueue.Wait{} // what is told twice is told the same
+	for _, cycle := range g.Cycles {
+		for _, link := range cycle {
+			newest[[3]string{link.Kind, link.Name, link.Ticket}] = link.Wait
+			who[link.Client] = link.Who
+		}
+	}
 	for _, w := range g.Waits {
+		if again, is := newest[[3]string{w.Kind, w.Name, w.Ticket}]; is {
+			w = again
+		}
 		told.Waits = append(told.Waits, toWaitJSON(w))
 	}
 	for _, cycle := range g.Cycles {
 		var links []linkJSON
 		for _, link := range cycle {
-			links = append(links, linkJSON{toWaitJSON(link.Wait), holderToJSON(link.Hold, newRoll())})
+			links = append(links, linkJSON{toWaitJSON(link.Wait), holderToJSON(link.Hold, who)})
 		}
 		told.Cycles = append(told.Cycles, links)
 	}

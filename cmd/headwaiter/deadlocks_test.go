@@ -34,7 +34,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 		`  test@\S+#\d+ \(client ` + a.ID() + `\)\n    holds lock orders for \S+, token \d+\n    waits for lock stock of for \S+, at place 1\n`,
 		`  test@\S+#\d+ \(client ` + b.ID() + `\)\n    holds lock stock of for \S+, token \d+\n    waits for lock orders for \S+, at place 1\n`,
 		`\n1 more wait behind`,
-		`  to break it: headwaiter release --force ('stock of'|orders) --kind lock --holder \d+\n`,
+		`  to break it: headwaiter release --force --kind lock --holder \d+ -- ('stock of'|orders)\n`,
 	} {
 		require.Regexp(t, line, out)
 	}
@@ -49,6 +49,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	require.Len(t, g.Cycles[0], 2)
 	for i, link := range g.Cycles[0] {
 		require.Equal(t, g.Cycles[0][1-i].Client, link.Hold.Client)
+		require.Contains(t, g.Waits, link.waitJSON, "what is told twice is told the same, though there were two looks")
 	}
 
 	// What it says breaks it.

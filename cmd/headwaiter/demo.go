@@ -40,8 +40,9 @@ func newDemo() *cobra.Command {
 		Long: fmt.Sprintf(`Starts a Redis of its own, embedded in this program and reachable from this machine
 only, and %d processes that take one lock in turn. Half-way it kills (as kill -9 does) the
 process that is first in the queue, and then the one that holds the lock. At the end it
-prints a verdict made from what the processes recorded: grants, overlaps, order
-inversions, tokens, waits. It takes about 12 seconds.
+prints a verdict made from what the processes recorded and, of a Redis, from what the server
+says of the order of calls and the time of grants: grants, overlaps, order inversions,
+tokens, waits, and what the dead cost. It takes about 12 seconds.
 
 With --engine it shows the same on another kind of server, which has to be there already.
 On Postgres it makes what locks need in the database, and leaves it there.
@@ -49,7 +50,8 @@ On Postgres it makes what locks need in the database, and leaves it there.
 It redraws the screen of a terminal, and writes a plain log anywhere else.
 
 Exit codes: 0 if nothing was wrong, %d if two held at once, if calls were overtaken, if a
-token did not rise or a process failed, %d if the server cannot be used.`, demoProcesses, exitFindings, exitUnavailable),
+token did not rise, if a dead process cost more than it may or a process failed, %d if the
+server cannot be used.`, demoProcesses, exitFindings, exitUnavailable),
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

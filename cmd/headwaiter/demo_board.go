@@ -82,6 +82,8 @@ func (b *board) add(e event) {
 	case kindRenewed:
 		s.until = e.Deadline
 		return
+	case kindQueued, kindFreed:
+		return // What the process does is the same as before.
 	case kindCalled:
 		s.called = e.At
 	case kindHeld:

@@ -8,9 +8,11 @@ type kind string
 const (
 	kindReady    kind = "ready"    // connected, waits for nothing
 	kindCalled   kind = "called"   // about to call Lock
+	kindQueued   kind = "queued"   // the server knows of the call
 	kindHeld     kind = "held"     // Lock returned a lease
 	kindRenewed  kind = "renewed"  // the lease's deadline moved
 	kindReleased kind = "released" // about to call Release
+	kindFreed    kind = "freed"    // Release returned, and it is confirmed
 	kindLost     kind = "lost"     // told that the hold is lost
 	kindFailed   kind = "failed"   // could not go on; Text says why
 
@@ -28,6 +30,7 @@ type event struct {
 	At       time.Time `json:"at"`
 	Token    uint64    `json:"token,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"` // held, renewed, released: when the lease ends by itself
+	Granted  time.Time `json:"granted,omitzero"`  // held: since when the server has it so, at the least; zero if it does not say
 	Wrote    bool      `json:"wrote,omitempty"`   // released: the counter was raised
 	Text     string    `json:"text,omitempty"`
 }
@@ -36,8 +39,11 @@ type event struct {
 type call struct {
 	process  string
 	called   time.Time
+	placed   time.Time // by when the server knew of it; zero if it did not say
 	acquired time.Time // zero if Lock did not return a lease
+	granted  time.Time // by the server, at the least; zero if it did not say
 	ended    time.Time // released, or told lost; zero if neither
+	freed    time.Time // by when the server had confirmed the release; zero if it did not
 	deadline time.Time // of the lease, as last told
 	killed   time.Time // when its process was killed in the middle of it
 	token    uint64
@@ -102,7 +108,11 @@ func (r *recorder) add(e event) {
 func (r *recorder) continued(c *call, e event) {
 	switch e.Kind {
 	case kindHeld:
-		c.acquired, c.token, c.deadline = e.At, e.Token, e.Deadline
+		c.acquired, c.token, c.deadline, c.granted = e.At, e.Token, e.Deadline, e.Granted
+	case kindQueued:
+		c.placed = e.At
+	case kindFreed:
+		c.freed = e.At
 	case kindRenewed:
 		c.deadline = e.Deadline
 	case kindReleased:

@@ -33,6 +33,8 @@ type play struct {
 	processes map[string]*process // those whose end has not been seen
 	events    chan event
 	busy      map[string]bool // told to call, and not yet through with it
+	places    bool            // the server tells when it knows of a call
+	unplaced  string          // the process of whose call it does not know yet
 	victims   map[string]bool // killed: whether as the holder
 	waiter    bool            // a waiter has been killed
 	holder    bool            // a holder has been killed
@@ -53,7 +55,7 @@ func newPlay(out io.Writer, title string) *play {
 // enter starts the processes.
 func (p *play) enter(on where, args ...string) error {
 	p.view.happened(p.board.title)
-	p.record.frees = on.fixed
+	p.record.frees, p.places = on.fixed, on.places
 	for i := range demoProcesses {
 		name := string(rune('A' + i))
 		process, err := startProcess(name, on, args, p.events)
@@ -131,6 +133,9 @@ func (p *play) complete() error {
 func (p *play) take(e event) {
 	p.record.add(e)
 	p.board.add(e)
+	if e.Process == p.unplaced && e.Kind != kindCalled {
+		p.unplaced = ""
+	}
 	switch e.Kind {
 	case kindReady:
 		delete(p.busy, e.Process)
@@ -192,9 +197,10 @@ func (p *play) examine(process string) {
 	}
 }
 
-// invite has one of the idle processes call Lock.
+// invite has one of the idle processes call Lock: after the server has seen the call before, if it can tell, so that
+// the order of the calls is beyond doubt, however long a process takes on its way.
 func (p *play) invite() {
-	if p.phase != calling {
+	if p.phase != calling || p.unplaced != "" {
 		return
 	}
 	var idle []*process
@@ -209,6 +215,9 @@ func (p *play) invite() {
 	}
 	process := idle[rand.IntN(len(idle))]
 	p.busy[process.name] = true
+	if p.places {
+		p.unplaced = process.name
+	}
 	// If it has died, its end is among the events to come.
 	_ = process.call(shortestHold + rand.N(longestHold-shortestHold))
 }

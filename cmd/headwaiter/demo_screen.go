@@ -24,7 +24,7 @@ func newView(out io.Writer) view {
 // logView writes a line for each thing that happened.
 type logView struct{ out io.Writer }
 
-func (v *logView) happened(line string)   { fmt.Fprintln(v.out, line) }
+func (v *logView) happened(line string)   { fmt.Fprintln(v.out, escaped(line)) }
 func (v *logView) draw(*board, time.Time) {}
 func (v *logView) close()                 {}
 

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// shown is a board on which A holds, B and C wait, and D was killed.
-func shown() (*board, []string) {
+// drawing is a board on which A holds, B and C wait, and D was killed.
+func drawing() (*board, []string) {
 	b := &board{title: "a demo", started: at(0)}
 	for i, name := range []string{"A", "B", "C", "D"} {
 		b.seats = append(b.seats, &seat{name: name, pid: 1001 + i})
@@ -35,7 +35,7 @@ func shown() (*board, []string) {
 }
 
 func TestTheLogTellsWhoWaitsAndWhoHolds(t *testing.T) {
-	b, lines := shown()
+	b, lines := drawing()
 	assert.Equal(t, []string{
 		"  0.010 s  A  calls Lock, 0 ahead",
 		"  0.012 s  A  HOLDS by token 71, waited 2.0 ms",
@@ -59,7 +59,7 @@ func TestTheLogIsInTheOrderOfWhatHappened(t *testing.T) {
 }
 
 func TestTheScreenShowsEveryProcess(t *testing.T) {
-	b, _ := shown()
+	b, _ := drawing()
 	var text []string
 	for _, r := range render(b, at(200), 14) {
 		text = append(text, strings.TrimRight(r.text, " "))
@@ -97,7 +97,7 @@ func TestADeadHoldersLeaseIsShownToItsEnd(t *testing.T) {
 }
 
 func TestTheScreenFitsAnyWindow(t *testing.T) {
-	b, _ := shown()
+	b, _ := drawing()
 	for height := 1; height < 30; height++ {
 		rows := render(b, at(200), height)
 		assert.LessOrEqual(t, len(rows), height)
@@ -106,12 +106,13 @@ func TestTheScreenFitsAnyWindow(t *testing.T) {
 	assert.Equal(t, "äöü", clip("äöüß", 3))
 	assert.Equal(t, "äöüß", clip("äöüß", 4))
 	assert.Empty(t, clip("a", -1))
+	assert.Equal(t, "注文", clip("注文注文", 5), "two columns each")
 }
 
 func TestWithoutATerminalThereIsAPlainLog(t *testing.T) {
 	var out bytes.Buffer
 	v := newView(&out)
-	b, _ := shown()
+	b, _ := drawing()
 	v.happened("one")
 	v.draw(b, time.Now())
 	v.happened("two")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,9 @@ import (
 // deadlineLook is how often a holder of the demo looks whether its lease was renewed.
 const deadlineLook = 20 * time.Millisecond
 
+// placeLook is how often one that waits looks whether the server knows of it.
+const placeLook = 5 * time.Millisecond
+
 // worker is one process of the demo. It takes the lock once for each line on its input, which says for
 // how long to hold it, tells what happens as lines of JSON, and ends when the input does: so it also ends
 // with a parent that was killed.
@@ -26,8 +30,9 @@ type worker struct {
 	lease                  time.Duration
 	choice                 chooser
 
-	mutex mutex
-	out   *json.Encoder
+	mutex  mutex
+	teller teller // nil where the server cannot tell
+	out    *json.Encoder
 }
 
 func newDemoWorker() *cobra.Command {
@@ -65,6 +70,7 @@ func (w *worker) run(in io.Reader) error {
 	}
 	defer on.hangUp()
 	w.mutex = on.lock(w.lock, w.lease)
+	w.teller, _ = on.(teller)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	lines := make(chan string)
@@ -101,15 +107,21 @@ func (w *worker) tell(e event) {
 // turn is one call of Lock and what follows.
 func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 	w.tell(event{Kind: kindCalled})
+	stop := w.placed(ctx)
 	held, err := w.mutex.Lock(ctx)
 	now := time.Now()
+	stop()
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	w.tell(event{Kind: kindHeld, At: now, Token: held.Token(), Deadline: held.Deadline()})
+	var granted time.Time
+	if w.teller != nil {
+		_, granted = w.teller.stands(ctx, w.lock)
+	}
+	w.tell(event{Kind: kindHeld, At: now, Token: held.Token(), Deadline: held.Deadline(), Granted: granted})
 	wrote, err := w.work(ctx, held, hold)
 	if cause := context.Cause(held.Context()); cause != nil {
 		w.tell(event{Kind: kindLost, Text: cause.Error()})
@@ -121,10 +133,36 @@ func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 	switch released := held.Release(bounded); {
 	case errors.Is(released, lease.ErrLost):
 		w.tell(event{Kind: kindLost, Text: released.Error()})
-	case released != nil && err == nil:
+	case released == nil:
+		w.tell(event{Kind: kindFreed})
+	case err == nil:
 		err = released
 	}
 	return err
+}
+
+// placed tells when the server knows of a call, until that is over and it is stopped.
+func (w *worker) placed(ctx context.Context) (stop func()) {
+	if w.teller == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		again := time.NewTicker(placeLook)
+		defer again.Stop()
+		for ctx.Err() == nil {
+			if placed, _ := w.teller.stands(ctx, w.lock); placed && ctx.Err() == nil {
+				w.tell(event{Kind: kindQueued})
+				return
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() { cancel(); looks.Wait() }
 }
 
 // work reads the counter, lets the time of the hold pass, and writes the counter. It stops early when the

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"os"
 	"time"
@@ -13,12 +12,8 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-const (
-	exitUnusable = 2 // doctor: Redis cannot be reached, or refuses
-
-	// doctorLimit is far above what an examination takes, also where half of a cluster does not answer.
-	doctorLimit = 30 * time.Second
-)
+// doctorLimit is far above what an examination takes, also where half of a cluster does not answer.
+const doctorLimit = 30 * time.Second
 
 // consultation is one call of doctor.
 type consultation struct {
@@ -67,8 +62,8 @@ What it finds is of three kinds:
 Exit codes:
   0       nothing endangers locks by itself
   1       there is danger
-  2       Redis cannot be reached, or refuses what locks need
-  64      called wrongly`
+  64      called wrongly
+  69      Redis cannot be reached, or refuses what locks need`
 
 // A diagnosis is what --json prints. Its names, and those of the report in it, stay.
 type diagnosis struct {
@@ -100,7 +95,7 @@ func (c *consultation) run(out io.Writer) error {
 		}
 		why := reason(err, c.redis)
 		d.Error = &why
-		err = fail(exitUnusable, "cannot use Redis at %s: %s", d.Redis, why)
+		err = fail(exitUnavailable, "cannot use Redis at %s: %s", d.Redis, why)
 	} else if d.Endangered {
 		err = &failure{code: exitFindings}
 	}
@@ -112,10 +107,7 @@ func (c *consultation) run(out io.Writer) error {
 
 func (d diagnosis) write(out io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(d)
+		return writeJSON(out, d)
 	}
 	if d.Report == nil {
 		return nil // The error says all there is.

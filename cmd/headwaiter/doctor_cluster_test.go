@@ -66,7 +66,7 @@ func TestTheDoctorMissesShardedChannelsAndTheRightToFindOutAboutACluster(t *test
 		n.Do("ACL", "SETUSER", "unranked", "on", ">secret", "~*", "&*", "+@all", "-zrank")
 	}
 	d, code, _ = consult(t, "redis://unranked:secret@"+node.Addr())
-	require.Equal(t, exitUnusable, code)
+	require.Equal(t, exitUnavailable, code)
 	require.Equal(t, "danger", d.about()["ACL SETUSER"])
 	require.NotNil(t, d.Report.Sharded, "that much can be found out of what Dial refuses")
 	require.Equal(t, false, *d.Report.Sharded)

@@ -22,7 +22,7 @@ type page struct {
 	gaps bool // not all is known
 }
 
-func (p *page) add(style, text string) { p.rows = append(p.rows, row{text, style}) }
+func (p *page) add(style, text string) { p.rows = append(p.rows, row{escaped(text), style}) }
 
 // hang adds text behind a label, broken into lines that all begin at the same column.
 func (p *page) hang(style, label string, column int, text string) {

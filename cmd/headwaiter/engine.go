@@ -27,6 +27,8 @@ type engine struct {
 	// prepare does what the demo needs to have done once; nil if nothing.
 	prepare func(ctx context.Context, e *engine, url string) error
 	connect func(on where, client string, lasts time.Duration) (server, error)
+	// places tells that its servers are a teller.
+	places bool
 	// shows is an address of this engine as it may be shown; nil where that is withoutPassword.
 	shows func(url string) string
 }
@@ -38,6 +40,12 @@ type server interface {
 	// it begins with what follows on the name.
 	situation(name string) string
 	hangUp()
+}
+
+// A teller is a server that can tell, by its own order and clock, where this client stands at a lock: whether it has a
+// place in the queue or holds, and, if it holds, since when at the least, by the clock here.
+type teller interface {
+	stands(ctx context.Context, name string) (placed bool, granted time.Time)
 }
 
 // A mutex is a lock by its name.
@@ -113,6 +121,9 @@ func (e *engine) address(url string) string {
 
 // parseHosts reads a URL with several hosts by commas, where url.Parse takes one. The URL that it returns has the first.
 func parseHosts(address string) (u *url.URL, hosts []string, err error) {
+	if err := strayAt(address); err != nil {
+		return nil, nil, err
+	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -123,7 +134,7 @@ func parseHosts(address string) (u *url.URL, hosts []string, err error) {
 	for _, host := range hosts {
 		one, err := url.Parse(scheme + "://" + rest[:begin] + host + rest[end:])
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.New("no URL of that kind") // The error's own text repeats the address.
 		}
 		if one.Host == "" {
 			return nil, nil, errors.New("a host is missing")
@@ -136,7 +147,7 @@ func parseHosts(address string) (u *url.URL, hosts []string, err error) {
 }
 
 // misread is the failure of a URL that makes no sense.
-func (e *engine) misread(url string, why any) error {
+func (e *engine) misread(url string, why error) error {
 	return fail(exitUsage, "cannot use %q as the address of %s: %v; write it like %s", e.address(url), e.noun, why, e.form)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,8 +32,11 @@ var onEtcd = &engine{
 
 func etcdConfig(e *engine, address string) (clientv3.Config, error) {
 	u, hosts, err := parseHosts(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return clientv3.Config{}, e.misread(address, "no URL of that kind")
+	if err == nil && u.Scheme != "http" && u.Scheme != "https" {
+		err = errors.New("no URL of that kind")
+	}
+	if err != nil {
+		return clientv3.Config{}, e.misread(address, err)
 	}
 	config := clientv3.Config{Username: u.User.Username(), Logger: zap.NewNop(), DialTimeout: greeting}
 	config.Password, _ = u.User.Password()

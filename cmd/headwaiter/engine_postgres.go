@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,13 +48,12 @@ var onPostgresTable = &engine{
 
 // postgresConfig reads an address. Its errors do not repeat it, as those of the driver do.
 func postgresConfig(address string) (*pgxpool.Config, error) {
+	if err := strayAt(address); err != nil {
+		return nil, err
+	}
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, errors.New("no URL of that kind")
-	}
-	// Behind the host it is likely the end of a password with a / in it, which the driver's errors would show.
-	if u, err := url.Parse(address); err == nil && strings.Contains(u.EscapedPath(), "@") {
-		return nil, errors.New("an @ behind the host must be written %40, and a / before it %2F")
 	}
 	return config, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -13,7 +14,7 @@ import (
 // onRedis is what this library is for.
 var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
-	shortest: waitqueue.MinLease,
+	shortest: waitqueue.MinLease, places: true,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
 		l := lookout{redis: on.url, prefix: on.prefix}
 		c, err := l.connect(client)
@@ -44,6 +45,19 @@ func (s redisServer) situation(name string) (text string) {
 		}
 	}
 	return text
+}
+
+func (s redisServer) stands(ctx context.Context, name string) (placed bool, granted time.Time) {
+	begun := time.Now()
+	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.With(nil)).Inspect(ctx)
+	if err != nil {
+		return false, granted
+	}
+	if info.Held && info.Holder.Client == s.client.ID() {
+		return true, begun.Add(-info.Holder.Since)
+	}
+	isMine := func(w waitqueue.Waiter) bool { return w.Client == s.client.ID() }
+	return slices.ContainsFunc(info.Queue, isMine), granted
 }
 
 func (s redisServer) hangUp() { hangUp(s.client) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"time"
@@ -30,8 +31,11 @@ var onZooKeeper = &engine{
 
 func zooKeeperOptions(e *engine, address string) (zklock.Options, error) {
 	u, hosts, err := parseHosts(address)
-	if err != nil || u.Scheme != "zk" {
-		return zklock.Options{}, e.misread(address, "no URL of that kind")
+	if err == nil && u.Scheme != "zk" {
+		err = errors.New("no URL of that kind")
+	}
+	if err != nil {
+		return zklock.Options{}, e.misread(address, err)
 	}
 	o := zklock.Options{Servers: hosts}
 	if strings.Trim(u.Path, "/") != "" {

@@ -75,15 +75,26 @@ The command gets headwaiter's input, output and errors, and in its environment
   HEADWAITER_TOKEN   the fencing token, larger than that of every earlier hold: whatever
                      the lock protects should refuse a token lower than one it has seen
 
-Signals (INT, TERM, HUP, QUIT, USR1, USR2) are passed on to the command. The exception
-are INT and QUIT in the foreground of a terminal: there the keyboard's go to the command
-anyway. A signal during the wait gives up the place.
+Without a terminal the command has a process group of its own. Signals (INT, TERM, HUP,
+QUIT, USR1, USR2) are passed on to the whole group, and the lock is released when all of
+the group has ended: also what the command left in the background, or, if it was killed,
+what it had started. With a terminal the command shares its group with the rest of the
+shell's job: signals go to the command alone (INT and QUIT in the foreground not at all:
+the keyboard's reach it anyway), and the lock is released when the command has ended.
+A signal during the wait gives up the place.
 
 If the lock is lost (the lease could not be renewed, somebody released it by force, the
-server lost its state), the command gets TERM, and after the grace KILL: without a
-terminal together with all that it started, with one the command alone, because it then
-shares its process group with the rest of the shell's job. If headwaiter itself is
-killed, the command is killed with it on Linux, and runs on without the lock elsewhere.
+server lost its state), the group, or with a terminal the command, gets TERM, and after
+the grace KILL.
+
+What cannot be ensured: a process that makes a session or a group of its own (setsid, a
+daemon, a shell with job control) gets no signal and is not waited for. If headwaiter
+itself is killed by KILL, the command is killed with it on Linux, and runs on without the
+lock elsewhere; what the command has started runs on everywhere. Where that matters, run
+headwaiter in a cgroup that ends as a whole: as the first process of a container, or by
+  systemd-run --wait --pipe headwaiter exec NAME -- command args…
+whose service ends with its first process, and all that is left in it. And let what the
+lock protects refuse old tokens.
 
 Exit codes: the command's own, 128+n if it died of signal n, and
   64      called wrongly
@@ -153,5 +164,5 @@ func (x *execution) run() error {
 
 // say writes one line for the person at the terminal, who must be able to tell it from the command's.
 func (x *execution) say(format string, args ...any) {
-	fmt.Fprintf(x.log, "headwaiter: "+format+"\n", args...)
+	fmt.Fprintln(x.log, "headwaiter: "+shown(fmt.Sprintf(format, args...)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// glance is how often the end of what a stopped command had started is looked for.
+// glance is how often the end of what a command had started is looked for, when it has ended itself.
 const glance = 20 * time.Millisecond
 
 // lookUp finds the file of a command, as a shell would.
@@ -41,12 +41,19 @@ func startFailure(name string, err error) error {
 // hold runs the command under the hold and releases. It returns nil, or the failure with the exit code.
 func (x *execution) hold(held *lease.Lease) error {
 	code, err := x.supervise(held)
+	if err != nil {
+		giveBack(held)
+		return err
+	}
+	return x.conclude(held, code)
+}
+
+// conclude releases after the end of a command, and makes of both what the program ends with.
+func (x *execution) conclude(held *lease.Lease, code int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	released := held.Release(ctx)
 	switch {
-	case err != nil:
-		return err
 	case errors.Is(released, lease.ErrLost):
 		if x.lost { // and told so
 			return fail(exitLost, "%q was lost before the command ended with code %d", x.name, code)
@@ -72,8 +79,7 @@ func (x *execution) unconfirmed() string {
 	return fmt.Sprintf("stays locked until its lease ends, %v at most", x.lease)
 }
 
-// supervise runs the command to its end and returns its exit code. It passes signals on, and stops the
-// command if the hold is lost.
+// supervise runs the command, and all that it starts, to the end and returns its exit code.
 func (x *execution) supervise(held *lease.Lease) (int, error) {
 	// On Linux the command is killed when the thread that started it ends: keep this one.
 	runtime.LockOSThread()
@@ -88,22 +94,27 @@ func (x *execution) supervise(held *lease.Lease) (int, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	j := newJob(cmd)
 	defer j.close()
-	if err := cmd.Start(); err != nil {
+	if err := j.start(); err != nil {
 		return 0, startFailure(x.command[0], err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // ProcessState has all there is to know.
-		close(ended)
-	}()
+	x.await(j, held)
+	return j.code(), nil
+}
 
+// await returns when the job is gone: a lock that was given back while some of it is at work would protect nothing.
+// Meanwhile it passes signals on, and stops the job if the hold is lost.
+func (x *execution) await(j *job, held *lease.Lease) {
 	lost := held.Context().Done()
-	var patience <-chan time.Time
+	var patience, mention, look <-chan time.Time
 	for {
 		select {
-		case <-ended:
-			x.sweep(j, patience)
-			return exitCode(cmd.ProcessState), nil
+		case <-j.news():
+			j.reap()
+		case <-look:
+			j.reap()
+		case <-mention:
+			x.say("the command has ended, and something that it started has not: %q is held until that ends", x.name)
+			mention = nil
 		case s := <-x.signals:
 			j.pass(s)
 		case <-lost:
@@ -116,34 +127,13 @@ func (x *execution) supervise(held *lease.Lease) (int, error) {
 			j.kill()
 			patience = nil
 		}
-	}
-}
-
-// sweep sees to the end of what a command that was stopped had started: it may take as long as the
-// command itself might have, and is killed then. Without a loss there is nothing to sweep, because what a
-// command leaves running is its own business.
-func (x *execution) sweep(j *job, patience <-chan time.Time) {
-	if patience == nil {
-		return
-	}
-	look := time.NewTicker(glance)
-	defer look.Stop()
-	for !j.gone() {
-		select {
-		case <-look.C:
-		case s := <-x.signals:
-			j.pass(s)
-		case <-patience:
-			j.kill()
+		if j.gone() {
 			return
 		}
+		if j.ended && look == nil { // Nobody tells of the end of a group.
+			ticker := time.NewTicker(glance)
+			defer ticker.Stop()
+			look, mention = ticker.C, time.After(quiet)
+		}
 	}
-}
-
-// exitCode is what a shell would say of a process that ended.
-func exitCode(state *os.ProcessState) int {
-	if n, signaled := endedBy(state); signaled {
-		return exitSignal + n
-	}
-	return state.ExitCode()
 }

@@ -52,15 +52,12 @@ func TestAReleaseThatIsNotConfirmedIsToldAsTheEngineHasIt(t *testing.T) {
 			"connection end: no answer: release not confirmed\n"},
 	} {
 		var log bytes.Buffer
-		x := &execution{name: "orders", where: where{engine: c.engine}, lease: waitqueue.DefaultLease, command: []string{"true"}, log: &log}
-		var err error
-		x.path, err = lookUp("true")
-		require.NoError(t, err)
+		x := &execution{name: "orders", where: where{engine: c.engine}, lease: waitqueue.DefaultLease, log: &log}
 		held := lease.New(t.Context(), lease.Terms{
 			Until:   lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
 			Release: func(context.Context) error { return fmt.Errorf("no answer: %w", lease.ErrUnconfirmed) },
 		}).Lease()
-		require.NoError(t, x.hold(held))
+		require.NoError(t, x.conclude(held, 0))
 		require.Equal(t, c.says, log.String())
 	}
 }

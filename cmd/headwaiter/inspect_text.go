@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/lua"
@@ -11,9 +12,9 @@ import (
 // details tell of a name what there is to know.
 func details(n waitqueue.Listed, value *string, who roll) []string {
 	i := n.Info
-	lines := []string{fmt.Sprintf("%s %s", n.Kind, n.Name)}
+	lines := []string{line("%s %s", n.Kind, n.Name)}
 	fact := func(label, format string, args ...any) {
-		lines = append(lines, fmt.Sprintf("  %-8s %s", label, fmt.Sprintf(format, args...)))
+		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
 	}
 	switch {
 	case n.Kind == lua.Countdown.Kind || n.Kind == lua.Barrier.Kind:
@@ -29,7 +30,7 @@ func details(n waitqueue.Listed, value *string, who roll) []string {
 		fact("holder", "none, the last token was %d", i.Token)
 	}
 	if value != nil {
-		fact("value", "%q", *value)
+		fact("value", "%s", strconv.Quote(*value))
 	}
 	if i.Held && len(i.Holders) == 1 && n.Kind != lua.Barrier.Kind {
 		lines = append(lines, heldBy(n, who)...)
@@ -55,7 +56,7 @@ func details(n waitqueue.Listed, value *string, who roll) []string {
 func heldBy(n waitqueue.Listed, who roll) (lines []string) {
 	h := n.Info.Holder
 	fact := func(label, format string, args ...any) {
-		lines = append(lines, fmt.Sprintf("  %-8s %s", label, fmt.Sprintf(format, args...)))
+		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
 	}
 	if known := who.who(h); known != "" {
 		name, host, pid := parts(known)

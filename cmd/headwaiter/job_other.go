@@ -13,15 +13,33 @@ var keyboard = []os.Signal{os.Interrupt}
 
 // A job is the command's process. Where there are no signals, ^C goes to all that share the console, and
 // a command can only be killed.
-type job struct{ cmd *exec.Cmd }
+type job struct {
+	cmd   *exec.Cmd
+	end   chan os.Signal // closed when the command has ended
+	ended bool
+}
 
-func newJob(cmd *exec.Cmd) *job { return &job{cmd} }
+func newJob(cmd *exec.Cmd) *job { return &job{cmd: cmd, end: make(chan os.Signal)} }
 
-func (j *job) close()         {}
-func (j *job) pass(os.Signal) {}
-func (j *job) stop()          { j.kill() }
-func (j *job) kill()          { _ = j.cmd.Process.Kill() }
-func (j *job) gone() bool     { return true }
+func (j *job) start() error {
+	err := j.cmd.Start()
+	if err == nil {
+		go func() {
+			_ = j.cmd.Wait() // ProcessState has all there is to know.
+			close(j.end)
+		}()
+	}
+	return err
+}
+
+func (j *job) close()                 {}
+func (j *job) news() <-chan os.Signal { return j.end }
+func (j *job) reap()                  { j.ended = j.cmd.ProcessState != nil }
+func (j *job) gone() bool             { return j.ended }
+func (j *job) code() int              { return j.cmd.ProcessState.ExitCode() }
+func (j *job) pass(os.Signal)         {}
+func (j *job) stop()                  { j.kill() }
+func (j *job) kill()                  { _ = j.cmd.Process.Kill() }
 
 // listen collects interrupts, the only signal there is.
 func listen() (<-chan os.Signal, func()) {
@@ -32,5 +50,3 @@ func listen() (<-chan os.Signal, func()) {
 
 // number is that of the interrupt elsewhere, so that exit codes agree.
 func number(os.Signal) int { return 2 }
-
-func endedBy(*os.ProcessState) (int, bool) { return 0, false }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -171,10 +173,26 @@ func gathering(n waitqueue.Listed) string {
 	return fmt.Sprintf("%s: %d of %d left to count", i.State, i.Used, i.Limit)
 }
 
-// writeJSON prints a value for programs.
+// writeJSON prints a value for programs. A terminal may have it too: what cannot be printed is escaped.
 func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
+	var b strings.Builder
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	// Outside of strings there is nothing to escape but the ends of the lines; inside them these are escaped already.
+	for text := range strings.Lines(b.String()) {
+		text = spelled(strings.TrimSuffix(text, "\n"), func(r rune, _ string) (units string) {
+			for _, unit := range utf16.Encode([]rune{r}) {
+				units += fmt.Sprintf(`\u%04x`, unit)
+			}
+			return units
+		})
+		if _, err := io.WriteString(out, text+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -21,6 +21,8 @@ func (t table) lines() (lines []string) {
 	var widths []int
 	for _, cells := range t {
 		for i, cell := range cells {
+			cell = shown(cell)
+			cells[i] = cell
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}

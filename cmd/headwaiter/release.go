@@ -92,7 +92,7 @@ func (l *liberation) run(name string) error {
 	}
 	who := newRoll()
 	who.read(n.Info)
-	what := fmt.Sprintf("%s %q of %s (held for %s, token %d)", n.Kind, n.Name, who.of(h), ago(h.Since), h.Token)
+	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.of(h), ago(h.Since), h.Token)
 	if !l.yes && !l.ask("release the "+what+"?") {
 		return fail(exitFindings, "not released")
 	}
@@ -154,7 +154,7 @@ func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n wa
 	case errors.Is(err, waitqueue.ErrNotHeld):
 		return fail(exitNoSuch, "that hold of the %s %.80q has ended by itself: nothing was released", n.Kind, n.Name)
 	case errors.Is(err, waitqueue.ErrUnwoken):
-		fmt.Fprintf(l.log, "headwaiter: %s\n", oneLine(err.Error()))
+		fmt.Fprintln(l.log, line("headwaiter: %s", oneLine(err.Error())))
 		return nil
 	}
 	return l.refused(err)
@@ -181,7 +181,7 @@ func (l *liberation) next(ctx context.Context, client *waitqueue.Client, n waitq
 	who := newRoll()
 	who.read(now.Info)
 	if now.Info.Held {
-		fmt.Fprintf(l.out, "now: %s, %d waiting\n", summary(now, who), now.Info.Waiting)
+		fmt.Fprintln(l.out, line("now: %s, %d waiting", summary(now, who), now.Info.Waiting))
 	} else {
 		fmt.Fprintf(l.out, "now: nobody holds it, %d waiting\n", now.Info.Waiting)
 	}

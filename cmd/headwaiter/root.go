@@ -60,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		f = &failure{exitUsage, fmt.Errorf("%w; see headwaiter --help", err)}
 	}
 	if f.err != nil {
-		fmt.Fprintf(stderr, "headwaiter: %v\n", f.err)
+		fmt.Fprintln(stderr, line("headwaiter: %v", f.err))
 	}
 	return f.code
 }
@@ -84,5 +84,6 @@ which they came, and a release hands it straight to the next.`,
 	root.AddCommand(
 		exec, newLs(), newInspect(), newWatch(), newRelease(), newDeadlocks(),
 		newDoctor(), newSchema(), newBench(), newDemo(), newDemoWorker())
+	refuseOtherShells(root)
 	return root
 }

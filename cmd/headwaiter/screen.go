@@ -63,7 +63,7 @@ func (s *screen) frame(rows []row, width, height int) string {
 	}
 	frame.WriteString("\r")
 	for _, r := range rows {
-		text := clip(r.text, width-1)
+		text := clip(escaped(r.text), width-1)
 		if r.style != "" && !s.plain && text != "" {
 			text = r.style + text + reset
 		}
@@ -75,10 +75,18 @@ func (s *screen) frame(rows []row, width, height int) string {
 
 func (s *screen) close() { _, _ = io.WriteString(s.file, showCursor) }
 
-// clip cuts a text to a width.
+// clip cuts a text to a width. It takes all that may be two columns wide for so wide: a line that went on in the next
+// would have a row that begins as its text likes.
 func clip(text string, width int) string {
-	if r := []rune(text); len(r) > width {
-		return string(r[:max(0, width)])
+	const wide = 0x1100 // and above, if anywhere
+	for i, r := range text {
+		width--
+		if r >= wide {
+			width--
+		}
+		if width < 0 {
+			return text[:i]
+		}
 	}
 	return text
 }

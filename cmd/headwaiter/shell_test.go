@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -39,7 +40,10 @@ func start(t *testing.T, args ...string) *shell {
 // launch starts a command without a terminal, even if the tests run on one, in a process group of its own.
 func launch(t *testing.T, cmd *exec.Cmd) *shell {
 	t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
 	s := &shell{t: t, cmd: cmd}
 	var err error
 	s.stdin, err = cmd.StdinPipe()
@@ -127,7 +131,7 @@ func (s *shell) code() int {
 	s.t.Helper()
 	select {
 	case <-s.ended:
-		return exitCode(s.cmd.ProcessState)
+		return exitCode(s.cmd.ProcessState.Sys().(syscall.WaitStatus))
 	case <-time.After(patience):
 		s.t.Fatalf("still running after %v", patience)
 		return -1
@@ -168,13 +172,38 @@ func act(part string) {
 		for {
 			<-received
 		}
-	case "parent": // has a child that is deaf, and ends at TERM
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), actVariable+"=deaf")
-		child.Stdout = os.Stdout
-		if err := child.Start(); err != nil {
+	case "leaver": // has a child that tells signals, and ends at once
+		bear("signals")
+		os.Exit(3)
+	case "pair": // has a child that tells signals, and does so too with its id before them; ends after its child
+		child := bear("signals")
+		ended := make(chan struct{})
+		go func() {
+			_ = child.Wait()
+			close(ended)
+		}()
+		fmt.Printf("leader %d\n", os.Getpid())
+		for {
+			select {
+			case s := <-received:
+				fmt.Println("leader", s)
+			case <-ended:
+				os.Exit(0)
+			}
+		}
+	case "orphan": // has left a child alone that has ended, and ends at TERM
+		// Its output ends with the last of them.
+		if _, err := exec.Command("sh", "-c", "sh -c 'exit 0' & exit 0").Output(); err != nil {
 			os.Exit(1)
 		}
+		os.Stdout.WriteString("ready\n")
+		for s := range received {
+			if s == syscall.SIGTERM {
+				os.Exit(0)
+			}
+		}
+	case "parent": // has a child that is deaf, and ends at TERM
+		bear("deaf")
 		for s := range received {
 			if s == syscall.SIGTERM {
 				os.Exit(0)
@@ -182,4 +211,15 @@ func act(part string) {
 		}
 	}
 	panic(errors.New("no such part: " + part))
+}
+
+// bear starts a child that acts a part, and writes where this process does.
+func bear(part string) *exec.Cmd {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), actVariable+"="+part)
+	child.Stdout = os.Stdout
+	if err := child.Start(); err != nil {
+		os.Exit(1)
+	}
+	return child
 }

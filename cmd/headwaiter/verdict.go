@@ -6,11 +6,21 @@ import (
 	"time"
 )
 
-// orderSlack is how far apart two calls must be for their order to count. What a process records is when
-// it called Lock, not when Redis saw the call: between the two is less than this on one machine that is not busy, and
-// the demo keeps calls much further apart. A process that is stopped between the two is overtaken by all who call
-// meanwhile, so one such call proves nothing; of a lock without order many are.
+// orderSlack is how far apart two calls must be for their order to count where the server does not tell when it knew of
+// the first. What a process records is when it called Lock, not when the server saw the call: between the two is less
+// than this on one machine that is not busy, and the demo keeps calls much further apart. A process that is stopped
+// between the two is overtaken by all who call meanwhile, so one such call proves nothing; of a lock without order many
+// are. Where the server tells, as Redis does, the next process calls when the call before is known, and one is a fault.
 const orderSlack = 5 * time.Millisecond
+
+// What a dead process may cost the others where the server tells when it granted: of the cost there is, what is certain
+// whatever the processes did meanwhile.
+const (
+	// deadWaiterCost: it is skipped by the script that grants. A grant that nobody takes would last twice as long.
+	deadWaiterCost = time.Second
+	// deadHolderCost is counted from the last end of its lease that it told: a renewal may have come to the server behind.
+	deadHolderCost = demoLease/3 + time.Second
+)
 
 // evidence is all that a run of the demo left.
 type evidence struct {
@@ -38,6 +48,7 @@ type verdict struct {
 	largestWait time.Duration
 	handOffs    []time.Duration // from a release to the next hold, where somebody waited; sorted
 	deaths      []death
+	costly      []string // a death that cost more than it may
 }
 
 // death is a process that was killed in the middle of a call, and what it cost the others.
@@ -46,11 +57,12 @@ type death struct {
 	held    bool          // it held the lock, else it waited
 	by      string        // who held next, or went past it; empty if nobody did
 	cost    time.Duration // from the end of its lease, or of the hold before, to that
+	certain time.Duration // what of it the server vouches for; 0 where it does not tell
 }
 
 // ok tells whether the run showed no fault.
 func (v verdict) ok() bool {
-	return len(v.overlaps)+len(v.inversions)+len(v.falls)+len(v.counter)+len(v.complaints) == 0
+	return len(v.overlaps)+len(v.inversions)+len(v.falls)+len(v.counter)+len(v.complaints)+len(v.costly) == 0
 }
 
 // judge looks for everything that a fair lock must not do.
@@ -60,8 +72,8 @@ func judge(e evidence) verdict {
 
 	v := verdict{grants: len(holds), processes: processes(holds)}
 	v.overlaps = overlaps(holds)
-	var starved bool
-	if v.inversions, starved = inversions(e.calls); len(v.inversions) == 1 && !starved {
+	var certain bool
+	if v.inversions, certain = inversions(e.calls); len(v.inversions) == 1 && !certain {
 		v.late, v.inversions = v.inversions[0], nil
 	}
 	v.falls = falls(holds)
@@ -80,6 +92,11 @@ func judge(e evidence) verdict {
 	}
 	v.handOffs = handOffs(holds)
 	v.deaths = deaths(e.calls, holds)
+	for _, d := range v.deaths {
+		if limit := d.limit(); d.certain > limit {
+			v.costly = append(v.costly, fmt.Sprintf("%s was dead, and cost the others %s at the least: more than %s", d.process, short(d.certain), short(limit)))
+		}
+	}
 	return v
 }
 
@@ -105,24 +122,26 @@ func overlaps(holds []call) (found []string) {
 	return found
 }
 
-// inversions has a sentence for each call that was overtaken by one that was made clearly later, and tells whether one
-// of these never held. The calls of killed processes do not count.
-func inversions(calls []call) (found []string, starved bool) {
+// inversions has a sentence for each call that was overtaken by one that was made later, and tells whether one of these
+// is beyond doubt: the server knew of it by then, or it never held. The calls of killed processes do not count.
+func inversions(calls []call) (found []string, certain bool) {
 	for _, early := range calls {
-		by := ""
+		by, sure := "", !early.isHold()
 		for _, late := range calls {
-			if early.isDead() || late.isDead() || !late.isHold() || late.called.Sub(early.called) <= orderSlack {
+			if early.isDead() || late.isDead() || !late.isHold() || early.isHold() && !late.acquired.Before(early.acquired) {
 				continue
 			}
-			if !early.isHold() || late.acquired.Before(early.acquired) {
+			known := !early.placed.IsZero() && !late.called.Before(early.placed)
+			if known || early.placed.IsZero() && late.called.Sub(early.called) > orderSlack {
 				by = fmt.Sprintf("%s called %v after %s and held before it (token %d)", late.process, late.called.Sub(early.called), early.process, late.token)
+				sure = sure || known
 			}
 		}
 		if by != "" {
-			found, starved = append(found, by), starved || !early.isHold()
+			found, certain = append(found, by), certain || sure
 		}
 	}
-	return found, starved
+	return found, certain
 }
 
 // falls finds tokens that are not larger than all before them.
@@ -192,15 +211,38 @@ func deaths(calls, holds []call) (found []death) {
 		d := death{process: dead.process, held: dead.isHold()}
 		for i, h := range holds {
 			if d.held && h.acquired.After(dead.acquired) {
-				d.by, d.cost = h.process, h.acquired.Sub(dead.deadline)
+				d.took(h, dead.deadline, dead.deadline)
 				break
 			}
 			if !d.held && i > 0 && h.called.After(dead.called) && h.acquired.After(dead.killed) {
-				d.by, d.cost = h.process, h.acquired.Sub(holds[i-1].end())
+				d.took(h, holds[i-1].end(), holds[i-1].freed)
 				break
 			}
 		}
 		found = append(found, d)
 	}
 	return found
+}
+
+// took notes who held next, and how long after what was in its way had gone, by what the processes say and by what the
+// server vouches for: it granted no earlier than it says, and was free by then, if that is known.
+func (d *death) took(next call, gone, free time.Time) {
+	d.by, d.cost = next.process, next.acquired.Sub(gone)
+	if next.granted.IsZero() || free.IsZero() {
+		return
+	}
+	for _, since := range []time.Time{next.called, next.placed} {
+		if since.After(free) {
+			free = since // It was not there to be served.
+		}
+	}
+	d.certain = max(0, next.granted.Sub(free))
+}
+
+// limit is what the death may cost.
+func (d death) limit() time.Duration {
+	if d.held {
+		return deadHolderCost
+	}
+	return deadWaiterCost
 }

@@ -30,6 +30,11 @@ func dead(process string, token uint64, called, acquired, killed int) call {
 	return c
 }
 
+// What the server says of a call, at these milliseconds.
+func known(c call, ms int) call   { c.placed = at(ms); return c }
+func granted(c call, ms int) call { c.granted = at(ms); return c }
+func freed(c call, ms int) call   { c.freed = at(ms); return c }
+
 // fair is a run without a fault, in which B is killed as a waiter and D as the holder.
 func fair() []call {
 	return []call{
@@ -57,7 +62,7 @@ func TestAFairRunIsOK(t *testing.T) {
 }
 
 func TestEveryFaultIsReported(t *testing.T) {
-	type faults struct{ overlaps, inversions, falls, counter, complaints int }
+	type faults struct{ overlaps, inversions, falls, counter, complaints, costly int }
 	for _, c := range []struct {
 		name   string
 		with   evidence
@@ -110,12 +115,21 @@ func TestEveryFaultIsReported(t *testing.T) {
 		{"the clock was set back", evidence{counter: 1, step: -time.Second, calls: []call{
 			held("A", 1, 0, 1, 200),
 		}}, faults{complaints: 1}},
+		{"one call was overtaken of which the server knew", evidence{counter: 3, calls: []call{
+			known(held("A", 3, 0, 301, 400), 10), held("B", 1, 11, 12, 200), held("C", 2, 20, 201, 300),
+		}}, faults{inversions: 1}},
+		{"a dead waiter cost a grant that nobody took", evidence{counter: 2, calls: []call{
+			freed(held("A", 1, 0, 1, 200), 202), dead("B", 0, 10, -1, 150), granted(held("C", 2, 20, 2203, 2300), 2202),
+		}}, faults{costly: 1}},
+		{"a dead holder cost more than its lease", evidence{counter: 1, calls: []call{
+			dead("A", 1, 0, 1, 50), granted(held("B", 2, 10, 3100, 3200), 3050),
+		}}, faults{costly: 1}},
 		{"nothing happened", evidence{}, faults{complaints: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := judge(c.with)
 			assert.Equal(t, c.faults, faults{
-				len(v.overlaps), len(v.inversions), len(v.falls), len(v.counter), len(v.complaints),
+				len(v.overlaps), len(v.inversions), len(v.falls), len(v.counter), len(v.complaints), len(v.costly),
 			}, "%+v", v)
 			assert.False(t, v.ok())
 			var text strings.Builder
@@ -130,6 +144,18 @@ func TestWhatIsNoFault(t *testing.T) {
 		name string
 		with evidence
 	}{
+		{"a call that the server did not know of when the next was made", evidence{counter: 2, calls: []call{
+			known(held("A", 2, 0, 201, 300), 7), held("B", 1, 5, 6, 200),
+		}}},
+		{"the next of a dead waiter was granted at once, and its process learned of it late", evidence{counter: 2, calls: []call{
+			freed(held("A", 1, 0, 1, 200), 202), dead("B", 0, 10, -1, 150), granted(held("C", 2, 20, 4203, 4300), 201),
+		}}},
+		{"the release before a dead waiter was confirmed late", evidence{counter: 2, calls: []call{
+			freed(held("A", 1, 0, 1, 200), 2202), dead("B", 0, 10, -1, 150), granted(held("C", 2, 20, 2250, 2300), 2201),
+		}}},
+		{"the next of a dead waiter came later", evidence{counter: 2, calls: []call{
+			freed(held("A", 1, 0, 1, 200), 202), dead("B", 0, 10, -1, 150), granted(held("C", 2, 2200, 2203, 2300), 2202),
+		}}},
 		{"calls that came together may hold in any order", evidence{counter: 2, calls: []call{
 			held("A", 2, 0, 201, 300), held("B", 1, 5, 6, 200),
 		}}},

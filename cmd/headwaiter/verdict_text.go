@@ -32,6 +32,9 @@ func (v verdict) write(w io.Writer) {
 		label, text := d.text()
 		line(label, "%s", text)
 	}
+	if len(v.costly) > 0 {
+		v.faults(w, "cost of the dead", "", v.costly)
+	}
 	if len(v.complaints) > 0 {
 		v.faults(w, "also", "", v.complaints)
 	}
@@ -54,7 +57,7 @@ func (v verdict) faults(w io.Writer, label, none string, found []string) {
 			fmt.Fprintf(w, "    … and %d more\n", len(found)-printed)
 			break
 		}
-		fmt.Fprintf(w, "    %s\n", f)
+		fmt.Fprintf(w, "    %s\n", shown(f))
 	}
 }
 

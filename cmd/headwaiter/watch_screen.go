@@ -39,7 +39,7 @@ func (v *lineStage) draw(s *scene, now time.Time) {
 	if s.trouble != "" {
 		text = "no answer: " + s.trouble
 	}
-	fmt.Fprintf(v.out, "%s %s %s %s\n", now.Format("2006-01-02T15:04:05.000Z07:00"), s.kind, s.name, text)
+	fmt.Fprintln(v.out, line("%s %s %s %s", now.Format("2006-01-02T15:04:05.000Z07:00"), s.kind, s.name, text))
 }
 
 func (v *lineStage) close() {}
@@ -53,13 +53,13 @@ func (v screenStage) draw(s *scene, now time.Time) {
 
 // rows are the scene as a screen of a height.
 func (s *scene) rows(now time.Time, height int) []row {
-	rows := []row{{fmt.Sprintf("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), bold}}
+	rows := []row{{line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), bold}}
 	if s.trouble != "" {
-		rows = append(rows, row{fmt.Sprintf("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), red})
+		rows = append(rows, row{line("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), red})
 	}
 	rows = append(rows, row{})
 	fact := func(style, label, format string, args ...any) {
-		rows = append(rows, row{fmt.Sprintf("%-10s %s", label, fmt.Sprintf(format, args...)), style})
+		rows = append(rows, row{fmt.Sprintf("%-10s %s", label, line(format, args...)), style})
 	}
 	if s.hands() {
 		fact("", "hand-offs", "%s", s.handOffs())
