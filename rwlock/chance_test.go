@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,10 +100,10 @@ func (p *plan) run() {
 
 func (p *plan) step() {
 	client := p.rng.IntN(len(p.clients))
-	switch p.rng.IntN(8) {
+	switch p.rng.IntN(9) {
 	case 0, 1:
 		p.lock(client)
-	case 2:
+	case 2, 8:
 		p.enter()
 	case 3, 4:
 		p.release()
@@ -192,7 +193,11 @@ func (p *plan) downgrade() {
 // another. What a client believes whose timers are held up is looked at by those who work under it, at their next step.
 func (p *plan) look() {
 	synctest.Wait()
+	p.held = slices.DeleteFunc(p.held, func(b *believer) bool { return !b.believes() })
 	for i, a := range p.held {
+		if !p.late[a.client] {
+			require.True(p.t, time.Now().Before(a.lease.Deadline()), "it believes in a lease that has run out: %v", *a)
+		}
 		for _, b := range p.held[:i] {
 			if a.group == b.group || !a.write && !b.write {
 				continue
