@@ -183,8 +183,8 @@ func (r Ask) Run(m *Mutex, now int64) lua.Reply {
 func (r Ask) atOnce(c *call, lease int64) lua.Reply {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase, r.Who)
-	if h.Kept < h.Until+leastKept {
-		h.Kept = h.Until + spare
+	if need := max(h.Until, c.ahead()); h.Kept < need+leastKept {
+		h.Kept = need + spare
 		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
 	}
 	return lua.Reply{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
@@ -251,13 +251,18 @@ func (c *call) clients() int {
 func (r End) Run(m *Mutex, now int64) lua.Reply {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.note = r.Note
-	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || r.Token == m.Lock.Token)
+	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
 		m.Lock.Owner = ""
-		if m.Lock.Lease > spare/4 { // What was kept for a long lease need not be any longer.
-			m.Lock.Kept, m.LockEnds = 0, now+spare
+		raised := r.raise(c)
+		if h := &m.Lock; raised || h.Lease > mostKept-spare || h.Kept > h.Until-h.Lease+mostKept {
+			// What was kept for a long lease need not be any longer.
+			m.Lock.Kept, m.LockEnds = 0, c.in(float64(max(now, c.ahead())+spare-now)/millisecond)
+			if m.Lock.Marked {
+				m.SuspectsEnds = m.LockEnds
+			}
+			m.tidy()
 		}
-		r.raise(c)
 		return lua.Reply{Status: lua.Done}
 	}
 	status := lua.Done
@@ -265,6 +270,7 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 	size := len(m.Queue)
 	if owns {
 		m.Lock.Owner = ""
+		m.Lock.Token = max(m.Lock.Token, r.Token)
 	} else {
 		status = lua.Refused
 		if m.dequeue(r.Ticket) {
@@ -274,13 +280,16 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 			c.forget()
 		}
 	}
-	if !c.held() || c.over() || c.stepped() {
+	over := !c.held() || c.over() || c.stepped()
+	if over {
 		c.settle()
 		c.advance()
-		c.keep(size)
 	}
 	if owns {
 		r.raise(c)
+	}
+	if over {
+		c.keep(size)
 	}
 	if status == lua.Refused {
 		states = []string{m.reason(r.Ticket)}
@@ -291,11 +300,13 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 	return c.reply(status, -1, size, 0, states...)
 }
 
-// raise lifts the token of the lock to the floor.
-func (r End) raise(c *call) {
-	if r.Raises {
-		c.Lock.Token = max(c.Lock.Token, c.floor)
+// raise lifts the token of the lock to the floor, and reports whether it was below that.
+func (r End) raise(c *call) bool {
+	below := r.Raises && c.Lock.Token < c.floor
+	if below {
+		c.Lock.Token = c.floor
 	}
+	return below
 }
 
 // reason is why a ticket is not, or no longer, the owner.
@@ -402,13 +413,18 @@ func (r Force) Run(m *Mutex, now int64) lua.Reply {
 	h := &m.Lock
 	size := len(m.Queue)
 	c.settle()
-	if !c.held() || r.Token != 0 && r.Token != h.Token {
+	if !c.held() || r.Token != 0 && !c.among(r.Token) {
+		var other []string
+		if c.held() {
+			other = []string{h.Owner}
+		}
 		c.advance()
 		c.keep(size)
-		return c.reply(lua.Refused, -1, size, 0)
+		return c.reply(lua.Refused, -1, size, 0, other...)
 	}
 	ticket := h.Owner
 	h.Owner, h.Forced = "", ticket
+	h.Token += passesOf(ticket)
 	c.publish(lua.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)
