@@ -43,9 +43,9 @@ func WithPriority(p int) Option {
 // before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
 // a release of its own. Among clients the order is kept, but that a call may be overtaken by at most n calls of the client
 // that holds. The calls must have the same options. The default is 0: every release serves the queue. With
-// [WithMaxHold] it has no effect, nor where several may hold or a hold can be entered again. Inspect tells the highest
-// token that a hold may come to. While tokens are more than ten seconds ahead of the server's clock, as after a step back
-// of that, nothing is passed on; and a client that knows of no step back may then overtake by more. n is at most
+// [WithMaxHold] it has no effect, nor where several may hold or a hold can be entered again. Inspect tells the first
+// token of a hold, and each pass takes the next: a call that would come before the microsecond of its token goes by the
+// queue. A client that knows of no step back of the server's clock may overtake by more after one. n is at most
 // [MaxCohort].
 func WithCohort(n int) Option {
 	return func(t *Terms) { t.Cohort = n }

@@ -54,14 +54,13 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
 end
 
 -- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
--- nothing, or not enough for the next.
-if ours and ARGV[4] == '1' then
+-- nothing, or not enough for the next. Behind a long lease keys may have to be cut.
+if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
   local q = redis.call('HMGET', KEYS[1], 'limit', 'token', 'kept', 'mark', 'scan', 'marked')
   local heads = redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
   local client, kind, needs, lease_ms, first = string.match(heads[1], '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$')
   local limit, mine = tonumber(q[1] or 0), string.match(ticket, '^[^:]*')
   local usual = client and kind ~= 'r' and tonumber(needs) <= limit and not q[4] and not q[5] and not q[6]
-  usual = usual and lease <= math.max(MOST_US, lease_ms * 1000)
   local fits = usual and tonumber(needs) <= limit - used
   local waits = { usual and client ~= mine and KEYS[1] .. ':wake:' .. client or nil }
   if fits and limit - used - needs > 0 and heads[3] then
