@@ -49,7 +49,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > wokeUp || t.queue.terms.vouched(s.node()) && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > wokeUp || s.vouched(t.queue.terms) && !g.vouched {
 		t.state = confirming
 		return nil
 	}
