@@ -147,6 +147,12 @@ func (q Queue) force(ctx context.Context, which string) (Waiter, error) {
 var (
 	// ErrNotHeld: nobody held, or a ticket did not.
 	ErrNotHeld = errors.New("not held")
-	// ErrOtherToken: it is held, but not with the token that was asked for.
-	ErrOtherToken = errors.New("held with another token")
+	// ErrOtherToken: it is held, but not with the token that was asked for. It is an ErrNotHeld too.
+	ErrOtherToken error = otherToken{}
 )
+
+type otherToken struct{}
+
+func (otherToken) Error() string { return "held with another token" }
+
+func (otherToken) Is(target error) bool { return target == ErrNotHeld }
