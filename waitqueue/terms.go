@@ -67,9 +67,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // keeps its turn, and others theirs behind it, until a lease is over; a try fails with [ErrRestarted]. This is the
 // delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //
-// It costs a round trip for the first hold on each connection that the client makes, and wants +info. All who use the
-// name should use it, with the same lease. The default is not to ask: then whoever comes first after such a restart
-// holds at once.
+// It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
+// a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
+// whoever comes first after such a restart holds at once.
 func WithSafeRestart() Option {
 	return func(t *Terms) { t.SafeRestart = true }
 }
