@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,14 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// mates begins so many calls of m, one after the other.
+// mates begins so many calls of m, one after the other, a millisecond apart: in a bubble no time passes by itself, and none
+// of a cohort is passed a token that the server's clock has not come to.
 func mates(t *testing.T, m *fairlock.Mutex, n int) []*call {
 	t.Helper()
 	calls := make([]*call, n)
 	for i := range calls {
 		calls[i] = begin(t.Context(), m)
-		synctest.Wait()
+		synctime.Pass(time.Millisecond)
 	}
 	return calls
 }
@@ -62,7 +64,7 @@ func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
 		first := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
 		stranger := dialMutex(t, s) // It has seen no token of the cohort.
 		l := hold(t, first)
-		for range 20 { // The clock of a bubble stands still meanwhile: tokens are ahead of it.
+		for range 20 {
 			calls := mates(t, first, 9)
 			for _, mate := range calls[:8] {
 				token := l.Token()
@@ -80,6 +82,7 @@ func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
 			l = mate.Value(t)
 		}
 		token := l.Token()
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise.
 		kit.Release(t, l)
 		other := hold(t, stranger)
 		require.Greater(t, other.Token(), token)
@@ -161,6 +164,7 @@ func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
 		}
 		// Mate 0 by a pass; from then on the order of the calls, but that 2 passes to 4, and 5 is a leader.
 		for i, k := range []int{0, 1, 2, 4, 3, 5, 6} {
+			synctime.Pass(time.Millisecond)
 			kit.Release(t, l)
 			synctest.Wait()
 			require.True(t, calls[k].Returned(), "turn %d is not that of call %d", i, k)
@@ -371,5 +375,89 @@ func TestACohortDoesNotOvertakeMoreAfterTheClockSteppedBack(t *testing.T) {
 		}
 		require.LessOrEqual(t, overtaken, 1)
 		kit.Release(t, stranger.Value(t))
+	})
+}
+
+// None of them is ahead of the server's clock, however many a ticket may have: what forgets the lock begins there.
+func TestTokensOfACohortAreBelowThoseOfAServerThatHasForgottenThem(t *testing.T) {
+	for name, workers := range map[string]int{"alone": 1, "with mates": 4} {
+		t.Run(name, func(t *testing.T) {
+			kit.Each(t, func(t *testing.T, s redistest.Backend) {
+				m := dialMutex(t, s, fairlock.WithCohort(waitqueue.MaxCohort))
+				var highest atomic.Uint64
+				var all sync.WaitGroup
+				for range workers {
+					all.Go(func() {
+						for range 400 / workers {
+							l, err := m.Lock(t.Context())
+							if err != nil {
+								t.Errorf("lock: %v", err)
+								return
+							}
+							highest.Store(l.Token()) // One holds at a time.
+							if err := l.Release(t.Context()); err != nil {
+								t.Errorf("release: %v", err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				s.Do("FLUSHALL")
+				l := hold(t, dialMutex(t, s))
+				require.Greater(t, l.Token(), highest.Load())
+				kit.Release(t, l)
+			})
+		})
+	}
+}
+
+// Of a hold whose client died nobody knows how often it was passed on.
+func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex){
+		"by the end of its lease": func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex) {
+			_, err := other.TryLock(t.Context()) // The lease is cut to its length.
+			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			s.Miniredis().SetTime(time.Now().Add(time.Minute - time.Hour))
+		},
+		"by force": func(t *testing.T, _ *redistest.Embedded, other *fairlock.Mutex) {
+			_, err := other.ForceRelease(t.Context(), 0)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				d := faults.NewDialer(t, s.Dial)
+				m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(8))
+				other := dialMutex(t, s)
+				l := hold(t, m)
+				calls := mates(t, m, 8)
+				d.Freeze(faults.ToServer, faults.ToClient)
+				for _, mate := range calls {
+					kit.Release(t, l)
+					l = mate.Value(t)
+				}
+				s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise.
+				end(t, s, other)
+				next := hold(t, other)
+				require.Greater(t, next.Token(), l.Token())
+				kit.Release(t, next)
+				d.Heal()
+			})
+		})
+	}
+}
+
+// The token of a pass names the hold, also to those who end it by force; one that it cannot have come to does not.
+func TestAHoldThatWasPassedOnIsForcedByItsToken(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(4))
+		l := hold(t, m)
+		mate := mates(t, m, 1)[0]
+		kit.Release(t, l)
+		l = mate.Value(t)
+		_, err := m.ForceRelease(t.Context(), l.Token()+10)
+		require.ErrorIs(t, err, waitqueue.ErrOtherToken)
+		_, err = m.ForceRelease(t.Context(), l.Token())
+		require.NoError(t, err)
 	})
 }

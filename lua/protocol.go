@@ -1,5 +1,7 @@
 package lua
 
+import "strconv"
+
 import "time"
 
 // A Protocol is what one primitive runs: its scripts, and the kind that keeps its keys apart from those of
@@ -30,8 +32,21 @@ type Protocol struct {
 // Probe asks the server what of the protocol it does not allow.
 var Probe = load("waitqueue/probe")
 
-// Restart asks whether the server may have forgotten a lease.
+// Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
 var Restart = load("waitqueue/restart")
+
+// MarkKey is the key by which a server knows that it has its data of an earlier run. In a cluster each slot has one, so
+// that it moves with what it vouches for.
+func MarkKey(prefix string, slot uint16, cluster bool) string {
+	if !cluster {
+		return prefix + ":run"
+	}
+	tag := 0
+	for Slot(strconv.Itoa(tag)) != slot {
+		tag++
+	}
+	return prefix + ":run:{" + strconv.Itoa(tag) + "}"
+}
 
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{

@@ -132,3 +132,19 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 		kit.Release(t, next)
 	})
 }
+
+// A node whose clock is behind that of the others has the token that they have agreed on for as long as it is ahead of it.
+func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
+	t.Parallel()
+	ahead, behind := redistest.Mini(t), redistest.Mini(t)
+	behind.Miniredis().SetTime(time.Now().Add(-time.Hour))
+	for _, d := range []time.Duration{10 * time.Second, time.Minute} {
+		m := redlock.New([]*waitqueue.Client{kit.Dial(t, ahead), kit.Dial(t, behind)}, kit.Name(t),
+			redlock.WithoutSafeRestart(), redlock.WithLease(d))
+		l, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, m.Wait(t.Context()))
+		require.Greater(t, behind.Int("PTTL", keys(t).Lock), (time.Hour - kit.Patience).Milliseconds())
+	}
+}

@@ -216,7 +216,8 @@ func (c *Client) rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// confirm asks by a renewal whether an old grant still holds, and for what else its terms want.
+// confirm asks by a renewal whether an old grant still holds, and for what else its terms want. Behind a restart it does so
+// until the server is old enough, and then lets those go first who came first.
 func (w *wait) confirm() {
 	t, s := w.ticket, w.site
 	_, err := inBackground(w.ctx, s.client, func() (lua.Reply, error) { return s.confirm(t) })
@@ -225,7 +226,14 @@ func (w *wait) confirm() {
 	if left > 0 && w.mode != lua.Wait {
 		t.refused = fmt.Errorf("%w: %w", ErrBusy, ErrRestarted)
 	}
+	waited := t.state == held && !t.believed.IsZero()
+	if waited {
+		t.believed = time.Time{}
+	}
 	s.mu.Unlock()
+	if waited && w.mode == lua.Wait {
+		w.giveWay()
+	}
 	if left > 0 && err == nil && w.mode == lua.Wait {
 		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}

@@ -18,7 +18,9 @@ import (
 // and queues with the time of its call, in the same round trip: so a call of another client is overtaken by as many
 // calls as one hold has passes, and by no more.
 //
-// The ticket of a leader asks for as many tokens as its hold may have holders. The first of them has the lowest.
+// Each of them has a token, which is one higher than that of the one before: no higher than the server's clock has come
+// since the grant, as far as a token of its own would be. So tokens rise also where the server has forgotten the last. The
+// ticket says how many they may become, and the end of the hold how many it were.
 //
 // Source: the passing is that of Dice, Marathe, Shavit, "Lock Cohorting", PPoPP 2012, with the queue in Redis as the
 // global lock.
@@ -32,16 +34,9 @@ type cohort struct {
 	mates *list.List // of *mate, by their calls
 }
 
-// MaxCohort is how often a hold may be passed on at the most. Tokens are of about the microsecond of their grant, and a
-// cohort reserves one for each pass: a millisecond of them with each ticket, so that ten thousand tickets in a queue are
-// ten seconds ahead of the clock.
+// MaxCohort is how often a hold may be passed on at the most. Of one whose client does not say how often it was, because it
+// died, the server takes that for granted: tokens are a millisecond ahead of the clock then.
 const MaxCohort = 1 << 10
-
-// mostAhead is how far tokens may be ahead of the server's clock when more than one is reserved at once. Unused ones are
-// not given back, so holds that come faster than their tokens would otherwise get ever farther ahead. The key of a lock
-// is forgotten no sooner than 45 seconds after its last hold: then tokens begin at the clock again, and that must be
-// above all that were given (I2).
-const mostAhead = 10 * time.Second
 
 // A mate is a call that waits for the leader of its cohort.
 type mate struct {
@@ -127,11 +122,7 @@ func (co *cohort) busy() bool {
 }
 
 func (co *cohort) newTicket() *ticket {
-	q := co.queue
-	if now, ok := co.site.node().clock.about(); ok && co.client.floor.last() > uint64(now.Add(mostAhead).UnixMicro()) {
-		q = q.For(q.kind, 1)
-	}
-	t := q.newTicket()
+	t := co.queue.newTicket()
 	t.site, t.cohort = co.site, co
 	return t
 }
@@ -252,18 +243,20 @@ func (co *cohort) close() {
 }
 
 // fence is the token of the present lease on a hold.
-func (h *hold) fence() uint64 {
-	if h.ticket.cohort == nil {
-		return h.token
-	}
-	return h.token - uint64(h.ticket.passes()) + uint64(h.passed)
+func (h *hold) fence() uint64 { return h.token + uint64(h.passed) }
+
+// passable reports whether one more pass is not too many, and its token is one that the server's clock has come to, for
+// certain, since it gave the first.
+func (h *hold) passable() bool {
+	since := time.Since(h.begun)
+	return h.passed < h.ticket.passes() && int64(h.passed) < (since-since/drift).Microseconds()
 }
 
 // pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
 // if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
 func (h *hold) pass() bool {
 	co := h.ticket.cohort
-	if co == nil || h.passed >= h.ticket.passes() || h.ticket.doubted || h.failures > 0 ||
+	if co == nil || !h.passable() || h.ticket.doubted || h.failures > 0 ||
 		time.Until(h.deadline) < h.spans/4 {
 		return false
 	}
@@ -274,6 +267,7 @@ func (h *hold) pass() bool {
 	s, note := h.ticket.site, h.note()
 	h.released(h.held(), nil)
 	h.passed++
+	s.client.raise(h.fence())
 	h.open--
 	h.since, h.tooLong, h.first, h.caller = time.Now(), false, share{}, m.ticket
 	if s.client.opts.HeldTooLong > 0 {

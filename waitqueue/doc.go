@@ -66,13 +66,13 @@
 //
 //	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
 //	I2  Tokens rise: over release, expiry, deleted keys, an empty restart. Readers who hold together may
-//	    share one.
+//	    share one. So a key lives until its token is no longer ahead of the clock, for a day at the most.
 //	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
 //	I5  A state that waits has a timer that ends in a check.
 //	I6  Every key expires about a minute after the last thing that could need it; latches and barriers after
-//	    their lifetime, a semaphore that was resized after 30 days.
+//	    their lifetime, a semaphore that was resized after 30 days, the mark of a server's run after a week.
 //	I7  A script does a bounded amount of work and says when there is more.
 //	I8  Every script may run twice for the same ticket with the result of running once.
 //

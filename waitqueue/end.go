@@ -41,7 +41,7 @@ var departures = sync.Pool{New: func() any { return &departure{} }}
 type departure struct {
 	site   *site
 	text   string
-	token  uint64  // only if it holds with this token; 0 for any
+	token  uint64  // only if it holds with this token; 0 for any, or for the last of those that a cohort has used
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	tries  int
 	until  time.Time // when repeating is given up
@@ -137,7 +137,11 @@ func (d *departure) args() []string {
 	if d.tries > 0 {
 		room = nil // A request that was not answered may still read those of before.
 	}
-	args := append(room, d.text, strconv.FormatUint(d.token, 10), c.highest(), c.counted())
+	token := d.token
+	if t := d.ticket; t != nil && t.hold != nil && t.hold.passed > 0 {
+		token = t.hold.fence()
+	}
+	args := append(room, d.text, strconv.FormatUint(token, 10), c.highest(), c.counted())
 	if note := d.note(); note != "" {
 		args = append(args, note)
 	}

@@ -14,7 +14,7 @@ import (
 type hold struct {
 	ticket *ticket
 	token  uint64
-	passed int      // how often it was passed on within the client
+	passed int      // how often it was passed on within the client, with a token higher by one each time
 	first  share    // the lease of the call that got the hold
 	more   []*share // those of calls that entered it again
 	open   int      // how many of them are not released
@@ -33,6 +33,7 @@ type hold struct {
 	unlooked bool      // an appointment or a renewal was left to a release, which may pass the hold on
 	failures int
 	since    time.Time     // of the grant, by the own clock
+	begun    time.Time     // of a cohort's: a time after the server gave the token
 	spans    time.Duration // how long the lease is that is confirmed
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	tooLong  bool          // the observer was told that it lasts
@@ -49,7 +50,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > wokeUp || t.queue.terms.vouched(s.node()) && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > wokeUp || s.vouched(t.queue.terms) && !g.vouched {
 		t.state = confirming
 		return nil
 	}
@@ -64,6 +65,9 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.call = h
 	t.hold = h
+	if t.cohort != nil {
+		h.begun = time.Now()
+	}
 	if t.doubted {
 		h.due = time.Now()
 	}

@@ -106,7 +106,7 @@ func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 // look at fencing tokens.
 //
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. It returns
-// what it freed, and ErrNotHeld if there was nothing to free.
+// what it freed; [ErrNotHeld] if there was nothing to free, [ErrOtherToken] if it is held with another token.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (Waiter, error) {
 	return q.force(ctx, strconv.FormatUint(token, 10))
 }
@@ -128,6 +128,8 @@ func (q Queue) force(ctx context.Context, which string) (Waiter, error) {
 		return Waiter{}, fmt.Errorf("not freed: %w", advise(err))
 	case err != nil:
 		return Waiter{}, fmt.Errorf("it may have been freed or not: %w", advise(err))
+	case r.Status != lua.Done && len(r.States) > 0:
+		return Waiter{}, fmt.Errorf("%w: it has %d", ErrOtherToken, r.Token)
 	case r.Status != lua.Done || len(r.States) == 0:
 		return Waiter{}, ErrNotHeld
 	case r.Has(lua.Unwoken):
@@ -153,5 +155,16 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 	}
 }
 
-// ErrNotHeld: there was no hold to release by force.
-var ErrNotHeld = errors.New("not held")
+// Why there was nothing to release by force.
+var (
+	// ErrNotHeld: nobody held, or a ticket did not.
+	ErrNotHeld = errors.New("not held")
+	// ErrOtherToken: it is held, but not with the token that was asked for. It is an ErrNotHeld too.
+	ErrOtherToken error = otherToken{}
+)
+
+type otherToken struct{}
+
+func (otherToken) Error() string { return "held with another token" }
+
+func (otherToken) Is(target error) bool { return target == ErrNotHeld }

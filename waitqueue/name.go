@@ -207,7 +207,10 @@ func (t Terms) check() error {
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
 	}
-	if t.Cohort < 0 || t.Cohort > MaxCohort {
+	if t.Cohort < 0 {
+		return fmt.Errorf("%w: a cohort of %d passes", ErrCount, t.Cohort)
+	}
+	if t.Cohort > MaxCohort {
 		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", ErrTooLarge, t.Cohort, MaxCohort)
 	}
 	if t.Arrival < 0 {

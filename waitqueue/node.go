@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,7 @@ type node struct {
 	address string // empty where there is one
 	clock   serverClock
 	ears    *listener
-	sound   atomic.Pointer[sound]
+	sound   sync.Map // by slot; of *sound
 
 	flying   atomic.Int32 // commands under way
 	piped    atomic.Bool  // there were several at once: rueidis pipelines them

@@ -214,10 +214,10 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 
 	c.stats.renewals.Add(1)
 	var v voucher
-	if t.queue.terms.vouched(n) {
+	if s.vouched(t.queue.terms) {
 		connection := n.connection()
-		v = c.vouch(n, j, t.queue.terms)
-		n.aged(v, a.sent, connection)
+		v = s.vouch(n, j, t.queue.terms)
+		n.aged(s.slot, v, a.sent, connection)
 	} else {
 		v.renewal = c.runAll(c.side, n, []job{j})[0]
 	}

@@ -197,12 +197,6 @@ func (f *tokenFloor) raise(token uint64) {
 	}
 }
 
-func (f *tokenFloor) last() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.token
-}
-
 func (f *tokenFloor) highest() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

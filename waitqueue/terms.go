@@ -44,9 +44,9 @@ func WithPriority(p int) Option {
 // before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
 // a release of its own. Among clients the order is kept, but that a call may be overtaken by at most n calls of the client
 // that holds. The calls must have the same options. The default is 0: every release serves the queue. With
-// [WithMaxHold] it has no effect, nor where several may hold or a hold can be entered again. Inspect tells the highest
-// token that a hold may come to. While tokens are more than ten seconds ahead of the server's clock, as after a step back
-// of that, nothing is passed on; and a client that knows of no step back may then overtake by more. n is at most
+// [WithMaxHold] it has no effect, nor where several may hold or a hold can be entered again. Inspect tells the first
+// token of a hold, and each pass takes the next: a call that would come before the microsecond of its token goes by the
+// queue. A client that knows of no step back of the server's clock may overtake by more after one. n is at most
 // [MaxCohort].
 func WithCohort(n int) Option {
 	return func(t *Terms) { t.Cohort = n }
@@ -68,9 +68,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // keeps its turn, and others theirs behind it, until a lease is over; a try fails with [ErrRestarted]. This is the
 // delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //
-// It costs a round trip for the first hold on each connection that the client makes, and wants +info. All who use the
-// name should use it, with the same lease. The default is not to ask: then whoever comes first after such a restart
-// holds at once.
+// It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
+// a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
+// whoever comes first after such a restart holds at once.
 func WithSafeRestart() Option {
 	return func(t *Terms) { t.SafeRestart = true }
 }

@@ -24,24 +24,31 @@ var ErrReplicas = errors.New("too few replicas acknowledged")
 // ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
 var ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
 
-// vouched reports whether a call on these terms needs more than the word of a node.
-func (t Terms) vouched(n *node) bool { return t.Replicas > 0 || t.SafeRestart && !n.sounds(t.Lease) }
+// vouched reports whether a hold of the site on these terms needs more than the word of its node.
+func (s *site) vouched(t Terms) bool {
+	return t.Replicas > 0 || t.SafeRestart && !s.node().sounds(s.slot, t.Lease)
+}
 
 // A voucher is what was found.
 type voucher struct {
 	renewal rueidis.RedisResult
 	left    time.Duration // how long the server is not to be believed yet
-	age     time.Duration // for how long it has run at the least
+	age     time.Duration // for how long it has forgotten nothing, at the least
 	acks    int64         // replicas that know of the renewal
 	err     error
 }
 
 // vouch runs a renewal and what its terms want behind it.
-func (c *Client) vouch(n *node, j job, t Terms) voucher {
-	if t.Replicas > 0 {
-		return c.vouchers.ask(voucherKey{n, t.Replicas, t.ReplicasTimeout}, &vouchee{job: j, terms: t})
+func (s *site) vouch(n *node, j job, t Terms) voucher {
+	c := s.client
+	w := &vouchee{job: j, terms: t}
+	if t.SafeRestart {
+		w.mark = lua.MarkKey(c.opts.Prefix, s.slot, c.routes.table != nil)
 	}
-	return c.prove(c.patient, c.side, []*vouchee{{job: j, terms: t}}, voucherKey{})[0]
+	if t.Replicas > 0 {
+		return c.vouchers.ask(voucherKey{n, t.Replicas, t.ReplicasTimeout}, w)
+	}
+	return c.prove(c.patient, c.side, []*vouchee{w}, voucherKey{})[0]
 }
 
 // vouchers batches those who wait for replicas: a connection waits for them once for all renewals before.
@@ -63,6 +70,7 @@ type voucherKey struct {
 type vouchee struct {
 	job   job
 	terms Terms
+	mark  string // the key by which the server is asked for its age, if it is
 	done  chan voucher
 }
 
@@ -144,9 +152,8 @@ func (c *Client) proveWith(
 	for _, w := range batch {
 		j := w.job
 		cmds = append(cmds, encode(conn.B(), j.script, j.keys, j.args))
-		if w.terms.SafeRestart {
-			ms := strconv.FormatInt(w.terms.Lease.Milliseconds(), 10)
-			cmds = append(cmds, encode(conn.B(), lua.Restart, j.keys[:1], []string{ms}))
+		if w.mark != "" {
+			cmds = append(cmds, encode(conn.B(), lua.Restart, []string{w.mark}, nil))
 		}
 	}
 	if key.replicas > 0 {
@@ -168,11 +175,12 @@ func (c *Client) proveWith(
 	for i, w := range batch {
 		v := voucher{renewal: results[0], acks: acks, err: err}
 		results = results[1:]
-		if w.terms.SafeRestart {
+		if w.mark != "" {
 			var err error
-			if v.left, v.age, err = ages(results[0]); v.err == nil {
+			if v.age, err = age(results[0]); v.err == nil {
 				v.err = err
 			}
+			v.left = w.terms.Lease - v.age
 			results = results[1:]
 		}
 		found[i] = v
@@ -180,29 +188,34 @@ func (c *Client) proveWith(
 	return found, true
 }
 
-// ages reads for how long a server is not to be believed, and for how long it has run.
-func ages(res rueidis.RedisResult) (left, age time.Duration, err error) {
+// age reads for how long a server has forgotten nothing.
+func age(res rueidis.RedisResult) (time.Duration, error) {
 	fields, err := res.AsIntSlice()
-	if err == nil && len(fields) != 2 {
+	if err == nil && len(fields) != 1 {
 		err = fmt.Errorf("%d fields of a restart: %w", len(fields), errOdd)
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	return time.Duration(fields[0]) * time.Millisecond, time.Duration(fields[1]) * time.Millisecond, nil
+	return time.Duration(fields[0]) * time.Millisecond, nil
 }
 
-// A sound node has run since a time, for as long as the commands' connection to it is the one that it was.
+// A sound node has forgotten nothing since a time, for as long as the commands' connection to it is the one that it was.
 type sound struct {
 	connection uint64
 	since      time.Time
+	asked      time.Time
 }
 
-// sounds reports whether the node has run for longer than a lease, as is known without asking it: it was older than
-// that on the connection which commands go by, and a server that restarts breaks its connections.
-func (n *node) sounds(lease time.Duration) bool {
-	s := n.sound.Load()
-	return s != nil && time.Since(s.since) > lease && s.connection == n.connection()
+// soundFor is how long a node is believed to be sound before it is asked again, which lets its mark live on.
+const soundFor = 24 * time.Hour
+
+// sounds reports whether the node has forgotten nothing of a slot for longer than a lease, as is known without asking it:
+// it was so on the connection which commands go by, and a server that restarts breaks its connections.
+func (n *node) sounds(slot uint16, lease time.Duration) bool {
+	v, _ := n.sound.Load(slot)
+	s, ok := v.(*sound)
+	return ok && time.Since(s.since) > lease && time.Since(s.asked) < soundFor && s.connection == n.connection()
 }
 
 // connection is the number of the commands' newest connection to the node; 0 if that is not known.
@@ -214,8 +227,51 @@ func (n *node) connection() uint64 {
 }
 
 // aged notes the age that a node told to a request sent at a time, when its newest connection was that one.
-func (n *node) aged(v voucher, sent time.Time, connection uint64) {
+func (n *node) aged(slot uint16, v voucher, sent time.Time, connection uint64) {
 	if v.err == nil && v.age > 0 && connection != 0 {
-		n.sound.Store(&sound{connection, sent.Add(-v.age)})
+		n.sound.Store(slot, &sound{connection, sent.Add(-v.age), sent})
 	}
+}
+
+// giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the
+// queue meanwhile: what is free then goes by the order of arrivals again. The call waits on, at its place.
+func (w *wait) giveWay() {
+	t, s := w.ticket, w.site
+	c, n := s.client, s.node()
+	s.mu.Lock()
+	arrival := t.arrival
+	s.mu.Unlock()
+	if now, ok := n.clock.steady(); arrival == 0 && ok {
+		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.headStart()
+	}
+	r, err := lua.Ahead.Decode(c.runFor(w.ctx, lua.Ahead, s.keys.All(), strconv.FormatInt(arrival, 10)))
+	s.mu.Lock()
+	if err != nil || r.Place == 0 || arrival == 0 || t.state != held {
+		s.mu.Unlock()
+		return
+	}
+	d := s.depart(t.text, t.grant.token, time.Now())
+	t.arrival = arrival
+	t.lapsed()
+	t.state = idling
+	s.mu.Unlock()
+
+	// Its place first, then the end of what it held, so that it has that place when the queue is served.
+	q := s.prepare(n, w)
+	a := sending()
+	jobs := []job{{s.proto.End, s.keys.All(), d.args()}}
+	if q != nil {
+		jobs = append([]job{{s.proto.Ask, s.keys.All(), q.args}}, jobs...)
+		c.stats.asks.Add(1)
+	}
+	c.ends.owe() // Close waits for it.
+	defer c.ends.done(1)
+	c.stats.ends.Add(1)
+	results := c.runAll(c.commands, n, jobs)
+	if q != nil {
+		asked, err := s.proto.Ask.Decode(results[0])
+		s.taken(t, q, &asked, err)
+	}
+	ended, err := s.proto.End.Decode(results[len(results)-1])
+	s.departed(d, a, &ended, err)
 }

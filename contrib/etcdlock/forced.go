@@ -35,8 +35,11 @@ func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error
 	if err != nil {
 		return waitqueue.Waiter{}, err
 	}
-	if len(keys) == 0 || token != 0 && uint64(keys[0].CreateRevision) != token {
+	switch {
+	case len(keys) == 0:
 		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
+	case token != 0 && uint64(keys[0].CreateRevision) != token:
+		return waitqueue.Waiter{}, fmt.Errorf("%w: it has %d", waitqueue.ErrOtherToken, keys[0].CreateRevision)
 	}
 	freed := holderOf(l, keys[0])
 	if err := l.remove(ctx, keys[0]); err != nil {

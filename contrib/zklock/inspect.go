@@ -127,8 +127,11 @@ func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error
 	if err != nil {
 		return waitqueue.Waiter{}, err
 	}
-	if len(names) == 0 || token != 0 && holder.Token != token {
+	switch {
+	case len(names) == 0:
 		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
+	case token != 0 && holder.Token != token:
+		return waitqueue.Waiter{}, fmt.Errorf("%w: it has %d", waitqueue.ErrOtherToken, holder.Token)
 	}
 	s, err := l.client.current(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -127,10 +131,68 @@ func TestAServerThatComesUpWithItsDataGrants(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, number(t, s.Text("INFO", "server"), "uptime_in_seconds"), int(restartLease/time.Second), "it was slow: shows nothing")
 	kit.Release(t, l)
+}
 
-	// Not so a name that the file says nothing of: its holds may have been in what was lost.
-	_, err = fairlock.New(kit.Dial(t, s), name+"2", options...).TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrRestarted)
+// What it knows by is not in the keys of the names, so it holds for those that nobody has held yet too, and from the first
+// start on, which was waited for.
+func TestAServerThatComesUpWithItsDataGrantsWhateverTheName(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--dir", t.TempDir()))
+	options := []fairlock.Option{fairlock.WithLease(2 * restartLease), fairlock.WithSafeRestart()}
+	c := kit.Dial(t, s)
+	kit.Release(t, begin(c, kit.Name(t), options).Value(t))
+	for restarts := range 3 {
+		s.Restart()
+		for i := range 3 {
+			l, err := fairlock.New(c, fmt.Sprint(kit.Name(t), restarts, i), options...).TryLock(t.Context())
+			require.NoError(t, err)
+			kit.Release(t, l)
+		}
+		require.Less(t, number(t, s.Text("INFO", "server"), "uptime_in_seconds"), int(2*restartLease/time.Second), "it was slow: shows nothing")
+	}
+	require.Positive(t, s.Int("PTTL", lua.MarkKey("headwaiter", 0, false)))
+}
+
+func begin(c *waitqueue.Client, name string, options []fairlock.Option) *kit.Call[*lease.Lease] {
+	return kit.Go(func() (*lease.Lease, error) { return fairlock.New(c, name, options...).Lock(context.Background()) })
+}
+
+// The one whose look comes first holds while all wait. When the lease is over it lets those go first who came first.
+func TestTheOrderOutlastsAnEmptyRestart(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	old(t, s, restartLease)
+	name := kit.Name(t)
+	options := []fairlock.Option{fairlock.WithLease(restartLease), fairlock.WithSafeRestart()}
+	plain := fairlock.New(kit.Dial(t, s), name)
+	held, err := plain.Lock(t.Context())
+	require.NoError(t, err)
+	p := faults.NewProxy(t, s.Addr())
+	first := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
+	clients := []*waitqueue.Client{first, kit.Dial(t, s), kit.Dial(t, s)}
+	var calls []*kit.Call[*lease.Lease]
+	for i, c := range clients {
+		calls = append(calls, begin(c, name, options))
+		kit.Waiting(t, i+1, plain.Inspect)
+	}
+	p.Freeze()
+	s.Restart()
+	kit.Eventually(t, "one of the later holds the place", func() bool {
+		info, err := plain.Inspect(t.Context())
+		return err == nil && info.Held && info.Waiting == 1
+	})
+	p.Heal()
+	require.Error(t, held.Release(t.Context()))
+	var token uint64
+	for i, call := range calls {
+		l := call.Value(t)
+		for _, later := range calls[i+1:] {
+			require.False(t, later.Returned(), "another before call %d", i)
+		}
+		require.Greater(t, l.Token(), token)
+		token = l.Token()
+		kit.Release(t, l)
+	}
 }
 
 // What was found out of a server counts until its connection breaks: after the first hold it costs nothing.

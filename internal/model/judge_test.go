@@ -34,6 +34,7 @@ func (j *judge) deleted(lock bool) { j.lost = j.lost || lock }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
+	j.spent(h)
 	return errors.Join(
 		expiry(h), numbers(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
 		h.untouched(), h.placed(),
@@ -99,7 +100,8 @@ func (h *happened) held() bool {
 func (h *happened) freed() bool {
 	switch r := h.request.(type) {
 	case End:
-		return r.Ticket == h.before.owner() && (r.Token == 0 || r.Token == h.before.number("token"))
+		token, owner := h.before.number("token"), h.before.owner()
+		return r.Ticket == owner && (r.Token == 0 || r.Token >= token && r.Token <= token+passesOf(owner))
 	case Force:
 		return h.reply.Status == lua.Done
 	}
@@ -146,6 +148,9 @@ func expiry(h happened) error {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
+	if err := h.spare(); err != nil {
+		return err
+	}
 	until, lease := h.after.number("until"), h.after.number("lease")
 	if h.after.owner() == "" || until-h.now > lease {
 		return nil
@@ -154,6 +159,27 @@ func expiry(h happened) error {
 		return fmt.Errorf("the lock key lives for %d µs, the hold for %d", left, until-h.now)
 	}
 	return nil
+}
+
+// spare: the lock's key lives until its token is no longer ahead of the clock, since tokens begin at the clock where it is
+// gone (I2); and from a grant or a release on not for much more than a minute after the last thing that needs it (I6).
+func (h *happened) spare() error {
+	token, left := h.after.number("token"), h.after.left[0]
+	if token == 0 {
+		return nil
+	}
+	if ahead := token - h.now; ahead < forgedAhead && left < ahead+44*second {
+		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, ahead)
+	}
+	need := max(h.now, min(token, h.now+forgedAhead), h.now+2*max(longLook, int64(len(h.before.queue)+1)*lookEach))
+	if h.after.owner() != "" {
+		lease, _ := terms(h.after.owner())
+		need = max(need, h.after.number("until"), h.now+lease)
+	}
+	if !h.granted() && !h.freed() || left <= need-h.now+mostKept+second {
+		return nil
+	}
+	return fmt.Errorf("the lock key lives for %d µs, and is needed for %d", left, need-h.now)
 }
 
 var (
@@ -199,6 +225,19 @@ func (j *judge) grant(h happened) error {
 		return fmt.Errorf("granted at %d until %d, not for %d", h.now, until, lease)
 	}
 	return nil
+}
+
+// spent: of a hold that ended without its client's word all tokens may have been used.
+func (j *judge) spent(h happened) {
+	owner := h.before.owner()
+	if owner == "" || owner == h.after.owner() {
+		return
+	}
+	if end, ok := h.request.(End); !ok || !h.freed() {
+		j.highest = max(j.highest, h.before.number("token")+passesOf(owner))
+	} else {
+		j.highest = max(j.highest, end.Token)
+	}
 }
 
 func (h *happened) floor() int64 {

@@ -25,6 +25,7 @@ const (
 
 	spare       = minute           // how long keys outlive the last need of them (I6)
 	leastKept   = spare * 3 / 4    // and from when on they are prolonged
+	mostKept    = spare * 5 / 4    // and cut to a minute
 	looks       = 512              // heads after which a script looks no further (I7)
 	lookBatch   = 128              // at so many a time, after the first
 	drops       = 2048             // tickets removed in one script
@@ -232,14 +233,14 @@ func (m *Mutex) Clone() *Mutex {
 	return &c
 }
 
-// tokens is how many tokens a hold of the ticket has.
-func tokens(ticket string) int64 {
+// passesOf is how often the client of a ticket may pass its hold on, each time with a token higher by one.
+func passesOf(ticket string) int64 {
 	f := strings.Split(ticket, ":")
 	if len(f) != 6 {
-		return 1
+		return 0
 	}
 	n, _ := strconv.ParseInt(f[3], 10, 64)
-	return n
+	return n - 1
 }
 
 // terms are what the text of a ticket says of its leases.

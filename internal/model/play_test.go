@@ -208,7 +208,8 @@ func (p *player) build(s step) Request {
 			return nil
 		}
 		t.ended = true
-		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.choice]
+		last := t.token + passesOf(t.text)
+		token := [...]int64{0, 0, 0, 0, t.token, last, last + 1, t.token - 1}[s.choice]
 		note := ""
 		if s.choice%2 == 1 {
 			note = "00-a-b~c-01"

@@ -178,8 +178,8 @@ func (r Ask) Run(m *Mutex, now int64) lua.Reply {
 func (r Ask) atOnce(c *call, lease int64) lua.Reply {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase, r.Who)
-	if h.Kept < h.Until+leastKept {
-		h.Kept = h.Until + spare
+	if need := max(h.Until, c.ahead()); h.Kept < need+leastKept {
+		h.Kept = need + spare
 		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
 	}
 	return lua.Reply{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
@@ -255,30 +255,36 @@ func (c *call) clients() int {
 func (r End) Run(m *Mutex, now int64) lua.Reply {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.note = r.Note
-	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || r.Token == m.Lock.Token)
+	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
-		return r.atOnce(c)
+		return r.atOnce(c, 0)
 	}
-	return r.leave(c, owns)
+	return r.leave(c, owns, 0)
 }
 
-// atOnce frees where nobody waits.
-func (r End) atOnce(c *call) lua.Reply {
+// atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
+func (r End) atOnce(c *call, lowest int64) lua.Reply {
 	h := &c.Lock
 	h.Owner = ""
-	if h.Lease > spare/4 { // What was kept for a long lease need not be any longer.
-		h.Kept, c.LockEnds = 0, c.now+spare
+	if raised := c.raise(lowest); raised || h.Lease > mostKept-spare || h.Kept > h.Until-h.Lease+mostKept {
+		// What was kept for a long lease need not be any longer.
+		h.Kept, c.LockEnds = 0, c.in(float64(max(c.now, c.ahead())+spare-c.now)/millisecond)
+		if h.Marked {
+			c.SuspectsEnds = c.LockEnds
+		}
+		c.tidy()
 	}
 	return lua.Reply{Status: lua.Done}
 }
 
-// leave ends a ticket and serves the queue.
-func (r End) leave(c *call, owns bool) lua.Reply {
+// leave ends a ticket and serves the queue. The last token of what was held is raised to the lowest that is allowed.
+func (r End) leave(c *call, owns bool, lowest int64) lua.Reply {
 	status := lua.Done
 	var states []string
 	size := len(c.Queue)
 	if owns {
 		c.Lock.Owner = ""
+		c.Lock.Token = max(c.Lock.Token, r.Token)
 	} else {
 		status = lua.Refused
 		if c.dequeue(r.Ticket) {
@@ -288,9 +294,15 @@ func (r End) leave(c *call, owns bool) lua.Reply {
 			c.forget()
 		}
 	}
-	if !c.held() || c.over() || c.stepped() {
+	over := !c.held() || c.over() || c.stepped()
+	if over {
 		c.settle()
 		c.advance()
+	}
+	if owns && c.raise(lowest) {
+		c.created = true // The key has to outlive that token.
+	}
+	if over {
 		c.keep(size)
 	}
 	if status == lua.Refused {
@@ -300,6 +312,15 @@ func (r End) leave(c *call, owns bool) lua.Reply {
 		}
 	}
 	return c.reply(status, -1, size, 0, states...)
+}
+
+// raise lifts the last token, and reports whether it was lower.
+func (c *call) raise(to int64) bool {
+	below := c.Lock.Token < to
+	if below {
+		c.Lock.Token = to
+	}
+	return below
 }
 
 // reason is why a ticket is not, or no longer, the owner.
@@ -406,13 +427,18 @@ func (r Force) Run(m *Mutex, now int64) lua.Reply {
 	h := &m.Lock
 	size := len(m.Queue)
 	c.settle()
-	if !c.held() || r.Token != 0 && r.Token != h.Token {
+	if !c.held() || r.Token != 0 && !c.among(r.Token) {
+		var other []string
+		if c.held() {
+			other = []string{h.Owner}
+		}
 		c.advance()
 		c.keep(size)
-		return c.reply(lua.Refused, -1, size, 0)
+		return c.reply(lua.Refused, -1, size, 0, other...)
 	}
 	ticket := h.Owner
 	h.Owner, h.Forced = "", ticket
+	h.Token += passesOf(ticket)
 	c.publish(lua.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)

@@ -16,7 +16,8 @@ type call struct {
 	counted bool
 	note    string
 
-	created bool // a key is new, and has no expiry yet
+	lives   int64 // until when renewals may have prolonged the lock's key
+	created bool  // a key is new, and has no expiry yet
 	flags   int64
 	skipped int
 	expired int
@@ -27,8 +28,15 @@ func (m *Mutex) call(now int64, caller string, floor int64, counted bool) *call 
 	if floor > now+forgedAhead {
 		floor = 0 // It would use up the numbers that tokens can have.
 	}
-	return &call{Mutex: m, now: now, caller: caller, floor: floor, counted: counted}
+	c := &call{Mutex: m, now: now, caller: caller, floor: floor, counted: counted}
+	if c.held() {
+		c.lives = m.Lock.Until + spare
+	}
+	return c
 }
+
+// ahead is until when the last token is ahead of the clock, but no longer than it could be without being forged.
+func (c *call) ahead() int64 { return min(c.Lock.Token, c.now+forgedAhead) }
 
 // held reports whether somebody holds; as an expired lease does until it is settled.
 func (c *call) held() bool { return c.Lock.Owner != "" }
@@ -42,11 +50,12 @@ func (c *call) stepped() bool { return c.Lock.Until-c.now > c.Lock.Lease }
 // open is the write that is accepted when memory is full: the lock key outlives the lease by a minute.
 func (c *call) open() {
 	if c.Lock != (Hash{}) {
-		end := c.now
+		end := c.ahead()
 		if c.held() {
 			end = c.Lock.Until
 		}
-		c.LockEnds = c.in(float64(max(c.Lock.Kept-c.now, end+spare-c.now, spare)) / millisecond)
+		end = max(end, c.now)
+		c.LockEnds = c.in(float64(max(c.Lock.Kept, end+spare)-c.now) / millisecond)
 	}
 }
 
@@ -55,30 +64,43 @@ func (c *call) in(ms float64) int64 {
 	return c.now + int64(math.RoundToEven(ms))*millisecond
 }
 
-// keep lets all keys outlive the lease and two looks of those who wait (I6).
+// keep lets all keys outlive the lease, two looks of those who wait and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) {
-	if !c.held() && waiting == 0 && !c.created {
-		return
+	need := max(c.now, c.ahead())
+	idle := !c.held() && waiting == 0 && !c.created
+	if !idle {
+		need = max(need, c.now+2*max(longLook, int64(waiting)*lookEach))
 	}
-	need := c.now + 2*max(longLook, int64(waiting)*lookEach)
+	most := need
 	if c.held() {
 		need = max(need, c.Lock.Until)
+		lease, _ := terms(c.Lock.Owner)
+		most = max(need, c.now+lease)
 	}
-	if c.Lock.Kept >= need+leastKept && !c.created {
+	long := max(c.Lock.Kept, c.lives) > most+mostKept
+	if !long && (idle || c.Lock.Kept >= need+leastKept && !c.created) {
 		return
 	}
-	c.created = false
+	if long {
+		c.Lock.Kept = 0
+	}
+	c.lives, c.created = 0, false
 	c.Lock.Kept = max(c.Lock.Kept, need+spare)
 	end := c.in(float64(c.Lock.Kept-c.now) / millisecond)
 	c.LockEnds, c.QueueEnds, c.SuspectsEnds = end, end, end
 	c.tidy()
 }
 
+// among reports whether a token is one of those of the present hold.
+func (c *call) among(token int64) bool {
+	return token >= c.Lock.Token && token <= c.Lock.Token+passesOf(c.Lock.Owner)
+}
+
 // own makes a ticket the owner, with a token above every earlier one (I2).
 func (c *call) own(ticket string, lease int64, phase, who string) {
 	h := &c.Lock
 	h.Owner, h.Phase, h.Who = ticket, phase, who
-	h.Token = max(h.Token, c.floor, c.now-1) + tokens(ticket)
+	h.Token = max(h.Token, c.floor, c.now-1) + 1
 	h.Lease, h.Until, h.Since = lease, c.now+lease, c.now
 }
 
@@ -98,6 +120,7 @@ func (c *call) settle() {
 	}
 	ticket := h.Owner
 	h.Owner, h.Lapsed, c.expired = "", ticket, 1
+	h.Token += passesOf(ticket) // Nobody has said how many of them were used.
 	if h.Phase == lua.PhaseFinal {
 		return
 	}

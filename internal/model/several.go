@@ -135,15 +135,9 @@ func (r EndAll) Run(all []*Mutex, now int64) []lua.Reply {
 		}
 		one := End{Ticket: r.Tickets[i]}
 		if atOnce {
-			replies[i] = one.atOnce(c)
+			replies[i] = one.atOnce(c, highest)
 		} else {
-			replies[i] = one.leave(c, owned)
-		}
-		if owned {
-			c.Lock.Token = max(c.Lock.Token, highest)
-			if replies[i].Now != 0 {
-				replies[i].Token = uint64(c.Lock.Token)
-			}
+			replies[i] = one.leave(c, owned, highest)
 		}
 	}
 	return replies

@@ -3,8 +3,8 @@
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
--- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens a hold has; the lease, and that of a
---                 grant, in ms
+-- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make of that of a hold,
+--                 which it says when the hold ends; the lease, and that of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
 --       notafter  server µs after which the ask changes nothing
 --       arrival   what an earlier ask of this ticket answered, or 0
@@ -19,7 +19,7 @@
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base.
 local GRANTED, WAITING, LATE = 1, 2, 4
-local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -33,14 +33,15 @@ local kept = tonumber(h[3] or 0)
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[6])
-  local tokens, lease_ms = string.match(ticket, ':(%d+):(%d+):%d+$')
-  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + tokens
+  local lease_ms = string.match(ticket, ':(%d+):%d+$')
+  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + 1
   local ends, since = now + lease_ms * 1000, format('%.0f', now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
     'token', token == now and since or format('%.0f', token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
-  if kept < ends + LEAST_US then
-    redis.call('HSET', KEYS[1], 'kept', format('%.0f', ends + SPARE_US))
-    redis.call('PEXPIRE', KEYS[1], format('%.0f', (ends + SPARE_US - now) / 1000))
+  local need = token <= ends and ends or math.max(ends, math.min(token, now + DAY_US))
+  if kept < need + LEAST_US then
+    redis.call('HSET', KEYS[1], 'kept', format('%.0f', need + SPARE_US))
+    redis.call('PEXPIRE', KEYS[1], format('%.0f', (need + SPARE_US - now) / 1000))
   end
   return { GRANTED, now, token, ends }
 end
@@ -50,10 +51,12 @@ if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == 
   if size == 0 then h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan') end
   local ends = tonumber(h[4])
   if ends > now and ends - now <= tonumber(h[5]) and not h[7] and not h[8] then
-    local need = math.max(ends, now + math.max(4000000, (size + 1) * 10000)) -- As hold.keep has it.
+    -- As hold.keep has it.
+    local need = math.max(ends, math.min(tonumber(h[2]), now + DAY_US), now + math.max(4000000, (size + 1) * 10000))
     local arrival = math.max(now, tonumber(h[6] or 0) + 1)
     local text = format('%.0f', arrival)
-    if size == 0 then
+    local long = kept > need + MOST_US and kept > now + (string.match(h[1], ':(%d+):%d+$') or 0) * 1000 + MOST_US
+    if size == 0 and not long then
       redis.call('ZADD', KEYS[2], text, ticket)
       kept = math.max(kept, need + SPARE_US)
       local ms = format('%.0f', (kept - now) / 1000)
@@ -63,7 +66,7 @@ if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == 
       redis.call('PEXPIRE', KEYS[3], ms)
       return { WAITING, now, tonumber(h[2]), ends, 1, 1, arrival, 0 }
     end
-    if kept >= need + LEAST_US and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
+    if not long and kept >= need + LEAST_US and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
       -- Not always the last: arrivals that clients bring along may be later.
       local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1

@@ -6,7 +6,8 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  ticket    client:number:kind:tokens:lease:grant
---       token     only if it holds with this token; 0 for any
+--       token     only if it holds with this token, or has come to it by passing it on within its client: then that is
+--                 the last one; 0 for any
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 --       note      words without a space that the message of a grant is to carry; may be missing
@@ -19,20 +20,25 @@
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base.
 local DONE, HANDED = 5, 8
-local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, format = ARGV[1], string.format
 local size = redis.call('ZCARD', KEYS[2])
-local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'lease')
-  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'mark', 'scan', 'marked')
+local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'lease', 'kept', 'until', 'token', 'marked')
+  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'mark', 'scan', 'marked', 'until')
 local plain = h[1] == ticket and ARGV[2] == '0'
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and size == 0 then
   redis.call('HDEL', KEYS[1], 'owner')
-  if tonumber(h[2]) > SPARE_US / 4 then
-    -- Keys that were kept for a long lease need not be any longer.
+  local lease = tonumber(h[2])
+  if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
+    -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
+    local t = redis.call('TIME')
+    local now = t[1] * 1000000 + t[2]
+    local ms = format('%.0f', (math.max(math.min(tonumber(h[5]) - now, DAY_US), 0) + SPARE_US) / 1000)
     redis.call('HDEL', KEYS[1], 'kept')
-    redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
+    redis.call('PEXPIRE', KEYS[1], ms)
+    if h[6] then redis.call('PEXPIRE', KEYS[3], ms) end
   end
   return { DONE }
 end
@@ -40,7 +46,7 @@ end
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
 if plain and ARGV[4] == '1' then
   local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-  local client, tokens, lease, first = string.match(head[1], '^([^:]*):%d+:%a:(%d+):(%d+):(%d+)$')
+  local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
   local usual = client and not h[4] and not h[5] and not h[6]
   local mine = usual and client == string.match(ticket, '^[^:]*')
   local channel = usual and KEYS[1] .. ':wake:' .. client
@@ -50,11 +56,11 @@ if plain and ARGV[4] == '1' then
     local now = t[1] * 1000000 + t[2]
     local lease_ms = math.min(tonumber(lease), tonumber(first))
     local ends = now + lease_ms * 1000
-    local need = math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
-    local kept = tonumber(h[3] or 0)
-    if kept >= need then
-      local floor = tonumber(ARGV[3])
-      local token = math.max(tonumber(h[2]), floor <= now + DAY_US and floor or 0, now - 1) + tokens
+    local floor = tonumber(ARGV[3])
+    local token = math.max(tonumber(h[2]), floor <= now + DAY_US and floor or 0, now - 1) + 1
+    local need = math.max(ends, math.min(token, now + DAY_US), now + 2 * math.max(2000, size * 5) * 1000)
+    local kept, most = tonumber(h[3] or 0), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
+    if kept >= need + LEAST_US and math.max(kept, h[7] + SPARE_US) <= most then
       local since, till = format('%.0f', now), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       redis.call('ZREM', KEYS[2], head[1])
@@ -68,7 +74,7 @@ if plain and ARGV[4] == '1' then
       if type(sent) == 'number' then return { DONE, now, token, ends, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[7])
     end
   end
 end
@@ -78,8 +84,14 @@ local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client = hold.client(ticket)
 s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
-if s.owner == ticket and (ARGV[2] == '0' or tonumber(ARGV[2]) == s.token) then
+local last = tonumber(ARGV[2])
+if s.owner == ticket and (last == 0 or hold.among(s, last)) then
   hold.free(s)
+  if last > s.token then
+    hold.clear(s)
+    s.token = last
+    redis.call('HSET', s.lock, 'token', base.int(last))
+  end
 else
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.
   status = base.REFUSED

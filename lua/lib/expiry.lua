@@ -67,6 +67,7 @@ function expiry.settle(s)
   local ticket = s.owner
   hold.free(s)
   hold.clear(s)
+  hold.spend(s, ticket)
   s.expired = 1
   if s.phase == 'final' then
     redis.call('HSET', s.lock, 'lapsed', ticket)

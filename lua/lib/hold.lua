@@ -21,6 +21,8 @@ function hold.read(keys, now, floor, counted)
     owner = h[1], ends = tonumber(h[2] or 0), lease = tonumber(h[3] or 0),
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = h[6],
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
+    -- A renewal prolongs the lock alone, and does not write that down.
+    lives = h[1] and h[2] + base.SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted == '1', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
@@ -55,9 +57,10 @@ function hold.forced(s, ticket)
 end
 
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
--- too.
+-- too. While somebody holds, the time that keys are kept for covers the token.
 function hold.open(s)
-  local until_us = math.max(s.kept, math.max(s.owner and s.ends or 0, s.now) + base.SPARE_US)
+  local need = math.max(s.now, s.owner and s.ends or base.ahead(s.token, s.now))
+  local until_us = math.max(s.kept, need + base.SPARE_US)
   redis.call('PEXPIRE', s.lock, base.int((until_us - s.now) / 1000))
 end
 
@@ -82,11 +85,30 @@ function hold.forget(s)
   end
 end
 
--- own writes a new owner, with as many tokens above every earlier one (I2) as its ticket wants; the last of them is
--- the token of the lock. It returns what it wrote of that, the time of the grant and its end.
+-- passes is how often the client of a ticket may pass its hold on, each time with a token higher by one.
+function hold.passes(ticket)
+  return tonumber(string.match(ticket, ':(%d+):%d+:%d+$') or 1) - 1
+end
+
+-- among says whether a token is one of those of the present hold.
+function hold.among(s, token)
+  return token >= s.token and token <= s.token + hold.passes(s.owner)
+end
+
+-- spend lets the last token rise to the last that the hold of a ticket may have had, because it ended without that
+-- its client said which.
+function hold.spend(s, ticket)
+  local passes = hold.passes(ticket)
+  if passes <= 0 then return end
+  s.token = s.token + passes
+  redis.call('HSET', s.lock, 'token', base.int(s.token))
+end
+
+-- own writes a new owner, with a token above every earlier one (I2). It returns what it wrote of that, the time of the
+-- grant and its end.
 function hold.own(s, ticket, lease_ms, phase, who)
   local now = base.int(s.now)
-  s.token = math.max(s.token, s.floor, s.now - 1) + tonumber(string.match(ticket, ':(%d+):%d+:%d+$') or 1)
+  s.token = math.max(s.token, s.floor, s.now - 1) + 1
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease
   s.owner, s.phase, s.stale = ticket, phase, false
@@ -96,17 +118,31 @@ function hold.own(s, ticket, lease_ms, phase, who)
   return token, now, ends
 end
 
--- keep lets all keys outlive the lease, and two of the longest looks of those who wait (I6). Where nobody
--- holds and nobody waits, nothing is needed any longer.
+-- excess says whether the keys live for much longer than they are needed, as after the end of a long lease. Where
+-- several hold, what their renewals have prolonged is known of those that have just ended.
+local function excess(s, need, idle)
+  if s.holders and not s.stated then return false end -- It was resized.
+  if s.holders then return idle and s.kept > need + base.MOST_US or s.lives > need + base.MOST_US + base.SPARE_US end
+  local lasts = s.owner and string.match(s.owner, ':(%d+):%d+$') or 0 -- The lease, from its first renewal on.
+  return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + base.MOST_US
+end
+
+-- keep lets all keys outlive the lease, two of the longest looks of those who wait, and a token that is ahead of the
+-- clock, by a minute; and not by much more (I6).
 function hold.keep(s, waiting)
-  if not s.owner and waiting == 0 and not s.created then return end
-  local need = math.max(s.owner and s.ends or 0, s.now + 2 * math.max(2000, waiting * 5) * 1000)
-  if s.kept >= need + base.LEAST_US and not s.created then return end
+  local idle = not s.owner and waiting == 0 and not s.created
+  local need = math.max(s.now, base.ahead(s.token, s.now), s.owner and s.ends or 0)
+  if not idle then need = math.max(need, s.now + 2 * math.max(2000, waiting * 5) * 1000) end
+  local short = not idle and (s.created or s.kept < need + base.LEAST_US)
+  local long = excess(s, need, idle)
+  if not short and not long then return end
   if s.holders then -- What renewals have prolonged counts too.
     need = math.max(need, tonumber(redis.call('ZRANGE', s.holders, -1, -1, 'WITHSCORES')[2] or 0))
+    long = long and excess(s, need, idle)
+    if not short and not long then return end
   end
-  s.kept = math.max(s.kept, need + base.SPARE_US)
-  s.created = false
+  s.kept = long and need + base.SPARE_US or math.max(s.kept, need + base.SPARE_US)
+  s.lives, s.created = 0, false
   local ms = base.int((s.kept - s.now) / 1000)
   redis.call('HSET', s.lock, 'kept', base.int(s.kept))
   redis.call('PEXPIRE', s.lock, ms)

@@ -28,6 +28,7 @@ function permits.read(keys, now, floor, counted, stated)
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
     marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
     floor = base.floor(floor, now), counted = counted == '1', created = false,
+    lives = 0,
     flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
   }
 end
@@ -162,8 +163,10 @@ function permits.held(s, ticket)
   return n, token, ends, phase
 end
 
--- free takes the permits of a hold back. ZREM is accepted when memory is full, and so is what follows.
-function permits.free(s, ticket, n)
+-- free takes the permits of a hold back, whose lease ends by then at the latest. ZREM is accepted when memory is full,
+-- and so is what follows.
+function permits.free(s, ticket, n, ends)
+  s.lives = math.max(s.lives, ends + base.SPARE_US)
   redis.call('ZREM', s.holders, ticket)
   redis.call('HDEL', s.lock, ticket)
   use(s, s.used - n)
@@ -215,7 +218,7 @@ local function tell(s, client, heads, text)
   if type(sent) ~= 'table' or not sent.err then return hold.flag(s, base.HANDED) end
   for _, head in ipairs(heads) do
     redis.call('ZADD', s.queue, head.score, head.ticket)
-    permits.free(s, head.ticket, head.permits)
+    permits.free(s, head.ticket, head.permits, s.now)
     s.taken[head.ticket] = nil
   end
   s.created = true

@@ -46,14 +46,15 @@ if plain then
   for _, h in ipairs(found) do floor = math.max(floor, tonumber(h[2] or 0)) end
   for i, h in ipairs(found) do
     local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
-    local tokens, lease_ms = string.match(ticket, ':(%d+):(%d+):%d+$')
-    local token = math.max(floor, now - 1) + tokens
+    local lease_ms = string.match(ticket, ':(%d+):%d+$')
+    local token = math.max(floor, now - 1) + 1
     local ends = now + lease_ms * 1000
+    local need = math.max(ends, math.min(token, now + DAY_US))
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
       'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
-    if tonumber(h[3] or 0) < ends + LEAST_US then
-      redis.call('HSET', lock, 'kept', format('%.0f', ends + SPARE_US))
-      redis.call('PEXPIRE', lock, format('%.0f', (ends + SPARE_US - now) / 1000))
+    if tonumber(h[3] or 0) < need + LEAST_US then
+      redis.call('HSET', lock, 'kept', format('%.0f', need + SPARE_US))
+      redis.call('PEXPIRE', lock, format('%.0f', (need + SPARE_US - now) / 1000))
     end
     replies[i] = { GRANTED, now, token, ends }
   end

@@ -17,31 +17,36 @@
 --       client and is not confirmed
 
 -- The usual case comes ahead of the includes, as in fairlock/end. The numbers are those of lib/base.
-local DONE, SPARE_US, DAY_US = 5, 60000000, 86400000000
+local DONE, SPARE_US, MOST_US, DAY_US = 5, 60000000, 75000000, 86400000000
 
 -- All ours, and nobody waits for any: free them.
-local plain, leases, tokens, last = true, {}, {}, 0
+local plain, found, last = true, {}, 0
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease', 'token')
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease', 'kept', 'until', 'token', 'marked')
   if h[1] ~= ARGV[2 + i] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
   end
-  leases[i], tokens[i] = tonumber(h[2]), tonumber(h[3])
-  last = math.max(last, tokens[i])
+  found[i] = h
+  last = math.max(last, tonumber(h[5]))
 end
 if plain then
-  local replies, floor = {}, tonumber(ARGV[1])
-  if floor > last then
-    local t = redis.call('TIME')
-    if floor <= t[1] * 1000000 + t[2] + DAY_US then last = floor end
+  local replies, floor, now = {}, tonumber(ARGV[1]), nil
+  local function clock()
+    local t = not now and redis.call('TIME')
+    now = now or t[1] * 1000000 + t[2]
+    return now
   end
-  for i, lease in ipairs(leases) do
-    redis.call('HDEL', KEYS[3 * i - 2], 'owner')
-    if tokens[i] < last then redis.call('HSET', KEYS[3 * i - 2], 'token', string.format('%.0f', last)) end
-    if lease > SPARE_US / 4 then
-      redis.call('HDEL', KEYS[3 * i - 2], 'kept')
-      redis.call('PEXPIRE', KEYS[3 * i - 2], string.format('%.0f', SPARE_US / 1000))
+  if floor > last and floor <= clock() + DAY_US then last = floor end
+  for i, h in ipairs(found) do
+    local lock, lease, raised = KEYS[3 * i - 2], tonumber(h[2]), tonumber(h[5]) < last
+    redis.call('HDEL', lock, 'owner')
+    if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
+    if raised or lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
+      local ms = string.format('%.0f', (math.max(math.min(last - clock(), DAY_US), 0) + SPARE_US) / 1000)
+      redis.call('HDEL', lock, 'kept')
+      redis.call('PEXPIRE', lock, ms)
+      if h[6] then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
     replies[i] = { DONE }
   end
@@ -73,15 +78,16 @@ for i, s in ipairs(locks) do
     s.size = s.size - redis.call('ZREM', s.queue, s.ticket)
     if s.size == 0 then hold.forget(s) end
   end
-  if (not s.owner or s.ends <= s.now or s.ends - s.now > s.lease) and (s.owner or s.size > 0 or s.stale) then
+  local over = not s.owner or s.ends <= s.now or s.ends - s.now > s.lease
+  if over and (s.owner or s.size > 0 or s.stale) then
     expiry.settle(s)
     queue.advance(s, s.caller)
-    hold.keep(s, s.size)
   end
   if status == base.DONE and s.token < s.floor then
-    s.token = s.floor
+    s.token, s.created = s.floor, true -- The key has to outlive that token.
     redis.call('HSET', s.lock, 'token', base.int(s.token))
   end
+  if over then hold.keep(s, s.size) end
   if status == base.REFUSED then
     states = { reason.of(s, s.ticket) }
     if s.owner and s.phase == 'granted' and hold.client(s.owner) == s.caller then

@@ -15,9 +15,16 @@
 local now = base.now()
 if now > tonumber(ARGV[4]) then return { base.LATE, now } end
 
-local h = redis.call('HMGET', KEYS[1], 'owner', 'until', 'token')
+local h = redis.call('HMGET', KEYS[1], 'owner', 'until', 'token', 'kept')
 local token, wanted = tonumber(h[3] or 0), tonumber(ARGV[3])
 local mine = h[1] and string.match(h[1], '^[^:]*') == ARGV[1] and tonumber(h[2]) > now
 if not mine or (token ~= tonumber(ARGV[2]) and token ~= wanted) then return { base.REFUSED, now } end
-if token < wanted then redis.call('HSET', KEYS[1], 'token', base.int(wanted)) end
+if token < wanted then
+  redis.call('HSET', KEYS[1], 'token', base.int(wanted))
+  local need = base.ahead(wanted, now)
+  if tonumber(h[4] or 0) < need + base.LEAST_US then
+    redis.call('HSET', KEYS[1], 'kept', base.int(need + base.SPARE_US))
+    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, base.int((need + base.SPARE_US - now) / 1000)) end
+  end
+end
 return { base.GRANTED, now }

@@ -40,13 +40,12 @@ local lost = false
 
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
 if agreed and size == 0 and n <= room then
-  local ends = now + lease_ms * 1000
-  local usual = kept >= math.max(ends, now + 4000000) + LEAST_US
+  local ends, token, floor = now + lease_ms * 1000, tonumber(h[5] or 0), tonumber(ARGV[6])
+  if floor > now + DAY_US then floor = 0 end
+  local usual = kept >= math.max(ends, now + 4000000, math.min(math.max(token, floor), now + DAY_US)) + LEAST_US
   lost = usual and redis.call('ZADD', KEYS[4], 0, '-', format('%.0f', ends), ticket) ~= 1
   if usual and not lost then
-    local token, floor, since = tonumber(h[5] or 0), tonumber(ARGV[6]), format('%.0f', now)
-    local fence = h[5]
-    if floor > now + DAY_US then floor = 0 end
+    local since, fence = format('%.0f', now), h[5]
     local record = ':' .. lease_ms .. '000:' .. string.sub(ARGV[8], 1, 1) .. ':' .. since .. ':' .. ARGV[9]
     local used = format('%.0f', h[4] + n)
     if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
@@ -68,7 +67,8 @@ end
 -- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a first wait
 -- queues.
 if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
-  and n <= tonumber(h[2]) and kept >= now + math.max(4000000, (size + 1) * 10000) + LEAST_US then
+  and n <= tonumber(h[2]) and kept >= LEAST_US
+    + math.max(now + math.max(4000000, (size + 1) * 10000), math.min(tonumber(h[5] or 0), now + DAY_US)) then
   local client = string.match(ticket, '^[^:]*')
   local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
   local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')

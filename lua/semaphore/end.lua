@@ -20,34 +20,42 @@
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base.
 local DONE, HANDED = 5, 8
-local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
+local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, format = ARGV[1], string.format
-local h = redis.call('HMGET', KEYS[1], ticket, 'used')
+local h = redis.call('HMGET', KEYS[1], ticket, 'used', 'kept')
 local size = redis.call('ZCARD', KEYS[2])
 local ours, freed = h[1] and ARGV[2] == '0', false
-local number, lease, used
+local number, lease, since, used
 if ours then
-  number, lease = string.match(h[1], '^(%d+):%d+:(%d+):')
-  used = h[2] - number
+  number, lease, since = string.match(h[1], '^(%d+):%d+:(%d+):%a:(%d+):')
+  lease, used = tonumber(lease), h[2] - number
 end
 
 -- Ours, and nobody waits: give it back. ZREM is accepted when memory is full, and so is what follows.
-if ours and size == 0 then
+if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   redis.call('ZREM', KEYS[4], ticket)
   redis.call('HDEL', KEYS[1], ticket)
   redis.call('HSET', KEYS[1], 'used', format('%.0f', used))
-  if used == 0 and tonumber(lease) > SPARE_US / 4 and redis.call('HEXISTS', KEYS[1], 'stated') == 1 then
-    -- Keys that were kept for a long lease need not be any longer.
-    redis.call('HDEL', KEYS[1], 'kept')
-    redis.call('PEXPIRE', KEYS[1], format('%.0f', SPARE_US / 1000))
-    redis.call('PEXPIRE', KEYS[4], format('%.0f', SPARE_US / 1000))
+  local long = lease > MOST_US - SPARE_US
+  if used == 0 and (long or tonumber(h[3] or 0) > since + MOST_US) then
+    -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
+    local q, t = redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked'), redis.call('TIME')
+    local now = t[1] * 1000000 + t[2]
+    local ahead = math.max(math.min((q[2] or 0) - now, DAY_US), 0)
+    if q[1] and (long or h[3] - now > ahead + MOST_US) then
+      local ms = format('%.0f', (ahead + SPARE_US) / 1000)
+      redis.call('HDEL', KEYS[1], 'kept')
+      redis.call('PEXPIRE', KEYS[1], ms)
+      redis.call('PEXPIRE', KEYS[4], ms)
+      if q[3] then redis.call('PEXPIRE', KEYS[3], ms) end
+    end
   end
   return { DONE }
 end
 
 -- Ours, nothing is unusual about the queue, and its head hears: hand on, if it fits and what is left then is
--- nothing, or not enough for the next.
-if ours and ARGV[4] == '1' then
+-- nothing, or not enough for the next. Behind a long lease keys may have to be cut.
+if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
   local q = redis.call('HMGET', KEYS[1], 'limit', 'token', 'kept', 'mark', 'scan', 'marked')
   local heads = redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
   local client, kind, needs, lease_ms, first = string.match(heads[1], '^([^:]*):%d+:(%a):(%d+):(%d+):(%d+)$')
@@ -72,8 +80,8 @@ if ours and ARGV[4] == '1' then
     local now = t[1] * 1000000 + t[2]
     local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
     local ends = fits and now + grant_ms * 1000 or 0
-    usual = holders[1] == '-' and (next_end == 0 or next_end > now)
-      and tonumber(q[3] or 0) >= math.max(ends, now + 2 * math.max(2000, size * 5) * 1000) + LEAST_US
+    local need = math.max(ends, math.min(tonumber(q[2] or 0), now + DAY_US), now + 2 * math.max(2000, size * 5) * 1000)
+    usual = holders[1] == '-' and (next_end == 0 or next_end > now) and tonumber(q[3] or 0) >= need + LEAST_US
     if usual then
       freed = true
       redis.call('ZREM', KEYS[4], ticket)
@@ -113,9 +121,10 @@ end
 local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client, removed = hold.client(ticket), 0
 s.caller, s.note = client, ARGV[5]
-local n, token = permits.parse(not freed and h[1] or '')
+if freed then s.lives = s.now + lease + base.SPARE_US end
+local n, token, lasts = permits.parse(not freed and h[1] or '')
 if n and (ours or tonumber(ARGV[2]) == token) then
-  permits.free(s, ticket, n)
+  permits.free(s, ticket, n, s.now + lasts)
   freed = true
 elseif not freed then
   -- ZREM, too, is accepted when memory is full, and so is what a script writes after it.

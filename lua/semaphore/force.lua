@@ -17,9 +17,9 @@ local ticket = ARGV[1]
 local s = permits.read(KEYS, base.now(), ARGV[2], ARGV[3])
 local size = redis.call('ZCARD', s.queue)
 permits.settle(s)
-local holds = permits.held(s, ticket)
+local holds, _, ends = permits.held(s, ticket)
 if holds then
-  permits.free(s, ticket, holds)
+  permits.free(s, ticket, holds, ends)
   hold.forced(s, ticket)
 end
 queue.advance(s, '')

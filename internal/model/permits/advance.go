@@ -206,7 +206,7 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 		return
 	}
 	for _, a := range grants {
-		c.free(a.Ticket)
+		c.free(a.Ticket, c.now)
 		delete(c.taken, a.Ticket)
 		c.Enqueue(a.Ticket, a.Arrival)
 	}

@@ -155,6 +155,9 @@ func expiry(h happened) error {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
+	if token, left := h.after[0].Number("token"), h.after[0].Left; token != 0 && token < h.now+forgedAhead && left < token-h.now+44*stage.Second {
+		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, token-h.now)
+	}
 	if !h.sound() {
 		return nil
 	}

@@ -91,7 +91,7 @@ func (r Force) Run(l *Lock, now int64) lua.Reply {
 	c.settle(false)
 	status, states := lua.Refused, []string(nil)
 	if c.holds(r.Ticket) {
-		c.free(r.Ticket)
+		c.free(r.Ticket, l.Holders[r.Ticket])
 		l.Hash.Forced = r.Ticket
 		l.publish(lua.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
 		status, states = lua.Done, []string{r.Ticket}

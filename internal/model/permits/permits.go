@@ -29,6 +29,7 @@ const (
 	mostLapses  = 128                    // leases ended in one script
 	firstHolds  = 64                     // holds among which an end looks for one that its client may not know of
 	mostSpared  = 10 * stage.Second      // for how long nobody is dropped at the most
+	mostKept    = spare * 5 / 4          // from when on keys are cut to a minute
 	forgedAhead = 24 * 60 * stage.Minute // how far ahead of the clock a token cannot be
 	markLasts   = stage.Minute           // for how long after its end a mark still counts as used
 	remembers   = 10 * stage.Minute      // how long a suspect is remembered

@@ -18,7 +18,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 	_, guarded := l.Holders[guard]
 	_, holds := l.Hash.Holds[r.Ticket]
 	plain := c.known && guarded && !holds && t.permits > 0 && !c.fading()
-	lasting := l.Hash.Kept >= now+2*longLook+leastKept
+	lasting := l.Hash.Kept >= max(now+2*longLook, min(max(l.Hash.Token, c.floor), now+forgedAhead))+leastKept
 	if plain && lasting && len(l.Queue) == 0 && t.permits <= c.room() && l.Hash.Kept >= now+t.lease+leastKept {
 		c.take(r.Ticket, t.permits, t.lease, r.Phase[0], r.Who)
 		return c.granted(r.Ticket, 0)
@@ -159,18 +159,15 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 	hold, known := l.Hash.Holds[r.Ticket]
 	freed := known && (r.Token == 0 || r.Token == hold.Token)
 	size := len(l.Queue)
-	if freed && size == 0 && r.Token == 0 {
-		c.free(r.Ticket)
-		if l.Used() == 0 && hold.Lease > spare/4 && l.Hash.Stated != 0 {
-			// What was kept for a long lease need not be any longer.
-			l.Hash.Kept, l.LockEnds, l.HoldersEnds = 0, now+spare, now+spare
-		}
+	if freed && size == 0 && r.Token == 0 && (l.Used() == hold.Permits || hold.Lease <= mostKept) {
+		c.free(r.Ticket, now+hold.Lease)
+		c.cut(hold)
 		l.tidy()
 		return lua.Reply{Status: lua.Done}
 	}
 	left := false
 	if freed {
-		c.free(r.Ticket)
+		c.free(r.Ticket, now+hold.Lease)
 	} else {
 		if left = l.dequeue(r.Ticket); left {
 			size--
@@ -179,7 +176,7 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 			c.forget()
 		}
 	}
-	c.settle(freed && r.Token == 0 && r.usual(c))
+	c.settle(freed && r.Token == 0 && size > 0 && hold.Lease <= mostKept && r.usual(c))
 	c.advance()
 	c.keep(size)
 	if freed {
@@ -193,6 +190,20 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 		c.unconfirmed(client)
 	}
 	return c.reply(lua.Refused, -1, size, 0, reason)
+}
+
+// cut lets keys that were kept for a long lease live for a minute when the last hold has ended and nobody waits.
+func (c *call) cut(last Hold) {
+	h, need := &c.Hash, max(c.now, c.ahead())
+	long := last.Lease > mostKept-spare
+	if c.Used() > 0 || h.Stated == 0 || !long && (h.Kept <= last.Since+mostKept || h.Kept <= need+mostKept) {
+		return
+	}
+	h.Kept, c.LockEnds = 0, c.in(float64(need+spare-c.now)/stage.Millisecond)
+	c.HoldersEnds = c.LockEnds
+	if h.Marked {
+		c.SuspectsEnds = c.LockEnds
+	}
 }
 
 // usual reports whether a release finds nothing unusual about a queue of which it wakes nobody or one: then it
@@ -211,7 +222,7 @@ func (r End) usual(c *call) bool {
 	if !ok || t.kind == lua.Read || t.permits > h.Limit || !hears(t) {
 		return false
 	}
-	need, left := c.now+2*max(longLook, int64(len(c.Queue))*lookEach), c.room()-t.permits
+	need, left := max(c.ahead(), c.now+2*max(longLook, int64(len(c.Queue))*lookEach)), c.room()-t.permits
 	if left >= 0 {
 		need = max(need, c.now+min(t.lease, t.grant))
 	}

@@ -20,7 +20,8 @@ type call struct {
 	stated  int64 // the limit that the caller goes by; 0: it does not say
 	known   bool  // there was a limit when it began
 
-	created bool // a key is new, and has no expiry yet
+	lives   int64 // until when renewals of what was freed may have prolonged keys
+	created bool  // a key is new, and has no expiry yet
 	lasts   int64
 	flags   int64
 	skipped int
@@ -69,36 +70,51 @@ func (c *call) last() int64 {
 	return last
 }
 
+// ahead is until when the last token is ahead of the clock, but no longer than it could be without being forged.
+func (c *call) ahead() int64 { return min(c.Hash.Token, c.now+forgedAhead) }
+
 // open is the write that is accepted when memory is full: the lock key outlives the last lease by a minute.
 func (c *call) open() {
 	if len(c.Fields()) == 0 {
 		return
 	}
-	end := c.now
+	end := c.ahead()
 	if c.Used() > 0 {
-		end = max(end, c.last())
+		end = c.last()
 	}
-	c.LockEnds = c.in(float64(max(c.Hash.Kept, end+spare)-c.now) / stage.Millisecond)
+	c.LockEnds = c.in(float64(max(c.Hash.Kept, max(end, c.now)+spare)-c.now) / stage.Millisecond)
 }
 
-// keep lets all keys outlive the last lease and two looks of those who wait (I6).
+// keep lets all keys outlive the last lease, two looks of those who wait and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) {
-	holds := c.Used() > 0
-	if !holds && waiting == 0 && !c.created {
-		return
+	need := max(c.now, c.ahead())
+	idle := c.Used() == 0 && waiting == 0 && !c.created
+	if !idle {
+		need = max(need, c.now+2*max(longLook, int64(waiting)*lookEach))
 	}
-	need := c.now + 2*max(longLook, int64(waiting)*lookEach)
-	if holds {
+	if c.Used() > 0 {
 		need = max(need, c.lasts)
 	}
-	if c.Hash.Kept >= need+leastKept && !c.created {
+	short := !idle && (c.Hash.Kept < need+leastKept || c.created)
+	long := c.excess(need, idle)
+	need = max(need, c.last())
+	long = long && c.excess(need, idle)
+	if !short && !long {
 		return
 	}
-	c.created = false
-	c.Hash.Kept = max(c.Hash.Kept, max(need, c.last())+spare)
+	if long {
+		c.Hash.Kept = 0
+	}
+	c.lives, c.created = 0, false
+	c.Hash.Kept = max(c.Hash.Kept, need+spare)
 	end := c.in(float64(c.Hash.Kept-c.now) / stage.Millisecond)
 	c.LockEnds, c.QueueEnds, c.SuspectsEnds, c.HoldersEnds = end, end, end, end
 	c.tidy()
+}
+
+// excess reports whether the keys live for much longer than they are needed.
+func (c *call) excess(need int64, idle bool) bool {
+	return c.Hash.Stated != 0 && (idle && c.Hash.Kept > need+mostKept || c.lives > need+mostKept+spare)
 }
 
 // settle makes the lock or forgets what was lost with a key, cuts leases after a step of the clock, unless
@@ -148,7 +164,7 @@ func (c *call) fading() bool {
 func (c *call) unwind() {
 	all := c.ends()
 	slices.Reverse(all)
-	if len(all) == 0 || !c.cut(all[0].Ticket) {
+	if len(all) == 0 || !c.curb(all[0].Ticket) {
 		return
 	}
 	all = c.ends() // What was cut is not the last any more, if there are others.
@@ -157,7 +173,7 @@ func (c *call) unwind() {
 		if i == mostLapses {
 			break
 		}
-		if !c.cut(a.Ticket) {
+		if !c.curb(a.Ticket) {
 			return
 		}
 	}
@@ -166,8 +182,8 @@ func (c *call) unwind() {
 	}
 }
 
-// cut cuts a lease that ends later than it can, and reports whether it did.
-func (c *call) cut(ticket string) bool {
+// curb cuts a lease that ends later than it can, and reports whether it did.
+func (c *call) curb(ticket string) bool {
 	lease := c.Hash.Holds[ticket].Lease
 	if c.Holders[ticket]-c.now <= lease {
 		return false
@@ -235,7 +251,7 @@ func (c *call) holds(ticket string) bool {
 	if _, ok := c.Hash.Holds[ticket]; !ok {
 		return false
 	}
-	c.cut(ticket)
+	c.curb(ticket)
 	if c.Holders[ticket] > c.now {
 		return true
 	}
@@ -243,8 +259,9 @@ func (c *call) holds(ticket string) bool {
 	return false
 }
 
-// free takes the permits of a hold back.
-func (c *call) free(ticket string) {
+// free takes the permits of a hold back, whose lease ends by then at the latest.
+func (c *call) free(ticket string, ends int64) {
+	c.lives = max(c.lives, ends+spare)
 	delete(c.Hash.Holds, ticket)
 	delete(c.Holders, ticket)
 	c.tidy()

@@ -83,7 +83,7 @@ func (p *player) step(s step) error {
 		if s.op == opPass {
 			p.server.Pass(s.micros)
 		} else {
-			p.server.Clock(p.keys, s.micros)
+			p.server.Clock(s.micros)
 		}
 		if p.server.Frozen() {
 			p.now = p.server.Now()
