@@ -159,12 +159,28 @@ func TestS13TheServerCannotSave(t *testing.T) {
 	})
 }
 
+// A master that has become a replica is waited out, as its name may lead to another at any moment.
 func TestS15TheMasterIsDemoted(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "S15", func(o *options) {
 		o.refusals, o.outcomes = []string{"READONLY"}, []string{"unconfirmed", "expired"}
 	})
-	refuses(t, r, "READONLY", func() { r.server.Do("REPLICAOF", "127.0.0.1", "1") }, func() { r.server.Do("REPLICAOF", "NO", "ONE") })
+	m, other := fairlock.New(r.dial(), "demoted", fairlock.WithLease(2*time.Second)), fairlock.New(r.dial(), "demoted")
+	unheld := fairlock.New(r.dial(), "demoted:free")
+	w := watched(granted(t, m))
+	r.server.Do("REPLICAOF", "127.0.0.1", "1")
+	require.ErrorContains(t, lockFor(t, other, 500*time.Millisecond), "connect to the master: READONLY")
+	_, err := unheld.TryLock(t.Context())
+	require.ErrorContains(t, err, "READONLY")
+	require.NotErrorIs(t, err, waitqueue.ErrBusy)
+	next := kit.Lock(t.Context(), other.Lock)
+	require.ErrorIs(t, w.told(t, r.until("demoted")), lease.ErrExpired)
+	require.False(t, next.Returned())
+	r.server.Do("REPLICAOF", "NO", "ONE")
+	kit.Release(t, next.Value(t))
+	r.injected(1)
+	r.everybody()
+	r.finish()
 }
 
 func TestS16TheServerHasTooFewReplicas(t *testing.T) {
