@@ -98,7 +98,8 @@ func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
 func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
-	m := redlock.New(dial(t, all), kit.Name(t), redlock.WithLease(2*time.Second))
+	const lasts = 2 * time.Second
+	m := redlock.New(dial(t, all), kit.Name(t), redlock.WithLease(lasts))
 	first, err := m.Lock(soon(t)) // When they have run for a lease.
 	require.NoError(t, err)
 	kit.Release(t, first)
@@ -112,7 +113,10 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 		s.Restart()
 		kit.Eventually(t, "the node to be old enough, and to vote again", func() bool {
 			require.NoError(t, context.Cause(l.Context()))
-			return s.Text("HGET", keys(t).Lock, "run") != ""
+			// It was renewed again, well after the node had run for a lease.
+			held, since := s.Int("HEXISTS", keys(t).Lock, "until") == 1, s.Int("EXISTS", lua.MarkKey("headwaiter", 0, false)) == 1
+			return held && since && time.UnixMicro(s.Int("HGET", keys(t).Lock, "until")).Add(-lasts).
+				After(time.UnixMilli(s.Int("HGET", lua.MarkKey("headwaiter", 0, false), "since")).Add(lasts+300*time.Millisecond))
 		})
 	}
 	require.NoError(t, l.Context().Err())
