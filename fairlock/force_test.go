@@ -115,14 +115,13 @@ func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 
 // Grants to tickets that the client does not have are given back, but not as many as somebody likes to make up.
 func TestForgedGrantsCostAClientLittle(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const forged = 10_000
 		c := kit.Dial(t, s)
 		m := fairlock.New(c, kit.Name(t))
 		held := hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))
 		waits := kit.Lock(t.Context(), m.Lock)
 		kit.Waiting(t, 1, m.Inspect)
-		synctime.Pass(time.Second) // It listens.
 		var text strings.Builder
 		text.WriteString("G")
 		for i := range forged {
@@ -132,12 +131,9 @@ func TestForgedGrantsCostAClientLittle(t *testing.T) {
 		lock, _, _ := keysOf(kit.Name(t))
 		before := c.Stats()
 		s.Do("PUBLISH", lock+":wake:"+c.ID(), text.String())
-		synctest.Wait()
-		require.Equal(t, before.Messages+1, c.Stats().Messages)
-		require.Less(t, c.Stats().Ends-before.Ends, uint64(forged/2))
-		require.Greater(t, c.Stats().Forged-before.Forged, uint64(forged/2))
-		require.NoError(t, held.Context().Err())
+		kit.Eventually(t, "most to be dropped", func() bool { return c.Stats().Forged-before.Forged > forged/2 })
 		kit.Release(t, held)
-		kit.Release(t, waits.Value(t))
+		kit.Release(t, waits.Value(t)) // The ends of the others went before.
+		require.Less(t, c.Stats().Ends-before.Ends, uint64(forged/2))
 	})
 }
