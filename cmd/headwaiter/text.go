@@ -82,7 +82,7 @@ func line(format string, args ...any) string {
 }
 
 // shellWord is a text as a shell takes it for one word. What would not be shown as it is goes into $'…', which bash, zsh
-// and ksh know. A word may begin with a dash: put -- before it.
+// and its like know. A word may begin with a dash: put -- before it.
 func shellWord(text string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-"
 	switch {
