@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -209,15 +211,34 @@ func (t *Tree) Sound(ctx context.Context, all []Mutant) error {
 			tests[m.Package] = append(tests[m.Package], m.top())
 		}
 	}
+	var work sync.WaitGroup
+	place := make(chan struct{}, runtime.NumCPU())
+	errs := make(chan error, len(tests))
 	for folder, names := range tests {
-		r, err := t.test(ctx, folder, "^("+strings.Join(names, "|")+")$", 5*testLimit)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if !slices.Contains(r.passed, name) {
-				return fmt.Errorf("%s of %s does not pass without a bug:\n%s", name, folder, r.output)
-			}
+		work.Go(func() {
+			place <- struct{}{}
+			defer func() { <-place }()
+			errs <- t.sound(ctx, folder, names)
+		})
+	}
+	work.Wait()
+	close(errs)
+	var wrong []error
+	for err := range errs {
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+// sound runs the named tests of one package.
+func (t *Tree) sound(ctx context.Context, folder string, names []string) error {
+	r, err := t.test(ctx, folder, "^("+strings.Join(names, "|")+")$", 5*testLimit)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.Contains(r.passed, name) {
+			return fmt.Errorf("%s of %s does not pass without a bug:\n%s", name, folder, r.output)
 		}
 	}
 	return nil

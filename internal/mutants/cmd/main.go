@@ -12,8 +12,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/headwaiter/headwaiter/internal/mutants"
@@ -42,29 +44,31 @@ func plant(ctx context.Context, only string, show bool) (err error) {
 		return fmt.Errorf("git rev-parse: %w", err)
 	}
 	dir := strings.TrimSpace(string(root))
-	tree, err := mutants.Copy(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, tree.Close()) }()
-	fmt.Printf("%d mutants; first their tests without them\n", len(all))
-	if err := tree.Sound(ctx, all); err != nil {
-		return err
-	}
-	var results []mutants.Result
-	found := 0
-	for _, m := range all {
-		r, err := tree.Plant(ctx, m)
+	var trees []*mutants.Tree
+	defer func() {
+		for _, tree := range trees {
+			err = errors.Join(err, tree.Close())
+		}
+	}()
+	for range min(runtime.NumCPU(), len(all)) {
+		tree, err := mutants.Copy(ctx, dir)
 		if err != nil {
 			return err
 		}
-		results = append(results, r)
+		trees = append(trees, tree)
+	}
+	fmt.Printf("%d mutants, %d at a time; first their tests without them\n", len(all), len(trees))
+	if err := trees[0].Sound(ctx, all); err != nil {
+		return err
+	}
+	results, err := each(ctx, trees, all, show)
+	if err != nil {
+		return err
+	}
+	found := 0
+	for _, r := range results {
 		if r.Verdict == mutants.Killed {
 			found++
-		}
-		fmt.Printf("%-8s %4.0f s  %s  %s\n", r.Verdict, r.Took.Seconds(), r.Name, strings.Join(r.KilledBy, " "))
-		if show || r.Verdict != mutants.Killed {
-			fmt.Println(r.Output)
 		}
 	}
 	fmt.Printf("\n%s\nkilled %d of %d\n", mutants.Table(results), found, len(results))
@@ -91,4 +95,40 @@ func chosen(only string) ([]mutants.Mutant, error) {
 		err = fmt.Errorf("no mutant has a name that matches %q", only)
 	}
 	return all, err
+}
+
+// each plants all mutants, each tree one at a time, and tells of each as its test has ended.
+func each(ctx context.Context, trees []*mutants.Tree, all []mutants.Mutant, show bool) ([]mutants.Result, error) {
+	results, errs := make([]mutants.Result, len(all)), make([]error, len(trees))
+	next := make(chan int)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var work sync.WaitGroup
+	for n, tree := range trees {
+		work.Go(func() {
+			for i := range next {
+				r, err := tree.Plant(ctx, all[i])
+				if err != nil {
+					errs[n] = err
+					stop()
+					return
+				}
+				results[i] = r
+				text := fmt.Sprintf("%-8s %4.0f s  %s  %s\n", r.Verdict, r.Took.Seconds(), r.Name, strings.Join(r.KilledBy, " "))
+				if show || r.Verdict != mutants.Killed {
+					text += r.Output + "\n"
+				}
+				fmt.Print(text)
+			}
+		})
+	}
+	for i := range all {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	work.Wait()
+	return results, errors.Join(append(errs, ctx.Err())...)
 }
