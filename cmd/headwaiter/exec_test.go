@@ -270,7 +270,7 @@ func TestTheCommandIsStoppedWhenTheServerIsGone(t *testing.T) {
 	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "500ms")...)
 	s.await(s.stdout, "ready")
 	server.Kill()
-	s.await(s.stderr, "expired")
+	s.await(s.stderr, "no renewal was answered for ")
 	assert.Equal(t, exitLost, s.code())
 }
 
