@@ -156,6 +156,7 @@ func acting(t *testing.T, part string) []string {
 
 // act is a command that exec runs. It does not return.
 func act(part string) {
+	time.AfterFunc(2*time.Minute, func() { os.Exit(1) }) // What a test that fails leaves behind.
 	received := make(chan os.Signal, 64)
 	signal.Notify(received, passed...)
 	switch part {
