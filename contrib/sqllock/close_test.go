@@ -39,7 +39,7 @@ func TestAClientThatClosesAsItIsGrantedLocksGivesThemBack(t *testing.T) {
 						}
 						first <- struct{}{}
 						<-l.Context().Done()
-						if cause := context.Cause(l.Context()); cause != lease.ErrClientClosed {
+						if cause := context.Cause(l.Context()); !errors.Is(cause, lease.ErrClientClosed) {
 							t.Errorf("a hold has ended with its client for the cause %q", cause)
 						}
 					})
