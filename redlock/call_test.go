@@ -153,7 +153,7 @@ func TestAReleaseThatMeetsTheLossOfTheQuorumSaysSo(t *testing.T) {
 				}
 				err := c.release(context.Background())
 				require.ErrorIs(t, err, lease.ErrForced)
-				require.EqualError(t, err, fmt.Sprintf("%v (%d of 3 nodes are left)", lease.ErrForced, left))
+				require.ErrorContains(t, err, fmt.Sprintf(": released elsewhere by force (%d of 3 nodes are left)", left))
 			})
 		})
 	}
