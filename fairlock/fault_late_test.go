@@ -329,3 +329,28 @@ func TestRequestsThatAllComeTooLateForTheirCallersLeaveNothing(t *testing.T) {
 		r.undisturbed(t)
 	})
 }
+
+// The hold of a cohort was passed on and has ended, when its first ask comes after all and takes the lock again: the end
+// that is repeated for that frees it, whatever its token.
+func TestALateAskOfACohortLeavesNoHolder(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		r := newLateRig(t, s)
+		m := fairlock.New(r.client, kit.Name(t), fairlock.WithLease(12*time.Hour), fairlock.WithCohort(8))
+		r.Freeze(faults.ToServer)
+		r.fresh.Store(true)
+		leader := begin(t.Context(), m)
+		synctest.Wait()
+		mate := begin(t.Context(), m)
+		first := leader.Value(t)
+		synctime.Pass(time.Millisecond)
+		kit.Release(t, first)
+		passed := mate.Value(t)
+		require.Equal(t, first.Token()+1, passed.Token(), "the hold was passed on")
+		kit.Release(t, passed)
+		r.Heal()
+		synctime.Pass(time.Millisecond) // The first ask runs.
+		require.True(t, inspect(t, r.prompt).Held)
+		synctime.Pass(ghostLimit)
+		free(t, r.prompt)
+	})
+}

@@ -42,7 +42,7 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 		connect := func(dial *faults.Dialer) rueidis.Client {
 			o := s.Option()
 			o.DialCtxFn, o.DisableCache, o.DisableRetry, o.PipelineMultiplex = dial.DialCtx, true, true, -1
-			o.ConnWriteTimeout = 2 * time.Second
+			o.ConnWriteTimeout, o.Dialer.KeepAlive = time.Second, 500*time.Millisecond // When a silent connection is given up.
 			rc, err := rueidis.NewClient(o)
 			require.NoError(t, err)
 			t.Cleanup(rc.Close)

@@ -19,7 +19,7 @@ import (
 // locks are a lock of the test, by two clients: a hold by the first ends by itself, soon.
 func locks(t *testing.T, s redistest.Backend) (short, lock fenced.Lock) {
 	name := kit.Name(t)
-	return fairlock.New(kit.Dial(t, s), name, fairlock.WithMaxHold(30*time.Millisecond)).Lock,
+	return fairlock.New(kit.Dial(t, s), name, fairlock.WithMaxHold(300*time.Millisecond)).Lock,
 		fairlock.New(kit.Dial(t, s), name).Lock
 }
 

@@ -1,8 +1,10 @@
 package lua
 
-import "strconv"
-
-import "time"
+import (
+	"strconv"
+	"sync"
+	"time"
+)
 
 // A Protocol is what one primitive runs: its scripts, and the kind that keeps its keys apart from those of
 // the others.
@@ -41,12 +43,21 @@ func MarkKey(prefix string, slot uint16, cluster bool) string {
 	if !cluster {
 		return prefix + ":run"
 	}
-	tag := 0
-	for Slot(strconv.Itoa(tag)) != slot {
-		tag++
-	}
-	return prefix + ":run:{" + strconv.Itoa(tag) + "}"
+	return prefix + ":run:{" + slotTags()[slot] + "}"
 }
+
+// slotTags has a hash tag for each slot.
+var slotTags = sync.OnceValue(func() *[Slots]string {
+	found := new([Slots]string)
+	for n, left := 0, Slots; left > 0; n++ {
+		tag := strconv.Itoa(n)
+		if slot := Slot(tag); found[slot] == "" {
+			found[slot] = tag
+			left--
+		}
+	}
+	return found
+})
 
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{

@@ -157,7 +157,9 @@ func (p *part) giveUp() {
 	s.mu.Unlock()
 	if p.arrival == 0 {
 		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
-		p.arrival = s.node().clock.atLeast(p.sent) - t.headStart()
+		if earliest := s.node().clock.atLeast(p.sent); earliest > 0 {
+			p.arrival = earliest - t.headStart()
+		}
 	}
 	p.lease, p.wait = nil, nil
 }

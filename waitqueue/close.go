@@ -14,6 +14,9 @@ import (
 // with the server away for as long as there is something to give back: until the leases are over that the server may
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
 // with its lease. A second call does nothing.
+//
+// On connections of the caller's that are being made at that moment, Close waits for rueidis to give that up, whatever ctx
+// says: as long as the time-out of its Dialer or its ConnWriteTimeout.
 func (c *Client) Close(ctx context.Context) error {
 	given(ctx)
 	c.mu.Lock()

@@ -328,7 +328,7 @@ func (co *cohort) relay(w *wait, t *ticket) (lua.Reply, error) {
 	defer c.ends.done(1)
 	q := s.prepare(n, w)
 	if q == nil {
-		return s.sendEnd(context.Background(), t)
+		return s.sendEnd(c.patient, t)
 	}
 	a := sending()
 	a.note = t.note

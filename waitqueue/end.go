@@ -43,6 +43,7 @@ type departure struct {
 	text   string
 	token  uint64  // only if it holds with this token; 0 for any, or for the last of those that a cohort has used
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
+	again  bool    // an end was answered before: what the ticket has now is another grant, whatever its token
 	tries  int
 	until  time.Time // when repeating is given up
 
@@ -138,7 +139,7 @@ func (d *departure) args() []string {
 		room = nil // A request that was not answered may still read those of before.
 	}
 	token := d.token
-	if t := d.ticket; t != nil && t.hold != nil && t.hold.passed > 0 {
+	if t := d.ticket; t != nil && t.hold != nil && t.hold.passed > 0 && !d.again {
 		token = t.hold.fence()
 	}
 	args := append(room, d.text, strconv.FormatUint(token, 10), c.highest(), c.counted())
@@ -234,7 +235,7 @@ func (s *site) depart(text string, token uint64, at time.Time) *departure {
 // site's lock is held.
 func (e *ends) repeat(t *ticket) {
 	t.endAgain = false
-	e.later(&departure{site: t.site, text: t.text, ticket: t}, t.ghost)
+	e.later(&departure{site: t.site, text: t.text, ticket: t, again: t.acknowledged}, t.ghost)
 	if t.owed {
 		t.owed = false
 		e.done(1)

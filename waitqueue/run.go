@@ -166,7 +166,9 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
 			results[i] = rc.Do(c.patient, c.eval(rc.B(), j.script, j.keys, j.args))
 		}
-		c.demoted(results[i])
+	}
+	if len(results) > 0 {
+		c.demoted(results[0]) // What a node is, it says to all of them.
 	}
 	return results
 }

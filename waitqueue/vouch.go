@@ -254,6 +254,8 @@ func (w *wait) giveWay() {
 	t.arrival = arrival
 	t.lapsed()
 	t.state = idling
+	c.ends.owe() // Close waits for it.
+	defer c.ends.done(1)
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.
@@ -264,8 +266,6 @@ func (w *wait) giveWay() {
 		jobs = append([]job{{s.proto.Ask, s.keys.All(), q.args}}, jobs...)
 		c.stats.asks.Add(1)
 	}
-	c.ends.owe() // Close waits for it.
-	defer c.ends.done(1)
 	c.stats.ends.Add(1)
 	results := c.runAll(c.commands, n, jobs)
 	if q != nil {

@@ -86,7 +86,7 @@ func (db store) counter(t testing.TB, way, id string) counter {
 func TestSQLLosesNothingToAPausedHolder(t *testing.T) {
 	atEach(t, func(t *testing.T, db store) {
 		s := redistest.Mini(t)
-		short := fairlock.New(kit.Dial(t, s), "n", fairlock.WithMaxHold(30*time.Millisecond)).Lock
+		short := fairlock.New(kit.Dial(t, s), "n", fairlock.WithMaxHold(300*time.Millisecond)).Lock
 		lock := fairlock.New(kit.Dial(t, s), "n").Lock
 		for way := range by {
 			count, refused := fenced.PausedHolder(t, short, lock, db.counter(t, way, way))

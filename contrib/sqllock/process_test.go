@@ -16,7 +16,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // holderVariable makes this program a process that holds: its value leads to the database.
@@ -76,9 +75,9 @@ func TestAHolderThatIsStoppedPastItsLeaseKnowsAtItsFirstLook(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
 	looked := kit.Go(func() (string, error) { return lines.ReadString('\n') })
-	require.Contains(t, looked.Value(t), "true "+lease.ErrExpired.Error())
+	require.Contains(t, looked.Value(t), "true lease lost: a: expired")
 	released := kit.Go(func() (string, error) { return lines.ReadString('\n') })
-	require.Contains(t, strings.TrimSpace(released.Value(t)), lease.ErrExpired.Error())
+	require.Contains(t, strings.TrimSpace(released.Value(t)), "lease lost: a: expired")
 	require.NoError(t, l.Context().Err(), "the release of the one before has ended the next")
 	kit.Release(t, l)
 }
