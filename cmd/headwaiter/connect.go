@@ -71,6 +71,9 @@ func withoutPassword(address string) string {
 	}
 	address = passwordLike.ReplaceAllString(address, "${1}xxxxx")
 	if u, err := url.Parse(address); err == nil && (strings.Contains(address, "://") || !strings.Contains(address, "@")) {
+		if password, _ := u.User.Password(); password == "" && u.User.Username() != "" && strings.HasPrefix(u.Scheme, "redis") {
+			u.User = url.User("xxxxx") // A password that stands where the user belongs.
+		}
 		return u.Redacted()
 	}
 	// Whatever stands before the last @ may hold a password, even if the rest makes no sense.

@@ -24,6 +24,8 @@ func TestNoPasswordIsShown(t *testing.T) {
 		"redis://127.0.0.1:6379":         "redis://127.0.0.1:6379",
 		"redis://me:secret@host:6379/1":  "redis://me:xxxxx@host:6379/1",
 		"redis://:secret@host":           "redis://:xxxxx@host",
+		"redis://secret@host":            "redis://xxxxx@host",
+		"rediss://secret:@host":          "rediss://xxxxx@host",
 		"redis://me:sec/ret@host:6379":   "…",
 		"redis://me:se%zzcret@host:6379": "…@host:6379",
 		// Not escaped, or not where it belongs.
