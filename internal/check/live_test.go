@@ -44,8 +44,8 @@ func TestALockInTrouble(t *testing.T) {
 	})
 }
 
-// Calls of one client pass the lock on among themselves, of which the server knows nothing but the tokens that it
-// reserved.
+// Calls of one client pass the lock on among themselves, of which the server learns when the hold ends, by its last
+// token.
 func TestALockWithCohortsInTrouble(t *testing.T) {
 	const passes, mates = 3, 4
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
