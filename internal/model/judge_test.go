@@ -21,12 +21,14 @@ type happened struct {
 	hears          map[string]bool
 	muted, blinded bool
 	scan           *Scan // the cursor before it
+	back           int64 // by how much the clock is behind the latest time of an earlier script
 }
 
 // judge holds what servers do against the invariants, whatever the model says.
 type judge struct {
 	highest int64 // token of all grants
 	lost    bool  // the lock key was deleted since the last one
+	latest  int64 // time of all scripts
 }
 
 // deleted notes that keys were deleted.
@@ -34,6 +36,8 @@ func (j *judge) deleted(lock bool) { j.lost = j.lost || lock }
 
 // step judges one script.
 func (j *judge) step(h happened) error {
+	j.latest = max(j.latest, h.now)
+	h.back = j.latest - h.now
 	j.spent(h)
 	return errors.Join(
 		expiry(h), numbers(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
@@ -162,7 +166,8 @@ func expiry(h happened) error {
 }
 
 // spare: the lock's key lives until its token is no longer ahead of the clock, since tokens begin at the clock where it is
-// gone (I2); and from a grant or a release on not for much more than a minute after the last thing that needs it (I6).
+// gone (I2); and from a grant or a release on not for much more than a minute after the last thing that needs it (I6). A
+// clock that steps back prolongs it by that.
 func (h *happened) spare() error {
 	token, left := h.after.number("token"), h.after.left[0]
 	if token == 0 {
@@ -176,7 +181,7 @@ func (h *happened) spare() error {
 		lease, _ := terms(h.after.owner())
 		need = max(need, h.after.number("until"), h.now+lease)
 	}
-	if !h.granted() && !h.freed() || left <= need-h.now+mostKept+second {
+	if !h.granted() && !h.freed() || left <= need-h.now+mostKept+second+h.back {
 		return nil
 	}
 	return fmt.Errorf("the lock key lives for %d µs, and is needed for %d", left, need-h.now)
