@@ -409,7 +409,7 @@ func (p *player) learn(r Request, reply lua.Reply) {
 	switch {
 	case t == nil:
 	case reply.Status == lua.Granted:
-		t.token = int64(reply.Token)
+		p.granted(a.Ticket, reply.Token)
 	case reply.Status == lua.Busy:
 		t.ended = true
 	case reply.Status == lua.Waiting:
@@ -429,9 +429,14 @@ func (p *player) renewed(r Renew, reply lua.Reply) {
 }
 
 func (p *player) granted(ticket string, token uint64) {
-	if t := p.find(ticket); t != nil {
-		t.token = int64(token)
+	t := p.find(ticket)
+	if t == nil {
+		return
 	}
+	if t.token != int64(token) {
+		t.kept = 0 // Another hold: of its renewals none has written anything yet.
+	}
+	t.token = int64(token)
 }
 
 func (p *player) find(ticket string) *slot {
