@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -30,6 +32,8 @@ type Contender struct {
 	Missing error
 	// OnRedis: what it costs the server is in the counters of the Redis of the run.
 	OnRedis bool
+	// Pid is the process of the server, where that is not the Redis of the run; 0 where it is not known.
+	Pid int
 	// Lease is how long the lock of a dead holder lasts; 0 where the server sees the death of a connection.
 	Lease time.Duration
 	// Warm is how long clients run before they are measured first: a virtual machine compiles what it runs often.
@@ -42,6 +46,8 @@ type Contender struct {
 	Queue func(name string) []string
 	// Keys are those in which Redis keeps the queue of a name; where Queue is set.
 	Keys func(name string) []string
+	// Ours: it is of this library, on Redis. Others are compared in W1 and W4 alone.
+	Ours bool
 	// Only are the works that it takes part in; all if empty.
 	Only []string
 }
@@ -109,4 +115,25 @@ type Lasting interface {
 	Hold
 	Deadline() time.Time
 	Context() context.Context
+}
+
+// Choose returns those of the given names, in the order of all; all of them if no name is given.
+func Choose(all []Contender, names []string) ([]Contender, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var found []Contender
+	var known []string
+	for _, c := range all {
+		known = append(known, c.Name)
+		if slices.Contains(names, c.Name) {
+			found = append(found, c)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("bench: %q: there is %s", name, strings.Join(known, ", "))
+		}
+	}
+	return found, nil
 }

@@ -55,6 +55,10 @@ func (r *Report) take(line []byte) error {
 		return err
 	case "result":
 		return replace(line, &r.Results, func(x Result) string { return x.Contender + x.Work.String() })
+	case "pair":
+		return replace(line, &r.Compared, func(x Compared) string {
+			return fmt.Sprint(x.Contender, x.Work, x.Kind, x.Against, x.AgainstWork)
+		})
 	case "slice":
 		return replace(line, &r.Slices, nil)
 	case "recovery":
@@ -83,22 +87,6 @@ func replace[T any](line []byte, all *[]T, key func(T) string) error {
 	}
 	*all = append(*all, value)
 	return nil
-}
-
-// Against is how many times the rate of b is that of a, where they contend the rate of hand-offs, each by the floor that was measured beside it: the message
-// floor where they contend, the cycle floor elsewhere. It is 0 where one of them has no rounds.
-func Against(a, b Result) float64 {
-	for _, floor := range []string{floorMessage, floorCycle, floorParallel} {
-		x, ok1 := a.Ratios[floor]
-		y, ok2 := b.Ratios[floor]
-		if a.contended() && b.contended() && a.Figures.Rate > 0 && b.Figures.Rate > 0 {
-			x, y = x*a.Figures.Passed/a.Figures.Rate, y*b.Figures.Passed/b.Figures.Rate
-		}
-		if ok1 && ok2 && y > 0 {
-			return x / y
-		}
-	}
-	return 0
 }
 
 // ToFloor is the ratio of a result to the floor that its work has: which one, and the ratio.

@@ -17,9 +17,6 @@ import (
 // quiet the work ends with fewer rounds, and says so.
 const maxAgain = 3
 
-// leastRounds is how many rounds must count before a work may end for want of patience: a median of fewer says little.
-const leastRounds = 3
-
 // overtakenAllowed is how many holds may have one call that was overtaken, as one may be held up for longer than the
 // slack between its stamp and the server: of a lock without order many are, or some wait for as long as the others call.
 const overtakenAllowed = 500
@@ -37,12 +34,11 @@ type Config struct {
 	Slice  time.Duration
 	// FloorSlice is how long a floor is measured; Slice if it is 0.
 	FloorSlice time.Duration
-	// Patience is for how long the rounds of a work of one contender may go on when some are run again: then it ends with
-	// those that count, if they are three at least. 0: as long as it takes.
-	Patience time.Duration
-	// Within is how long the run may take: of what is left of it behind W5 to W8, each work of a contender has the same
-	// share, and up to twice that where those before it have left some. Then it ends with the rounds that count, however
-	// few. Scenes that come when it is over are played once. 0: as long as it takes.
+	// Pairs are compared, each for Rounds rounds, ahead of the works, which are those of the first contender alone then.
+	// Pairs with one own lock and work stand together.
+	Pairs []Pair
+	// Within is how long the run may take: pairs that come when it is over are missing, and scenes are played once. 0: as
+	// long as it takes.
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
@@ -100,6 +96,7 @@ type Missing struct {
 // Report is a whole run.
 type Report struct {
 	Environment Environment
+	Compared    []Compared
 	Results     []Result
 	Slices      []Slice
 	Recoveries  []Recovery
@@ -132,8 +129,6 @@ type runner struct {
 	Config
 	observer *observer
 	begun    time.Time
-	cells    int             // works of contenders that are still to come, with the one under way
-	base     time.Duration   // what each of them would have if all took the same time
 	outgrown map[string]bool // contenders for whom a shorter crowd was too long
 	blind    bool            // the server does not tell what it counts
 	prefix   string          // of all names, new for each run
@@ -171,14 +166,19 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 			}
 		}
 	}
-	r.plan()
+	if err := r.pairs(ctx); err != nil {
+		return report, err
+	}
+	cast := r.Contenders
+	if len(r.Pairs) > 0 {
+		cast = cast[:1]
+	}
 	for _, w := range r.Works {
-		for _, c := range r.Contenders {
+		for _, c := range cast {
 			if !c.takesPart(w) {
 				continue
 			}
 			err := r.scripted(ctx, w.String(), func() error { return r.measure(ctx, c, w) })
-			r.cells--
 			if err != nil {
 				return report, err
 			}
@@ -206,6 +206,9 @@ func (r *runner) beyond(ctx context.Context) error {
 	}
 	return nil
 }
+
+// overdue tells whether the time of the run is over.
+func (r *runner) overdue() bool { return r.Within > 0 && time.Since(r.begun) > r.Within }
 
 // missing notes what could not be measured.
 func (r *runner) missing(c Contender, what string, reason error) error {
@@ -270,13 +273,7 @@ func (r *runner) rounds(ctx context.Context, contender string, c *crew, floors o
 	if err != nil {
 		return nil, 0, faults, err
 	}
-	begun := time.Now()
-	share := r.share()
-	impatient := func() bool {
-		took := time.Since(begun)
-		return r.Patience > 0 && len(kept) >= leastRounds && took > r.Patience || took > share && len(kept)+again > 0
-	}
-	for len(kept) < r.Rounds && again <= maxAgain*r.Rounds && !impatient() {
+	for len(kept) < r.Rounds && again <= maxAgain*r.Rounds {
 		var figures Figures
 		err := labelled(ctx, c.work.String(), func(ctx context.Context) (err error) {
 			figures, err = c.measure(ctx, r.Slice)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/headwaiter/headwaiter/internal/synctime"
 )
 
 // crewOf is a crew without a server.
@@ -167,94 +165,6 @@ func TestARoundWhoseFloorMovedIsRunAgain(t *testing.T) {
 		}
 		if len(r.report.Slices) != 2 {
 			t.Errorf("%d slices in the report", len(r.report.Slices))
-		}
-	})
-}
-
-func TestAWorkOnARestlessMachineEndsWithThreeRounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := crewOf(t, shamThatTakesTime(), Work{ID: "W1", Clients: 1, Workers: 1})
-		r := &runner{Config: Config{Rounds: 5, Slice: 5 * time.Millisecond, Patience: time.Nanosecond}, report: &Report{}}
-		// Three rounds count, behind two that do not.
-		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{&given{[]float64{100, 200, 100, 100, 100, 100}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(kept) != leastRounds || again != 2 {
-			t.Errorf("kept %d, again %d, want three that count and two that do not", len(kept), again)
-		}
-	})
-}
-
-func TestAWorkEndsWithItsShareOfTheRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := crewOf(t, shamThatTakesTime(), Work{ID: "W1", Clients: 1, Workers: 1})
-		r := &runner{
-			Config: Config{Rounds: 5, Slice: 5 * time.Millisecond, Within: time.Nanosecond}, begun: time.Now(), cells: 1, report: &Report{},
-		}
-		kept, again, _, err := r.rounds(t.Context(), "sham", c, openFloors{&given{[]float64{100, 200, 100, 100, 100, 100}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(kept) != 0 || again != 1 {
-			t.Errorf("kept %d, again %d, want the one that there was time for, which does not count", len(kept), again)
-		}
-	})
-}
-
-// On a machine that is never quiet all works take what they may, and the last has as much as the first. What one leaves
-// the next ones have, and nobody has more than twice the mean.
-func TestSharesAreAlikeWhoeverComesFirst(t *testing.T) {
-	works := make([]Work, 10)
-	plan := func() *runner {
-		r := &runner{
-			Config: Config{Within: time.Minute, Works: works, Contenders: []Contender{
-				{Name: "a"}, {Name: "gone", Missing: errNotFor}, {Name: "b"}, {Name: "of another work", Only: []string{"W3"}},
-			}},
-			begun: time.Now(),
-		}
-		r.plan()
-		return r
-	}
-	synctest.Test(t, func(t *testing.T) {
-		for name, c := range map[string]struct {
-			takes func(i int, share time.Duration) time.Duration
-			want  map[int]time.Duration
-		}{
-			"all take what they may": {
-				func(_ int, share time.Duration) time.Duration { return share },
-				map[int]time.Duration{0: 3 * time.Second, 10: 3 * time.Second, 19: 3 * time.Second},
-			},
-			"the first two take a second each": {
-				func(i int, share time.Duration) time.Duration {
-					return map[bool]time.Duration{true: time.Second, false: share}[i < 2]
-				},
-				map[int]time.Duration{0: 3 * time.Second, 1: 5 * time.Second, 2: 6 * time.Second, 3: 4 * time.Second, 4: 3 * time.Second, 19: 3 * time.Second},
-			},
-			"the first takes twice its share": {
-				func(i int, share time.Duration) time.Duration {
-					return map[bool]time.Duration{true: 2 * share, false: share}[i == 0]
-				},
-				map[int]time.Duration{0: 3 * time.Second, 1: 54 * time.Second / 19, 19: 54 * time.Second / 19},
-			},
-		} {
-			r := plan()
-			if r.cells != 20 {
-				t.Fatalf("%d works of contenders, want those of two", r.cells)
-			}
-			for i := range 20 {
-				share := r.share()
-				if want, known := c.want[i]; known && (share-want).Abs() > time.Microsecond {
-					t.Errorf("%s: a share of %v at %d, want %v", name, share, i, want)
-				}
-				synctime.Pass(c.takes(i, share))
-				r.cells--
-			}
-		}
-		r := plan()
-		r.Scenes = Scenes("sham", nil)
-		if got := r.share(); got != 0 {
-			t.Errorf("a share of %v, want none: a minute is less than W5 to W8 take", got)
 		}
 	})
 }

@@ -11,11 +11,12 @@ import (
 
 // sham is a driver without a server, whose faults and delays are known. One that takes time is for a bubble.
 type sham struct {
-	locks  time.Duration // how long a Lock takes, once it is its turn
-	leaves time.Duration // how long a Release takes
-	stall  time.Duration // of one call, a fifth of a second after the first
-	last   bool          // serves the last that came first
-	broken bool          // lets everybody in
+	locks  time.Duration  // how long a Lock takes, once it is its turn
+	leaves time.Duration  // how long a Release takes
+	stall  time.Duration  // of one call, a fifth of a second after the first
+	last   bool           // serves the last that came first
+	broken bool           // lets everybody in
+	pace   func() float64 // so many times as long as usual it takes now; nil for once
 	line   *line
 }
 
@@ -66,6 +67,9 @@ func (d sham) Lock(ctx context.Context) (Hold, error) {
 	d.line.tokens++
 	token := d.line.tokens
 	d.line.mu.Unlock()
+	if d.pace != nil {
+		d.locks = time.Duration(float64(d.locks) * d.pace())
+	}
 	take(d.locks)
 	return shamHold{d, token}, nil
 }

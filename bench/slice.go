@@ -22,10 +22,12 @@ type crew struct {
 	work     Work
 	band     band
 	observer *observer // nil where the server is not the Redis of the run
+	pid      int       // of another server
+	patience time.Duration
 }
 
 func newCrew(ctx context.Context, r *runner, c Contender, w Work, name string) (*crew, error) {
-	made := &crew{work: w}
+	made := &crew{work: w, pid: c.Pid, patience: warmPatience}
 	if c.OnRedis && !r.blind {
 		made.observer = r.observer
 	}
@@ -83,6 +85,7 @@ type measured struct {
 	window        window
 	before, after counters
 	allocs, bytes uint64
+	cpu           float64 // µs of another server than the Redis of the run
 	workersEnded  bool
 }
 
@@ -103,7 +106,7 @@ func (c *crew) observe(ctx context.Context, s shift, d time.Duration) (m measure
 			return context.Cause(ctx)
 		}
 	}
-	if err := wait(s.warm(), warmPatience); err != nil {
+	if err := wait(s.warm(), c.patience); err != nil {
 		return m, err
 	}
 	if err := s.measure(ctx); err != nil {
@@ -113,11 +116,13 @@ func (c *crew) observe(ctx context.Context, s shift, d time.Duration) (m measure
 		return m, err
 	}
 	objects, bytes := allocations()
+	used := serverMicros(c.pid)
 	m.window.from = stamp()
 	if err := wait(nil, d); err != nil {
 		return m, err
 	}
 	m.window.to = stamp()
+	m.cpu = serverMicros(c.pid) - used
 	m.allocs, m.bytes = allocations()
 	m.allocs, m.bytes = m.allocs-objects, m.bytes-bytes
 	m.after, err = c.snapshot(ctx)
@@ -136,6 +141,9 @@ func (c *crew) figures(m measured, t tally) Figures {
 	f.Overlaps, f.Backward = t.overlaps, t.backward
 	if c.observer != nil {
 		f.Server = serverFigures(m.before, m.after, f.Cycles)
+	}
+	if c.pid != 0 && f.Cycles > 0 {
+		f.Server.CPUMicros = m.cpu / float64(f.Cycles)
 	}
 	if f.Cycles > 0 {
 		if _, here := c.band.(*localBand); here {

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"io"
 	"os"
@@ -124,34 +125,77 @@ func TestARunTellsWhereTheTimeWent(t *testing.T) {
 	require.ErrorContains(t, err, "-allocprofile")
 }
 
-// What was measured by turns compares as equal, whatever the machine does meanwhile: it does it to both.
-func TestTheHalvesOfOneRunCompareAsEqual(t *testing.T) {
+// pairs are locks of this project that are compared with each other.
+func pairs() Tools {
+	return Tools{Contenders: func(_ context.Context, redis string, _ []string) ([]bench.Contender, map[string]string, func(), error) {
+		option := rueidis.ClientOption{InitAddress: []string{redis}}
+		own := drivers.Headwaiter{Redis: option}
+		return []bench.Contender{
+			drivers.Contender(own, 10*time.Second), drivers.BareContender(option),
+			drivers.MultilockContender(own, 10*time.Second), drivers.CohortContender(own, 10*time.Second),
+		}, nil, func() {}, nil
+	}}
+}
+
+// From -pairs to the page, the blocks of another page, and the verdict that what was measured by turns is the same,
+// whatever the machine does meanwhile: it does it to both.
+func TestPairsLeaveTheirPageAndCompareAsEqual(t *testing.T) {
 	dir := t.TempDir()
-	whole := filepath.Join(dir, "whole")
-	_, err := runBench(t, tools(nil), "-work", "W1,W4", "-clients", "2,4", "-rounds", "10", "-slice", "40ms", "-floor-slice", "40ms", "-json", whole)
+	docs, other, results := filepath.Join(dir, "docs.md"), filepath.Join(dir, "README.md"), filepath.Join(dir, "out/results.jsonl")
+	require.NoError(t, os.WriteFile(other, []byte("<!-- bench: reached -->\n<!-- /bench -->\n"), 0o600))
+	_, err := runBench(t, pairs(), "-pairs", "-work", "W1,W2,W3,W4,R1,L1", "-clients", "2", "-rounds", "14", "-slice", "20ms", "-floor-slice", "10ms",
+		"-out", filepath.Join(dir, "out"), "-docs", docs, "-fill", other)
 	require.NoError(t, err)
-	text, err := os.ReadFile(whole)
+	page, err := os.ReadFile(docs)
 	require.NoError(t, err)
-	halves, turn := [2]string{}, 0
+	for _, want := range []string{"Two locks run in turn", "## Above the bare protocol", "| W3 | headwaiter-cohort-64 | W3 |", "| W4 C=2 | headwaiter-multilock-3 |", "| R1 | reentrant | W1 |", "| L1 C=50 | headwaiter |"} {
+		require.Contains(t, string(page), want)
+	}
+	filled, err := os.ReadFile(other)
+	require.NoError(t, err)
+	require.Contains(t, string(filled), "| W1, of the cycle floor |")
+
+	text, err := os.ReadFile(results)
+	require.NoError(t, err)
+	halves := [2]strings.Builder{}
 	for line := range strings.Lines(string(text)) {
-		switch {
-		case !strings.HasPrefix(line, `{"kind":"slice"`):
-			halves[0] += line
-			halves[1] += line
-		case !strings.Contains(line, `"moved":`):
-			halves[turn%2] += line
-			turn++
+		var pair map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &pair))
+		rounds, _ := pair["rounds"].([]any)
+		for i := range halves {
+			if pair["kind"] == "pair" {
+				var half []any
+				for j := i; j < len(rounds); j += 2 {
+					half = append(half, rounds[j])
+				}
+				pair["rounds"] = half
+			}
+			changed, err := json.Marshal(pair)
+			require.NoError(t, err)
+			halves[i].WriteString(string(changed) + "\n")
 		}
 	}
-	require.Positive(t, turn)
 	var files []string
-	for i, half := range halves {
-		files = append(files, filepath.Join(dir, []string{"old", "new"}[i]))
-		require.NoError(t, os.WriteFile(files[i], []byte(half), 0o600))
+	for i, name := range []string{"old", "new"} {
+		files = append(files, filepath.Join(dir, name))
+		require.NoError(t, os.WriteFile(files[i], []byte(halves[i].String()), 0o600))
 	}
 	out, err := runBench(t, Tools{}, "compare", files[0], files[1])
 	require.NoError(t, err, out)
-	require.Contains(t, out, ", 0 better, 0 worse, ", out)
+	require.Contains(t, out, "Of the figures of single pairs ")
+}
+
+// When the time of a run is over, what is left of its pairs is missing, and said so.
+func TestPairsThatComeTooLateAreMissing(t *testing.T) {
+	dir := t.TempDir()
+	_, err := runBench(t, pairs(), "-pairs", "-work", "W1", "-rounds", "7", "-slice", "10ms", "-within", "1ns", "-out", dir)
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| bare-protocol | W1 | the 1ns of the run were over |")
+	require.NotContains(t, string(page), "Above the bare protocol")
+	_, err = runBench(t, Tools{}, "compare", filepath.Join(dir, "results.jsonl"), filepath.Join(dir, "results.jsonl"))
+	require.ErrorContains(t, err, "no pair in common")
 }
 
 // crooked is a lock that has a fault: everybody is let in.
@@ -188,7 +232,7 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-work", "W9"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
-		{"-scripts", "-cluster"},
+		{"-scripts", "-cluster"}, {"-pairs", "-cluster"}, {"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
 	} {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)

@@ -22,13 +22,15 @@ type settings struct {
 	locks             []string
 	rounds            int
 	slice, floorSlice time.Duration
-	patience, within  time.Duration
+	within            time.Duration
 	redis             string
 	lines, out, docs  string
+	fill              []string
 	cpu, allocations  string
 	scripts           bool
 	endless, restless bool
 	cluster, pin      bool
+	pairs             bool
 	progress          bool
 }
 
@@ -36,7 +38,7 @@ type settings struct {
 type flags struct {
 	settings
 	work, clients, crowd, hold, lock string
-	died                             string
+	died, fills                      string
 	held                             time.Duration
 	arrival                          float64
 	processes, ring                  bool
@@ -56,16 +58,17 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.IntVar(&f.rounds, "rounds", 3, "rounds of each work; medians of them are reported")
 	set.DurationVar(&f.slice, "slice", time.Second, "how long each work is measured in a round")
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
-	set.DurationVar(&f.patience, "patience", 0, "how long rounds of a work may be run again; then it ends with three at least (default: no end)")
 	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
-	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: works end with the rounds that count when their share of it is over (default: no end)")
+	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: pairs that come when it is over are left out (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of the server (default: start redis-server on a free port of loopback)")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
 	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")
-	set.StringVar(&f.docs, "docs", "", "page of the documentation to write, with its pictures in a folder of the same name")
+	set.StringVar(&f.docs, "docs", "", docsHelp)
+	set.StringVar(&f.fills, "fill", "", fillHelp)
 	set.StringVar(&f.cpu, "cpuprofile", "", "file for a CPU profile of the clients; its label slice tells works and floors apart")
 	set.StringVar(&f.allocations, "allocprofile", "", "file for a profile of what the clients allocate, one object in a hundred or so")
 	set.BoolVar(&f.scripts, "scripts", false, "let the server write down every script, and tell what each took of it: to look, not to compare")
+	set.BoolVar(&f.pairs, "pairs", false, "compare the first lock with each other one in turn, within rounds: A B B A between two floors")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
 	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
@@ -95,13 +98,20 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 		return f.settings, errors.New("bench: -standard must be the first flag")
 	case f.pin && f.redis != "":
 		return f.settings, errors.New("bench: -pin is for servers that are started here, and -redis names one that runs")
+	case f.pairs && f.cluster:
+		return f.settings, errors.New("bench: -pairs is for one server, not for a cluster")
+	case f.out == "" && f.docs+f.fills != "":
+		return f.settings, errors.New("bench: -docs and -fill are made of what -out keeps")
+	case f.pairs && f.rounds < bench.LeastRounds:
+		return f.settings, fmt.Errorf("bench: -pairs wants %d rounds at least", bench.LeastRounds)
 	case f.scripts && f.cluster:
 		return f.settings, errors.New("bench: -scripts is for one server, not for a cluster")
 	case set.NArg() > 0:
 		return f.settings, fmt.Errorf("bench: %q: only flags are expected", set.Arg(0))
-	case f.rounds < 1 || f.slice <= 0 || f.floorSlice < 0 || f.patience < 0 || f.within < 0 || f.held < 0 || f.arrival < 0:
+	case f.rounds < 1 || f.slice <= 0 || f.floorSlice < 0 || f.within < 0 || f.held < 0 || f.arrival < 0:
 		return f.settings, errors.New("bench: -rounds and -slice must be positive, other numbers not negative")
 	}
+	f.fill = parseList(f.fills)
 	if f.lock != "all" {
 		f.locks = parseList(f.lock)
 	}

@@ -41,7 +41,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
 		Contenders: cast, Redis: option, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
-		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Endless: s.endless, Restless: s.restless, Patience: s.patience, Within: s.within, About: about, Log: logger(s.progress, log),
+		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Endless: s.endless, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
 	}
 	if s.scripts {
 		config.ScriptName = drivers.ScriptName
@@ -69,7 +69,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 		err = errors.Join(err, report.WriteTable(out))
 	}
 	if s.out != "" && err == nil {
-		err = pages([]string{filepath.Join(s.out, resultsFile)}, s.out, s.docs)
+		err = pages([]string{filepath.Join(s.out, resultsFile)}, s.out, s.docs, s.fill)
 	}
 	fmt.Fprintf(log, "bench: %v\n", time.Since(begun).Round(time.Second))
 	return errors.Join(err, report.Fault())
@@ -164,8 +164,16 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 	}
 	if s.cluster || len(nodes) > 0 {
 		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: measured}, Nodes: nodes.Options()})
-		own.Fair = true
-		config.Contenders = []bench.Contender{own}
+		own.Fair, own.Ours = true, true
+		if s.pairs {
+			own.Name, own.About, own.Only = "headwaiter-redlock-5", "redlock on five nodes", []string{"R5"}
+			config.Contenders = append(config.Contenders, own)
+		} else {
+			config.Contenders = []bench.Contender{own}
+		}
+	}
+	if s.pairs {
+		config.Pairs, config.Works = bench.Pairs(config.Contenders, s.works)
 	}
 	return func() { nodes.Stop(); stop() }, nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/headwaiter/headwaiter/bench/report/picture"
 )
 
-// pages writes all that is made from files of results: into a folder, and as a page of the documentation.
-func pages(results []string, out, docs string) error {
+// pages writes all that is made from files of results: into a folder, as a page of the documentation, and into the blocks
+// of other pages.
+func pages(results []string, out, docs string, fill []string) error {
 	r, err := report.Read(results...)
 	if err != nil {
 		return err
@@ -27,6 +28,9 @@ func pages(results []string, out, docs string) error {
 		picture.Write(charts, filepath.Join(out, "pictures")),
 		report.Histograms(r, filepath.Join(out, "histograms")),
 	)
+	if err == nil && len(fill) > 0 {
+		err = report.Fill(r, fill...)
+	}
 	if docs == "" || err != nil {
 		return err
 	}
@@ -34,11 +38,17 @@ func pages(results []string, out, docs string) error {
 	return errors.Join(report.MarkdownFile(docs, r, report.MakeBench, filepath.Base(folder)), picture.Write(charts, folder))
 }
 
+const (
+	docsHelp = "page of the documentation to write, with its pictures in a folder of the same name"
+	fillHelp = "pages whose blocks of figures to fill, each from <!-- bench: NAME --> to <!-- /bench -->"
+)
+
 // remake is the word report.
 func remake(args []string, out io.Writer) error {
 	set := flag.NewFlagSet("bench report", flag.ContinueOnError)
 	folder := set.String("out", "bench-results", "folder for the pages, pictures and histograms")
-	docs := set.String("docs", "", "page of the documentation to write, with its pictures in a folder of the same name")
+	docs := set.String("docs", "", docsHelp)
+	fill := set.String("fill", "", fillHelp)
 	files, err := filesAndFlags(set, args)
 	if err != nil {
 		return err
@@ -49,7 +59,7 @@ func remake(args []string, out io.Writer) error {
 	if err := os.MkdirAll(*folder, 0o755); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	if err := pages(files, *folder, *docs); err != nil {
+	if err := pages(files, *folder, *docs, parseList(*fill)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, filepath.Join(*folder, "report.html"))
@@ -59,9 +69,6 @@ func remake(args []string, out io.Writer) error {
 // compareRuns is the word compare. It fails if something has become worse.
 func compareRuns(args []string, out io.Writer) error {
 	set := flag.NewFlagSet("bench compare", flag.ContinueOnError)
-	o := compare.Defaults
-	set.Float64Var(&o.Alpha, "alpha", o.Alpha, "probability below which a difference is no chance")
-	set.Float64Var(&o.Least, "least", o.Least, "smallest part by which a median must have moved")
 	files, err := filesAndFlags(set, args)
 	if err != nil {
 		return err
@@ -77,17 +84,15 @@ func compareRuns(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rows := compare.Runs(old, new, o)
+	rows := compare.Runs(old, new)
 	if len(rows) == 0 {
-		return errors.New("bench: compare: the two have no work in common")
+		return errors.New("bench: compare: the two have no pair in common: measure with -pairs")
 	}
 	if err := compare.Write(out, rows); err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if row.Verdict == compare.Worse {
-			return errors.New("bench: compare: something is worse")
-		}
+	if what := compare.Worsened(rows); what != "" {
+		return fmt.Errorf("bench: compare: worse: %s", what)
 	}
 	return nil
 }

@@ -1,14 +1,17 @@
 // Package compare says whether two runs of bench differ by more than noise does.
+//
+// What is compared are pairs ([bench.Compared]): ratios of one lock to another that were measured in the same rounds.
+// The speed of the machine is in both parts of such a ratio, so runs of different hours can be compared, and on
+// different machines where the locks do not change places. That the other lock stayed as it was is taken for granted.
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"text/tabwriter"
-
-	"golang.org/x/perf/benchmath"
 
 	"github.com/headwaiter/headwaiter/bench"
 )
@@ -18,164 +21,183 @@ type Verdict string
 
 // The verdicts.
 const (
-	Same    Verdict = "same"
-	Better  Verdict = "better"
-	Worse   Verdict = "worse"
-	Unclear Verdict = "unclear" // there is nothing to judge by
+	Same   Verdict = "same"
+	Better Verdict = "better"
+	Worse  Verdict = "worse"
 )
 
-// A Row compares one work of one lock.
-type Row struct {
-	Contender string
-	Work      string
-	Figure    string // what is compared
-	Old, New  benchmath.Summary
-	P         float64 // that both are of one distribution, by the U-test of Mann and Whitney
-	Change    float64 // of the medians, as a part of the old one; positive is better
-	Verdict   Verdict
-	Why       string
+// A Figure is what is compared of a pair.
+type Figure struct {
+	Name string
+	of   func(bench.Turn) float64
+	less bool // is better
+	// least is the change that is worth a word, as a part of the old figure. Time is noisier than CPU.
+	least float64
 }
 
-// Options are how sure a verdict must be.
-type Options struct {
-	// Alpha is the probability at which a difference counts as no chance.
-	Alpha float64
-	// Least is the change that is worth a word: what the scheduler does between two runs of one program is up to
-	// this.
-	Least float64
+// The figures: rates, and the CPU of the clients and of the server for one hand-off or cycle.
+var figures = []Figure{
+	{"rate", func(t bench.Turn) float64 { return t.Rate }, false, 0.06},
+	{"client CPU", func(t bench.Turn) float64 { return t.Client }, true, 0.03},
+	{"server CPU", known(func(t bench.Turn) float64 { return t.Server }), true, 0.03},
 }
 
-// Defaults are for five rounds or more.
-var Defaults = Options{Alpha: 0.05, Least: 0.15}
-
-// sample is the rounds of one work of one lock.
-type sample struct {
-	contender, work, floor string
-	ratios, absolute       []float64 // by the floor, and in themselves
-	less                   bool      // is better
-}
-
-// Runs compares two reports, whose slices are the samples.
-//
-// A change needs four witnesses, because one alone is often wrong: the ratios to the floor differ by more than chance
-// would have it, their medians and those of the bare figures have moved the same way by Least or more, the rounds of
-// the two runs do not overlap, and the medians are further apart than the rounds of either run among themselves. Where
-// the bare figures stayed, or moved the other way, it was the floor that moved: the machine was another.
-func Runs(old, new bench.Report, o Options) []Row {
-	before, after := samples(old), samples(new)
-	var rows []Row
-	for _, a := range after {
-		i := slices.IndexFunc(before, func(b sample) bool { return b.contender == a.contender && b.work == a.work })
-		if i >= 0 {
-			rows = append(rows, judge(before[i], a, o))
+// known is a figure that is 0 where nobody knows it.
+func known(of func(bench.Turn) float64) func(bench.Turn) float64 {
+	return func(t bench.Turn) float64 {
+		if v := of(t); v > 0 {
+			return v
 		}
+		return math.NaN()
 	}
+}
+
+// A Row compares one figure: of one pair, of all pairs of one work of the own lock, or of all works.
+type Row struct {
+	Figure string
+	Work   string // of the own lock; "" where it is all works
+	Other  string // the other lock and its work; "" where it is all pairs
+	// Old and New are how many times the figure of the other lock the own lock had. They are there for one pair alone.
+	Old, New bench.Ratio
+	// Change is by what part the figure has grown.
+	Change bench.Ratio
+	// Pairs is how many are in it.
+	Pairs   int
+	Verdict Verdict
+}
+
+const (
+	// strays is the part of all pairs that may differ by chance.
+	strays = 1. / 30
+	// leastSample is how many values a median needs for an interval of 95 %.
+	leastSample = 6
+)
+
+// Runs compares two reports.
+//
+// A pair has changed if the two intervals of its ratio do not overlap; one in many does so by chance. Of a work with six
+// pairs or more, and of all works together, the medians of their changes are judged by an interval of their own: so a
+// change is found that is smaller than the noise of one pair. Of CPU it has to be 3 % at the least, of rates 6.
+func Runs(old, new bench.Report) []Row {
+	var rows []Row
+	for _, f := range figures {
+		var works []string
+		ofWork := map[string][]float64{}
+		for _, after := range new.Compared {
+			i := slices.IndexFunc(old.Compared, func(b bench.Compared) bool { return name(b) == name(after) && own(b) == own(after) })
+			if i < 0 {
+				continue
+			}
+			row, ok := f.pair(old.Compared[i], after)
+			if !ok {
+				continue
+			}
+			rows = append(rows, row)
+			if !slices.Contains(works, row.Work) {
+				works = append(works, row.Work)
+			}
+			ofWork[row.Work] = append(ofWork[row.Work], row.Change.Median)
+		}
+		var all []float64
+		for _, work := range works {
+			rows = f.pool(rows, work, ofWork[work])
+			all = append(all, bench.Median(ofWork[work]))
+		}
+		rows = f.pool(rows, "", all)
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.rank(), b.rank()) })
 	return rows
 }
 
-// samples collects the slices of a report.
-func samples(r bench.Report) (found []sample) {
-	for _, s := range r.Slices {
-		if s.Moved != "" {
-			continue
-		}
-		i := slices.IndexFunc(found, func(x sample) bool { return x.contender == s.Contender && x.work == s.Work.String() })
-		if i < 0 {
-			i = len(found)
-			found = append(found, sample{contender: s.Contender, work: s.Work.String(), floor: s.MainFloor(), less: s.LessIsBetter()})
-		}
-		x := &found[i]
-		value := s.Figures.Rate
-		switch {
-		case x.less:
-			value = s.Figures.HandOff.P50
-		case s.Figures.HandOff.Count > 0:
-			value = s.Figures.Passed
-		}
-		floor := s.Floors[x.floor]
-		x.absolute = append(x.absolute, value)
-		ratio := value * floor / 1e6
-		if x.less {
-			ratio = value / floor
-		}
-		x.ratios = append(x.ratios, ratio)
-	}
-	return found
-}
-
-func judge(old, new sample, o Options) Row {
-	thresholds := benchmath.Thresholds{CompareAlpha: o.Alpha}
-	a, b := benchmath.NewSample(slices.Clone(old.ratios), &thresholds), benchmath.NewSample(slices.Clone(new.ratios), &thresholds)
-	test := benchmath.AssumeNothing.Compare(a, b)
-	row := Row{
-		Contender: new.contender, Work: new.work, Figure: "rate / " + new.floor, P: test.P,
-		Old: benchmath.AssumeNothing.Summary(a, 0.95), New: benchmath.AssumeNothing.Summary(b, 0.95),
-	}
-	if new.less {
-		row.Figure = "gap / " + new.floor
-	}
-	ratio, bare := change(old.ratios, new.ratios, new.less), change(old.absolute, new.absolute, new.less)
-	row.Change = ratio
+// rank sets what counts most in front.
+func (r Row) rank() int {
 	switch {
-	case new.floor == "":
-		row.Figure = "rate"
-		row.Verdict, row.Why = Unclear, "its rate is compared with no floor"
-	case len(old.ratios) < 4 || len(new.ratios) < 4:
-		row.Verdict, row.Why = Unclear, fmt.Sprintf("%d and %d rounds: four each are the least that can differ by more than chance", len(old.ratios), len(new.ratios))
-	case math.IsNaN(ratio) || math.IsNaN(bare):
-		row.Verdict, row.Why = Unclear, "there is no figure"
-	case test.P >= o.Alpha:
-		row.Verdict, row.Why = Same, "as much as chance"
-	case math.Abs(ratio) < o.Least:
-		row.Verdict, row.Why = Same, fmt.Sprintf("less than %.0f %%", 100*o.Least)
-	case (ratio > 0) != (bare > 0) || math.Abs(bare) < o.Least:
-		row.Verdict, row.Why = Same, "the floor moved, not the lock"
-	case overlap(old.ratios, new.ratios):
-		row.Verdict, row.Why = Same, "the rounds overlap"
-	case math.Abs(bench.Median(new.ratios)-bench.Median(old.ratios)) < max(spread(old.ratios), spread(new.ratios)):
-		row.Verdict, row.Why = Same, "less than the rounds of one run differ by"
-	case ratio > 0:
-		row.Verdict = Better
-	default:
-		row.Verdict = Worse
+	case r.Work == "":
+		return 0
+	case r.Other == "":
+		return 1
 	}
-	return row
+	return 2
 }
 
-// change is by how much the median has become better, as a part of the old one.
-func change(old, new []float64, less bool) float64 {
-	a, b := bench.Median(old), bench.Median(new)
-	if less {
-		return (a - b) / a
+func name(c bench.Compared) string { return c.Contender + " " + c.Work.String() }
+func own(c bench.Compared) string  { return c.AgainstWork.String() }
+
+// pair compares one pair. Where a figure is not known there is no row.
+func (f Figure) pair(old, new bench.Compared) (Row, bool) {
+	a, b := bench.RatioOf(old.Of(f.of)), bench.RatioOf(new.Of(f.of))
+	change := b.Median/a.Median - 1
+	if a.Rounds < bench.LeastRounds || b.Rounds < bench.LeastRounds || math.IsNaN(change) || math.IsInf(change, 0) {
+		return Row{}, false
 	}
-	return (b - a) / a
+	row := Row{Figure: f.Name, Work: own(new), Other: name(new), Old: a, New: b, Pairs: 1, Verdict: Same}
+	row.Change = bench.Ratio{Median: change, Low: b.Low/a.High - 1, High: b.High/a.Low - 1, Rounds: min(a.Rounds, b.Rounds)}
+	row.Verdict = f.verdict(row.Change)
+	return row, true
 }
 
-// overlap tells whether some of one lie among the other.
-func overlap(a, b []float64) bool {
-	return slices.Min(a) <= slices.Max(b) && slices.Min(b) <= slices.Max(a)
+// pool adds a row for several changes, if they are enough for an interval.
+func (f Figure) pool(rows []Row, work string, changes []float64) []Row {
+	if len(changes) < leastSample {
+		return rows
+	}
+	change := bench.RatioOf(changes)
+	return append(rows, Row{Figure: f.Name, Work: work, Change: change, Pairs: len(changes), Verdict: f.verdict(change)})
 }
 
-// spread is from the least to the most.
-func spread(of []float64) float64 { return slices.Max(of) - slices.Min(of) }
+// verdict is Same where the interval of a change spans 0.
+func (f Figure) verdict(change bench.Ratio) Verdict {
+	switch {
+	case change.Low <= 0 && change.High >= 0 || math.Abs(change.Median) < f.least:
+		return Same
+	case (change.Median > 0) == f.less:
+		return Worse
+	}
+	return Better
+}
+
+// Worsened says what has become worse, "" if nothing has: all works together, or more pairs than chance would have it.
+func Worsened(rows []Row) string {
+	pairs, worse := 0, 0
+	for _, r := range rows {
+		switch {
+		case r.rank() == 0 && r.Verdict == Worse:
+			return fmt.Sprintf("%s of all works by %.1f %%", r.Figure, 100*r.Change.Median)
+		case r.rank() == 2:
+			pairs++
+			if r.Verdict == Worse {
+				worse++
+			}
+		}
+	}
+	if float64(worse) > max(1, strays*float64(pairs)) {
+		return fmt.Sprintf("%d of %d pairs", worse, pairs)
+	}
+	return ""
+}
 
 // Write writes a table, and how many of each verdict there are.
 func Write(out io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "lock\twork\tfigure\told\tspread\tnew\tspread\tchange\tp\tverdict")
+	fmt.Fprintln(t, "figure\twork\tbeside\told\tnew\tchange\tverdict")
 	counts := map[Verdict]int{}
 	for _, r := range rows {
-		counts[r.Verdict]++
-		verdict := string(r.Verdict)
-		if r.Why != "" {
-			verdict += " (" + r.Why + ")"
+		work, other, old, new := r.Work, r.Other, "", ""
+		switch r.rank() {
+		case 0:
+			work, other = "all", fmt.Sprintf("%d works", r.Pairs)
+		case 1:
+			other = fmt.Sprintf("%d pairs", r.Pairs)
+		default:
+			counts[r.Verdict]++
+			old, new = r.Old.String(), r.New.String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%s\t%.3f\t%s\t%+.1f %%\t%.3f\t%s\n", r.Contender, r.Work, r.Figure,
-			r.Old.Center, r.Old.PctRangeString(), r.New.Center, r.New.PctRangeString(), 100*r.Change, r.P, verdict)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%+.1f %% (%+.1f to %+.1f)\t%s\n",
+			r.Figure, work, other, old, new, 100*r.Change.Median, 100*r.Change.Low, 100*r.Change.High, r.Verdict)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%d the same, %d better, %d worse, %d unclear\n", counts[Same], counts[Better], counts[Worse], counts[Unclear])
+	_, err := fmt.Fprintf(out, "\nOf the figures of single pairs %d are the same, %d better, %d worse.\n", counts[Same], counts[Better], counts[Worse])
 	return err
 }

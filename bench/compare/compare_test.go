@@ -1,6 +1,8 @@
 package compare_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -10,106 +12,112 @@ import (
 	"github.com/headwaiter/headwaiter/bench/compare"
 )
 
-var contended = bench.Work{ID: "W4", Clients: 8, Workers: 1}
+// machine is what makes runs: its speed changes from round to round, and its noise from slice to slice.
+type machine struct {
+	*rand.Rand
+	noise float64
+}
 
-// run is a report with one work, whose rounds have the given hand-offs a second beside a floor in µs.
-func run(work bench.Work, floor float64, rates ...float64) bench.Report {
-	var r bench.Report
-	for _, rate := range rates {
-		f := bench.Figures{Rate: rate, Passed: rate, HandOff: bench.Quantiles{P50: 1e6 / rate, Count: 100}}
-		r.Slices = append(r.Slices, bench.Slice{
-			Contender: "lock", Work: work, Round: bench.Round{Floors: map[string]float64{work.MainFloor(): floor}, Figures: f},
-		})
+func newMachine(seed uint64) machine { return machine{rand.New(rand.NewPCG(seed, 1)), 0.08} }
+
+func (m machine) turn(speed, client, server float64) bench.Turn {
+	return bench.Turn{
+		Rate:   speed * (1 + m.noise*m.NormFloat64()),
+		Client: client * (1 + m.noise/3*m.NormFloat64()),
+		Server: server * (1 + m.noise/3*m.NormFloat64()),
+	}
+}
+
+// run is a report of eight works beside six locks, where the own lock takes so many times its usual CPU.
+func (m machine) run(client, server float64) (r bench.Report) {
+	for work := range 8 {
+		for other := range 6 {
+			c := bench.Compared{
+				Contender: fmt.Sprint("other-", other), Work: bench.Work{ID: "W4", Clients: 2 + work, Workers: 1},
+				Against: "headwaiter", AgainstWork: bench.Work{ID: "W4", Clients: 2 + work, Workers: 1},
+			}
+			for range 9 {
+				pace := 1 + 2*m.Float64() // The machine is up to three times as fast in one round as in another.
+				c.Rounds = append(c.Rounds, bench.PairRound{
+					Own:   m.turn(5000*pace, 100/pace*client, 80/pace*server),
+					Other: m.turn(4000*pace, 120/pace, 60/pace),
+				})
+			}
+			r.Compared = append(r.Compared, c)
+		}
 	}
 	return r
 }
 
-func verdict(t *testing.T, old, new bench.Report) compare.Row {
-	t.Helper()
-	rows := compare.Runs(old, new, compare.Defaults)
-	require.Len(t, rows, 1)
-	return rows[0]
+// verdicts are those of all works together, by figure.
+func verdicts(rows []compare.Row) map[string]compare.Verdict {
+	found := map[string]compare.Verdict{}
+	for _, r := range rows {
+		if r.Work == "" {
+			found[r.Figure] = r.Verdict
+		}
+	}
+	return found
 }
 
-func TestVerdictsKnowNoise(t *testing.T) {
-	quiet := []float64{8000, 8100, 7900, 8050, 7950}
-	for _, c := range []struct {
-		name     string
-		old, new bench.Report
-		want     compare.Verdict
-		why      string
-	}{
-		{"the same figures", run(contended, 100, quiet...), run(contended, 100, quiet...), compare.Same, "chance"},
-		{"a little more each", run(contended, 100, quiet...), run(contended, 100, 8600, 8700, 8500, 8650, 8550), compare.Same, "15 %"},
-		{"a third more", run(contended, 100, quiet...), run(contended, 100, 10600, 10700, 10500, 10650, 10550), compare.Better, ""},
-		{"half", run(contended, 100, quiet...), run(contended, 100, 4000, 4100, 3900, 4050, 3950), compare.Worse, ""},
-		{"noise as wide as the change", run(contended, 100, 6000, 8000, 9000, 12000, 5000), run(contended, 100, 8000, 10000, 11500, 12500, 7500), compare.Same, "chance"},
-		{"some of one among the other", run(contended, 100, 8000, 8100, 7900, 8050, 9500), run(contended, 100, 10600, 10700, 10500, 10650, 9000), compare.Same, "overlap"},
-		{"restless, and no further apart than among themselves", run(contended, 100, 6900, 8400, 7200, 9000, 7700), run(contended, 100, 6200, 6500, 6400, 6000, 6300), compare.Same, "one run differ"},
-		{"the floor halved, and the lock stayed", run(contended, 100, quiet...), run(contended, 50, quiet...), compare.Same, "floor"},
-		{"both became twice as slow: the machine", run(contended, 100, quiet...), run(contended, 200, 4000, 4100, 3900, 4050, 3950), compare.Same, ""},
-		{"three rounds", run(contended, 100, 8000, 8100, 7900), run(contended, 100, 4000, 4100, 3900), compare.Unclear, "rounds"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			row := verdict(t, c.old, c.new)
-			require.Equal(t, c.want, row.Verdict, row.Why)
-			require.Contains(t, row.Why, c.why)
-		})
+// Two runs of one lock are the same, whatever the machine does.
+func TestRunsOfOneLockAreTheSame(t *testing.T) {
+	for seed := range uint64(40) {
+		m := newMachine(seed)
+		rows := compare.Runs(m.run(1, 1), m.run(1, 1))
+		require.Empty(t, compare.Worsened(rows), "seed %d", seed)
+		require.Equal(t, map[string]compare.Verdict{"rate": compare.Same, "client CPU": compare.Same, "server CPU": compare.Same}, verdicts(rows))
 	}
 }
 
-// A floor that became slower makes a lock that became slower too look better: whatever is worth a word, both must have
-// moved the same way.
-func TestABareFigureThatMovedTheOtherWayIsNoWitness(t *testing.T) {
-	quiet := []float64{8000, 8010, 7990, 8005, 7995}
-	slower := []float64{7520, 7530, 7510, 7525, 7515}
-	fine := compare.Options{Alpha: 0.05, Least: 0.05}
-	// 6 % fewer hand-offs, by a floor that takes 13 % longer: 6 % more.
-	rows := compare.Runs(run(contended, 100, quiet...), run(contended, 113, slower...), fine)
-	require.InDelta(t, 0.06, rows[0].Change, 0.005)
-	require.Equal(t, compare.Same, rows[0].Verdict)
-	require.Contains(t, rows[0].Why, "floor")
-	// And the other way round.
-	rows = compare.Runs(run(contended, 113, slower...), run(contended, 100, quiet...), fine)
-	require.Equal(t, compare.Same, rows[0].Verdict)
+// A slow-down of a twentieth, of the client or of a script, is far below the noise of a pair, and must be found.
+func TestASmallSlowDownIsFound(t *testing.T) {
+	for seed := range uint64(40) {
+		m := newMachine(seed)
+		before := m.run(1, 1)
+		rows := compare.Runs(before, m.run(1.05, 1))
+		require.Contains(t, compare.Worsened(rows), "client CPU of all works by ", "seed %d", seed)
+		require.Equal(t, compare.Same, verdicts(rows)["server CPU"])
+		rows = compare.Runs(before, m.run(1, 1.05))
+		require.Contains(t, compare.Worsened(rows), "server CPU of all works by ", "seed %d", seed)
+		rows = compare.Runs(before, m.run(1, 0.95))
+		require.Empty(t, compare.Worsened(rows))
+		require.Equal(t, compare.Better, verdicts(rows)["server CPU"])
+	}
 }
 
-func TestOfGapsLessIsBetter(t *testing.T) {
-	paced := contended
-	paced.Hold = 5e6
-	row := verdict(t, run(paced, 100, 8000, 8100, 7900, 8050, 7950), run(paced, 100, 4000, 4100, 3900, 4050, 3950))
-	require.Equal(t, compare.Worse, row.Verdict, row.Why)
-	require.Equal(t, "gap / paced", row.Figure)
+// Two works are too few for a verdict on all, but not for one on each.
+func TestPairsAloneAreJudgedToo(t *testing.T) {
+	m := newMachine(1)
+	old, new := m.run(1, 1), m.run(2, 1)
+	new.Compared = new.Compared[:8]
+	rows := compare.Runs(old, new)
+	require.Contains(t, compare.Worsened(rows), "8 of 24 pairs")
+	for _, r := range rows {
+		require.Equal(t, r.Figure == "client CPU", r.Verdict == compare.Worse, "%+v", r)
+	}
 }
 
-func TestARateThatIsGivenIsNotCompared(t *testing.T) {
-	arriving := bench.Work{ID: "W1", Clients: 1, Workers: 1, Arrival: 200}
-	row := verdict(t, run(arriving, 100, 200, 199, 201, 200), run(arriving, 50, 200, 199, 201, 200))
-	require.Equal(t, compare.Unclear, row.Verdict)
-	require.Contains(t, row.Why, "no floor")
-}
-
-func TestRoundsThatDoNotCountAreLeftOut(t *testing.T) {
-	old := run(contended, 100, 8000, 8100, 7900, 8050)
-	new := run(contended, 100, 8000, 8100, 7900, 8050, 100)
-	new.Slices[4].Moved = "message floor moved"
-	row := verdict(t, old, new)
-	require.Equal(t, compare.Same, row.Verdict)
-	require.InDelta(t, row.Old.Center, row.New.Center, 1e-9)
-}
-
+// A pair that one of them does not have, has too few rounds or no figure, is not compared.
 func TestOnlyWhatBothHaveIsCompared(t *testing.T) {
-	other := bench.Work{ID: "W1", Clients: 1, Workers: 1}
-	require.Empty(t, compare.Runs(run(contended, 100, 1, 2, 3, 4), run(other, 100, 1, 2, 3, 4), compare.Defaults))
+	m := newMachine(1)
+	old, new := m.run(1, 1), m.run(1, 1)
+	old.Compared = old.Compared[:1]
+	require.Len(t, compare.Runs(old, new), 3)
+	for i := range old.Compared[0].Rounds {
+		old.Compared[0].Rounds[i].Other.Server = 0 // Nobody knows it of this server.
+	}
+	require.Len(t, compare.Runs(old, new), 2)
+	old.Compared[0].Rounds = old.Compared[0].Rounds[:bench.LeastRounds-1]
+	require.Empty(t, compare.Runs(old, new))
 }
 
 func TestATableCountsTheVerdicts(t *testing.T) {
-	quiet := []float64{8000, 8100, 7900, 8050, 7950}
+	m := newMachine(1)
+	old, new := m.run(1, 1), m.run(1.5, 1)
+	old.Compared, new.Compared = old.Compared[:6], new.Compared[:6]
 	var b strings.Builder
-	require.NoError(t, compare.Write(&b, []compare.Row{
-		verdict(t, run(contended, 100, quiet...), run(contended, 100, quiet...)),
-		verdict(t, run(contended, 100, quiet...), run(contended, 100, 4000, 4100, 3900, 4050, 3950)),
-	}))
-	require.Contains(t, b.String(), "1 the same, 0 better, 1 worse, 0 unclear")
-	require.Contains(t, b.String(), "-50.0 %")
+	require.NoError(t, compare.Write(&b, compare.Runs(old, new)))
+	require.Contains(t, b.String(), "Of the figures of single pairs 12 are the same, 0 better, 6 worse.")
+	require.Regexp(t, `client CPU +W4 C=2 +6 pairs +\+\d+\.\d %`, b.String())
 }

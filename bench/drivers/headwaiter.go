@@ -60,7 +60,7 @@ func (m headwaiterMutex) Lock(ctx context.Context) (bench.Hold, error) {
 // Contender is a driver of this library in a run.
 func Contender(d bench.Driver, lease time.Duration) bench.Contender {
 	c := bench.NewContender(d)
-	c.About, c.Lease, c.Fair = "this library, defaults", lease, true
+	c.About, c.Lease, c.Fair, c.Ours = "this library, defaults", lease, true, true
 	c.Queue = func(name string) []string { return []string{"ZCARD", lua.Fairlock.Keys("headwaiter", name).Queue} }
 	c.Keys = func(name string) []string { return lua.Fairlock.Keys("headwaiter", name).All() }
 	return c

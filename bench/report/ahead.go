@@ -8,52 +8,15 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 )
 
-// ahead are the works in which a rival on any engine is faster than the lock on Redis: losses are part of a report.
-func (v view) ahead() Section {
+// alone are the works that are not compared with another lock: each beside its floor.
+func (v view) alone() Section {
 	s := Section{
-		Title: "Where another lock is ahead",
-		Text:  []string{"Works in which another lock hands on more often than headwaiter, or cycles more often where nobody contends, each by the floor beside it."},
-		Table: Table{Heads: []string{"work", "lock", "a second", "headwaiter", "times as fast", "inversions", "Jain's index"}},
-	}
-	for _, own := range v.Results {
-		if own.Contender != Own || own.Rounds == 0 {
-			continue
-		}
-		for _, lock := range v.locks(own.Work.String()) {
-			r, _ := v.find(lock, own.Work.String())
-			times := bench.Against(r, own)
-			if lock == Own || times <= 1 {
-				continue
-			}
-			inversions, jain := none, none
-			if r.Figures.HandOff.Count > 0 {
-				inversions, jain = grouped(float64(r.Figures.Inversions)), fmt.Sprintf("%.2f", r.Figures.Jain)
-			}
-			s.Table.Rows = append(s.Table.Rows, []string{
-				own.Work.String(), v.lockCell(r), grouped(perSecond(r)), grouped(perSecond(own)) + v.fewer(own), Short(times), inversions, jain,
-			})
-		}
-	}
-	return s
-}
-
-// perSecond are hand-offs where clients contend, and cycles elsewhere.
-func perSecond(r bench.Result) float64 {
-	if r.Figures.HandOff.Count > 0 {
-		return r.Figures.Passed
-	}
-	return r.Figures.Rate
-}
-
-// others are the works that no section above has.
-func (v view) others() Section {
-	s := Section{
-		Title: "Other works",
-		Text:  []string{"W2: 64 workers of one client with a lock each. W3: 16 workers of one client and one lock. W4h: holds of 5 ms, where the gap between two holds is compared with the pause of a message. R, S, RW, L: the family."},
-		Table: Table{Heads: []string{"work", "lock", "a second", "floor", "ratio", "hand-off p50 / p99 µs", "wait p50 / p99 µs", "inversions"}},
+		Title: "Works by themselves",
+		Text:  []string{"Measured without another lock beside it, between floors. L1: a latch for which 1,000 calls of 50 clients wait."},
+		Table: Table{Heads: []string{"work", "lock", "a second", "floor", "ratio", "hand-off p50 / p99 µs", "wait p50 / p99 µs"}},
 	}
 	for _, r := range v.Results {
-		if r.Rounds == 0 || r.ID == "W1" || r.ID == "W4" && r.Arrival == 0 {
+		if r.Rounds == 0 || v.paired(r) {
 			continue
 		}
 		floor, ratio := none, none
@@ -65,11 +28,17 @@ func (v view) others() Section {
 			handOff = pair(r.Figures.HandOff.P50, r.Figures.HandOff.P99)
 		}
 		s.Table.Rows = append(s.Table.Rows, []string{
-			r.Work.String(), v.lockCell(r), grouped(r.Figures.Rate), floor, ratio, handOff,
-			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), grouped(float64(r.Figures.Inversions)),
+			r.Work.String(), r.Contender, grouped(r.Figures.Rate), floor, ratio, handOff, pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99),
 		})
 	}
 	return s
+}
+
+// paired tells whether a result is of slices that were compared with another lock's.
+func (v view) paired(r bench.Result) bool {
+	return slices.ContainsFunc(v.Compared, func(c bench.Compared) bool {
+		return c.Contender == r.Contender && c.Work == r.Work || c.Against == r.Contender && c.AgainstWork == r.Work
+	})
 }
 
 func (v view) contenders() Section {
@@ -113,7 +82,7 @@ func Facts(e bench.Environment) []string {
 	if e.Endless {
 		calls = "cannot end"
 	}
-	return append(facts, fmt.Sprintf("medians of %d rounds of %s, or of fewer where that is said, floors before and after each; the contexts of all calls %s", e.Rounds, e.Slice, calls))
+	return append(facts, fmt.Sprintf("%d rounds of slices of %s; the contexts of all calls %s", e.Rounds, e.Slice, calls))
 }
 
 func settings(s map[string]string) string {

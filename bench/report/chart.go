@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/headwaiter/headwaiter/bench"
@@ -54,18 +55,30 @@ func Charts(r bench.Report) []Chart {
 
 func (v view) rates() Chart {
 	c := Chart{
-		ID: "hand-offs", Title: "Hand-offs a second against clients", X: "clients that want one lock", Y: "hand-offs a second",
-		LogX: true, LogY: true, Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next. Higher is better.",
+		ID: "hand-offs", Title: "Hand-offs of each lock for one of headwaiter", X: "clients that want one lock", Y: "hand-offs in the time that headwaiter takes for one",
+		LogX: true, LogY: true, Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next, in the same rounds. Higher is better.",
 	}
-	works, clients := v.contended()
-	for _, lock := range v.locks(works...) {
-		s := Series{Name: lock}
-		for i, work := range works {
-			if r, ok := v.find(lock, work); ok && r.Figures.Passed > 0 {
-				s.Points = append(s.Points, Point{float64(clients[i]), r.Figures.Passed})
-			}
+	own := Series{Name: Own}
+	var others []Series
+	for _, pair := range v.rivals() {
+		if pair.ID != "W4" {
+			continue
 		}
-		c.Series = append(c.Series, s)
+		x := float64(pair.Clients)
+		if !slices.ContainsFunc(own.Points, func(p Point) bool { return p.X == x }) {
+			own.Points = append(own.Points, Point{x, 1})
+		}
+		i := slices.IndexFunc(others, func(s Series) bool { return s.Name == pair.Contender })
+		if i < 0 {
+			i = len(others)
+			others = append(others, Series{Name: pair.Contender})
+		}
+		if times := pair.Speed().Median; times > 0 && !math.IsInf(times, 0) {
+			others[i].Points = append(others[i].Points, Point{x, 1 / times})
+		}
+	}
+	if len(others) > 0 {
+		c.Series = append([]Series{own}, others...)
 	}
 	return c
 }
@@ -123,7 +136,7 @@ func (v view) processors() Chart {
 	work := v.usual()
 	return v.bars(Chart{
 		ID: "cpu", Title: "CPU for a hold, " + work, Y: "µs of clients and, where it is known, of the server", LogY: true,
-		Note: "The server's part is known for Redis alone. Lower is better.",
+		Note: "Lower is better.",
 	}, work, func(r bench.Result) float64 { return r.Figures.CPU + r.Figures.Server.CPUMicros })
 }
 

@@ -75,20 +75,6 @@ func (v view) find(lock, work string) (bench.Result, bool) {
 	return v.Results[i], true
 }
 
-// fewer says of how many rounds a result is, where it is of fewer than were wanted; "" elsewhere.
-func (v view) fewer(r bench.Result) string {
-	switch {
-	case r.Rounds >= v.Environment.Rounds:
-		return ""
-	case r.Rounds == 1:
-		return ", 1 round"
-	}
-	return fmt.Sprintf(", %d rounds", r.Rounds)
-}
-
-// lockCell is the lock of a row that has one result.
-func (v view) lockCell(r bench.Result) string { return r.Contender + v.fewer(r) }
-
 // locks are the contenders that have a result of one of the works.
 func (v view) locks(works ...string) (names []string) {
 	for _, c := range v.Environment.Contenders {

@@ -15,12 +15,15 @@ const (
 	HeadwaiterBench = "`headwaiter bench`"
 )
 
-// head is what the page says before any figure.
-const head = `# Benchmarks
-
-Written by %s; change nothing here. Figures are of one machine and one hour. What can be compared is the ratio to a floor that was measured in the same minute, between the slices of each work: the **cycle** floor is a ` + "`SET NX PX`" + ` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A round whose floor moved by more than a third is run again. A client is one instance of a library with connections of its own; the works are told in %s.
-
-`
+const (
+	// head is what the page says before any figure; turns and floored say how it was measured.
+	head  = "# Benchmarks\n\nWritten by %s; change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in %s.\n\n"
+	turns = "Two locks run in turn, in rounds: a floor, headwaiter, the other, the other, headwaiter, a floor. " +
+		"What counts is the ratio within a round, since the speed of a machine changes from one round to the next; a figure is the median of at least seven such ratios with its 95 % interval. " +
+		"Rates are of the same rounds, and of one machine and one hour: do not set them beside those of another page."
+	floored = "A slice of each work stands between two floors, which are the least that the same server and connections need. " +
+		"What counts is the ratio to the floor within a round; rates are of one machine and one hour: do not set them beside those of another page."
+)
 
 // Markdown writes the page, and by what it was written. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
 func Markdown(out io.Writer, r bench.Report, by, pictures string) error {
@@ -29,7 +32,11 @@ func Markdown(out io.Writer, r bench.Report, by, pictures string) error {
 	if by != MakeBench {
 		works = "its help"
 	}
-	fmt.Fprintf(&b, head, by, works)
+	how := floored
+	if len(r.Compared) > 0 {
+		how = turns
+	}
+	fmt.Fprintf(&b, head, by, how, works)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}

@@ -29,7 +29,8 @@ func Sections(r bench.Report) []Section {
 	v := view{r}
 	var found []Section
 	for _, s := range []Section{
-		v.contention(), v.uncontended(), v.latency(), v.cost(), v.fair(), v.recovery(), v.crowds(), v.holds(), v.ahead(), v.others(), v.contenders(), v.missing(),
+		v.speeds(), v.behind(), v.expectations(), v.processing(), v.yardstick(), v.family(), v.uncontended(), v.latency(), v.cost(), v.fair(),
+		v.recovery(), v.crowds(), v.holds(), v.alone(), v.contenders(), v.missing(),
 	} {
 		if len(s.Table.Rows) > 0 {
 			found = append(found, s)
@@ -38,53 +39,17 @@ func Sections(r bench.Report) []Section {
 	return found
 }
 
-func (v view) contention() Section {
-	s := Section{
-		Title: "Hand-offs under contention", Charts: []string{"hand-offs"},
-		Text: []string{"W4: so many clients, each with one worker that locks and releases as fast as it can (H = 0). " +
-			"A cell has the hand-offs a second to another client and, behind it, how many times the rate of that lock headwaiter has, each by the floor beside it."},
-	}
-	works, clients := v.contended()
-	s.Table.Heads = []string{"lock"}
-	for _, n := range clients {
-		s.Table.Heads = append(s.Table.Heads, fmt.Sprintf("%d clients", n))
-	}
-	for _, lock := range v.locks(works...) {
-		row := []string{lock}
-		for _, work := range works {
-			row = append(row, v.rateCell(lock, work))
-		}
-		s.Table.Rows = append(s.Table.Rows, row)
-	}
-	return s
-}
-
-// rateCell is the rate, and how many times as much this project's lock has.
-func (v view) rateCell(lock, work string) string {
-	r, ok := v.find(lock, work)
-	if !ok {
-		return none
-	}
-	text := grouped(r.Figures.Passed)
-	if own, ok := v.find(Own, work); ok && lock != Own {
-		if times := bench.Against(own, r); times > 0 {
-			text += fmt.Sprintf(" (%s ×)", Short(times))
-		}
-	}
-	return text + v.fewer(r)
-}
-
 func (v view) uncontended() Section {
 	s := Section{
 		Title: "Uncontended", Text: []string{"W1: one client, one worker, one lock. A cycle is a lock and its release. " +
-			"The ratio is to the cycle floor: SET NX and a compare-and-delete."},
+			"The ratio is to the cycle floor beside it: SET NX and a compare-and-delete."},
 		Table: Table{Heads: []string{"lock", "cycles/s", "of the floor", "lock p50 / p99 µs", "release p50 / p99 µs", "commands", "bytes in / out", "Redis µs", "client µs"}},
 	}
 	for _, lock := range v.locks("W1") {
 		r, _ := v.find(lock, "W1")
 		f := r.Figures
 		_, ratio := bench.ToFloor(r)
-		row := []string{v.lockCell(r), grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
+		row := []string{lock, grouped(f.Rate), fmt.Sprintf("%.2f", ratio), pair(f.Acquire.P50, f.Acquire.P99), pair(f.Release.P50, f.Release.P99)}
 		s.Table.Rows = append(s.Table.Rows, append(row, serverCells(f)...))
 	}
 	return s
@@ -112,7 +77,7 @@ func (v view) latency() Section {
 	for _, lock := range v.locks(work) {
 		r, _ := v.find(lock, work)
 		h, a := r.Figures.HandOff, r.Figures.Acquire
-		s.Table.Rows = append(s.Table.Rows, []string{v.lockCell(r), ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
+		s.Table.Rows = append(s.Table.Rows, []string{lock, ms(h.P50), ms(h.P99), ms(a.P50), ms(a.P99), ms(a.P999), ms(a.Max)})
 	}
 	return s
 }
@@ -121,7 +86,7 @@ func (v view) cost() Section {
 	work := v.usual()
 	s := Section{
 		Title: "Cost of a hold, " + work, Charts: []string{"commands", "cpu"},
-		Text: []string{"Commands count what clients send and what scripts call; figures of the server are known for Redis alone. " +
+		Text: []string{"Commands count what clients send and what scripts call, of Redis alone; the CPU of other servers is that of their processes. " +
 			"A hold under contention is a hand-off for a fair lock; a lock that one client takes again and again is cheap here and hands on seldom: see the shares below."},
 		Table: Table{Heads: []string{"lock", "scripts", "commands", "bytes in / out", "Redis µs", "client µs", "objects allocated"}},
 	}
@@ -134,7 +99,7 @@ func (v view) cost() Section {
 		if r.Figures.Allocs > 0 {
 			allocs = grouped(r.Figures.Allocs)
 		}
-		row := append([]string{v.lockCell(r), scripts}, serverCells(r.Figures)...)
+		row := append([]string{lock, scripts}, serverCells(r.Figures)...)
 		s.Table.Rows = append(s.Table.Rows, append(row, allocs))
 	}
 	return s
@@ -153,7 +118,7 @@ func (v view) fair() Section {
 			r, _ := v.find(lock, work)
 			f := r.Figures
 			s.Table.Rows = append(s.Table.Rows, []string{
-				v.lockCell(r), work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
+				lock, work, grouped(float64(f.Cycles)), percent(f.Passed / max(f.Rate, 1)), grouped(float64(f.Inversions)), fmt.Sprintf("%.2f", f.Jain), Short(f.Acquire.Max / 1e3),
 			})
 		}
 	}

@@ -31,6 +31,8 @@ func Contenders(s *Servers) []bench.Contender {
 	rueidisVersion, goRedis := bench.Version("github.com/redis/rueidis"), "go-redis "+bench.Version("github.com/redis/go-redis/v9")
 	all := []entry{
 		{Contender: drivers.Contender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
+		{Contender: drivers.BareContender(option)},
+		{Contender: drivers.MultilockContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: drivers.CohortContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: redisson(s.Redis, "fair"), engine: ""},
 		{Contender: redisson(s.Redis, "plain"), engine: ""},
@@ -52,6 +54,7 @@ func Contenders(s *Servers) []bench.Contender {
 		if why := s.Missing[e.engine]; why != "" {
 			e.Missing = errors.New(why)
 		}
+		e.Pid = s.pids[e.engine]
 		if e.Driver != nil {
 			e.Command = s.agent(e.Name)
 		}
@@ -131,27 +134,6 @@ func Agent(name string) (bench.Driver, error) {
 		}
 	}
 	return nil, fmt.Errorf("rivals: %q: there is no such driver", name)
-}
-
-// Select returns those of the given names, in the order of all; all of them if no name is given.
-func Select(all []bench.Contender, names []string) ([]bench.Contender, error) {
-	if len(names) == 0 {
-		return all, nil
-	}
-	var found []bench.Contender
-	var known []string
-	for _, c := range all {
-		known = append(known, c.Name)
-		if slices.Contains(names, c.Name) {
-			found = append(found, c)
-		}
-	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("rivals: %q: there is %s", name, strings.Join(known, ", "))
-		}
-	}
-	return found, nil
 }
 
 // Engines are the servers that the contenders of the given names need, of all if there is none.

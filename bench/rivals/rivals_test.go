@@ -92,6 +92,6 @@ func TestOnlyTheServersThatAreNeededAreStarted(t *testing.T) {
 	require.Empty(t, Engines([]string{"headwaiter", "redisson-fair"}))
 	require.Equal(t, []string{"etcd", "postgres"}, Engines([]string{"headwaiter-etcd", "postgres-advisory"}))
 	require.Len(t, Engines(nil), 3)
-	_, err := Select(Contenders(&Servers{}), []string{"headwaiter", "unheard"})
-	require.ErrorContains(t, err, `"unheard": there is headwaiter, headwaiter-cohort-64, redisson-fair`)
+	_, err := bench.Choose(Contenders(&Servers{}), []string{"headwaiter", "unheard"})
+	require.ErrorContains(t, err, `"unheard": there is headwaiter, bare-protocol, headwaiter-multilock-3, headwaiter-cohort-64, redisson-fair`)
 }

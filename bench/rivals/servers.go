@@ -25,12 +25,13 @@ type Servers struct {
 	Missing   map[string]string `json:",omitempty"` // etcd, zookeeper, postgres: the reason
 	Versions  map[string]string `json:",omitempty"`
 
+	pids  map[string]int // of the engines
 	stops []func()
 }
 
 // StartServers starts those of the engines that are wanted. One that cannot be started is missing, with the reason.
 func StartServers(ctx context.Context, redis string, wanted []string) *Servers {
-	s := &Servers{Redis: redis, Missing: map[string]string{}, Versions: map[string]string{}}
+	s := &Servers{Redis: redis, Missing: map[string]string{}, Versions: map[string]string{}, pids: map[string]int{}}
 	for _, engine := range wanted {
 		var err error
 		switch engine {
@@ -121,7 +122,7 @@ func (s *Servers) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Etcd = server.Endpoint()
+	s.Etcd, s.pids["etcd"] = server.Endpoint(), server.Pid()
 	s.Versions["etcd"] = version + ", one member, fsync as delivered"
 	return nil
 }
@@ -137,7 +138,7 @@ func (s *Servers) startZooKeeper() error {
 	if err != nil {
 		return err
 	}
-	s.ZooKeeper = server.Address()
+	s.ZooKeeper, s.pids["zookeeper"] = server.Address(), server.Pid()
 	s.Versions["zookeeper"] = version + ", standalone, fsync as delivered"
 	return nil
 }
@@ -165,7 +166,7 @@ func (s *Servers) startPostgres(ctx context.Context) error {
 	if _, err := strconv.Atoi(connections); err != nil {
 		return fmt.Errorf("rivals: postgres: max_connections: %w", err)
 	}
-	s.Postgres = url
+	s.Postgres, s.pids["postgres"] = url, p.Pid()
 	s.Versions["postgres"] = version + ", " + connections + " connections, fsync off"
 	return nil
 }

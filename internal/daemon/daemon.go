@@ -110,6 +110,16 @@ func (s *Server) Port(i int) int {
 // Address is the loopback address with one of its ports.
 func (s *Server) Address(i int) string { return Loopback(s.Port(i)) }
 
+// Pid is the number of the server's process, 0 while it is down.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return 0
+	}
+	return s.run.cmd.Process.Pid
+}
+
 // Loopback is host and port of this machine as it sees itself.
 func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 

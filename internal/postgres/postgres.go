@@ -108,5 +108,8 @@ func (s *Server) Restart() error {
 	return s.daemon.Start()
 }
 
+// Pid is the number of the process that all others of the server descend from.
+func (s *Server) Pid() int { return s.daemon.Pid() }
+
 // Stop ends the server and removes its data.
 func (s *Server) Stop() { s.daemon.Stop() }

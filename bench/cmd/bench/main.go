@@ -4,12 +4,11 @@
 //
 // It prints one table, and with -out writes pages and pictures. It starts a redis-server of its own unless it is
 // given one. An overlap of two holds, or a token that does not rise, makes it exit non-zero. Other locks beside this
-// one are measured by bench/rivals/cmd/bench.
+// one are measured by bench/rivals/cmd/bench; with -pairs, the bare protocol and what this library builds on its lock by this one.
 package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"time"
@@ -34,10 +33,9 @@ func driver(addr string) bench.Driver {
 }
 
 func contenders(_ context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
-	if len(names) > 1 || len(names) == 1 && names[0] != "headwaiter" {
-		return nil, nil, nil, errors.New("bench: this command knows headwaiter alone: others are in bench/rivals/cmd/bench")
-	}
-	c := drivers.Contender(driver(redis), 10*time.Second)
+	option := rueidis.ClientOption{InitAddress: []string{redis}}
+	own := drivers.Headwaiter{Redis: option}
+	c := drivers.Contender(own, lease)
 	c.Command = func() *exec.Cmd {
 		self, err := os.Executable()
 		if err != nil {
@@ -45,5 +43,9 @@ func contenders(_ context.Context, redis string, names []string) ([]bench.Conten
 		}
 		return exec.Command(self, "agent", redis)
 	}
-	return []bench.Contender{c}, nil, func() {}, nil
+	all := []bench.Contender{c, drivers.BareContender(option), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease)}
+	cast, err := bench.Choose(all, names)
+	return cast, nil, func() {}, err
 }
+
+const lease = 10 * time.Second

@@ -21,10 +21,11 @@ func main() {
 	os.Exit(command.Main(command.Tools{Contenders: contenders, Agent: rivals.Agent, Standard: standard}))
 }
 
-// standard is the standard set: less than ten minutes.
+// standard is the standard set: less than 25 minutes.
 var standard = []string{
-	"-locks", "all", "-work", "W1,W4,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000", "-rounds", "3", "-slice", "250ms", "-floor-slice", "120ms", "-patience", "2s", "-within", "8m", "-pin",
-	"-out", "bench-results", "-docs", "docs/benchmarks.md",
+	"-pairs", "-locks", "all", "-work", "W1,W2,W3,W4,R1,R4,S4,S16,RW,L1,R5,W5,W6,W7,W8", "-dead", "2,100,1000", "-crowd", "100,1000,10000", "-holds", "10000",
+	"-rounds", "9", "-slice", "200ms", "-floor-slice", "60ms", "-within", "20m", "-pin",
+	"-out", "bench-results", "-docs", "docs/benchmarks.md", "-fill", "README.md,docs/choose.md,docs/performance.md",
 }
 
 // warm is for how long servers are used before they are measured.
@@ -33,7 +34,7 @@ const warm = 15 * time.Second
 func contenders(ctx context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
 	servers := rivals.StartServers(ctx, redis, rivals.Engines(names))
 	servers.Warm(ctx, warm)
-	cast, err := rivals.Select(rivals.Contenders(servers), names)
+	cast, err := bench.Choose(rivals.Contenders(servers), names)
 	if err != nil {
 		servers.Stop()
 		return nil, nil, nil, err

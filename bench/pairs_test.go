@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// steady is a floor that always takes the same.
+func steady() *given { return &given{slices.Repeat([]float64{100}, 100)} }
+
+// compare runs rounds of two shams in a bubble.
+func compareShams(t *testing.T, own, other sham, rounds int) Compared {
+	t.Helper()
+	w := Work{ID: "W4", Clients: 4, Workers: 1}
+	r := &runner{Config: Config{Slice: 250 * time.Millisecond}, report: &Report{}}
+	a, b := crewOf(t, own, w), crewOf(t, other, w)
+	compared := Compared{Contender: "other", Work: w, Against: "own", AgainstWork: w}
+	for range rounds {
+		round, _, err := r.round(t.Context(), a, b, openFloors{steady()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared.Rounds = append(compared.Rounds, round)
+	}
+	return compared
+}
+
+// The machine becomes three times as slow in the course of the rounds. What each lock did then differs by as much, and
+// of two slices of different minutes nobody could tell which lock is ahead: the ratio within a round stays.
+func TestAPairKnowsWhoIsFasterThoughTheMachineChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other, began := newSham(), newSham(), time.Now()
+		own.locks, other.locks = time.Millisecond, 1300*time.Microsecond
+		own.pace = func() float64 { return 1 + 2*min(1, time.Since(began).Seconds()/10) }
+		other.pace = own.pace
+		compared := compareShams(t, own, other, 9)
+		rates := func(of func(PairRound) Turn) (least, most float64) {
+			var all []float64
+			for _, r := range compared.Rounds {
+				all = append(all, of(r).Rate)
+			}
+			return slices.Min(all), slices.Max(all)
+		}
+		if least, most := rates(func(r PairRound) Turn { return r.Own }); most < 2*least {
+			t.Fatalf("%v to %v hand-offs a second: the machine was to change", least, most)
+		}
+		speed := compared.Speed()
+		if !within(speed.Median, 1.3) || speed.Level() || speed.Rounds != 9 || speed.High-speed.Low > 0.1 {
+			t.Errorf("%v, want 1.3 times as fast", speed)
+		}
+	})
+}
+
+func TestTwoOfTheSameLockAreLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, began := newSham(), time.Now()
+		own.locks = time.Millisecond
+		// It swings within a round.
+		own.pace = func() float64 { return 1.5 + math.Sin(7*time.Since(began).Seconds()) }
+		other := newSham()
+		other.locks, other.pace = own.locks, own.pace
+		if speed := compareShams(t, own, other, 9).Speed(); !speed.Level() {
+			t.Errorf("%v of two that are the same", speed)
+		}
+	})
+}
+
+// CPU is for one hand-off where clients contend, whoever cycles, and for a cycle elsewhere.
+func TestATurnIsOfHandOffsOrOfCycles(t *testing.T) {
+	f := Figures{Seconds: 2, Cycles: 1000, Rate: 500, Passed: 50, CPU: 30, HandOff: Quantiles{P50: 4000}}
+	f.Server.CPUMicros = 20
+	for _, c := range []struct {
+		work Work
+		want Turn
+	}{
+		{Work{ID: "W1", Clients: 1, Workers: 1}, Turn{500, 30, 20}},
+		{Work{ID: "W2", Clients: 1, Workers: 64, Own: true}, Turn{500, 30, 20}},
+		{Work{ID: "W4", Clients: 8, Workers: 1}, Turn{50, 300, 200}},
+		{Work{ID: "W4h", Clients: 8, Workers: 1, Hold: pause}, Turn{250, 300, 200}},
+	} {
+		if got := turn(c.work, f, f); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.work, got, c.want)
+		}
+	}
+	if got := turn(Work{ID: "W4", Clients: 8, Workers: 1}, Figures{Seconds: 1}); got != (Turn{}) {
+		t.Errorf("%+v of nothing", got)
+	}
+}
+
+func TestARatioHasItsInterval(t *testing.T) {
+	r := RatioOf([]float64{1, 3, 2, math.NaN(), 4, 5, 6, 7})
+	if r.Median != 4 || r.Low != 1 || r.High != 7 || r.Rounds != 7 || r.Level() != true {
+		t.Errorf("%+v of seven", r)
+	}
+	if r := RatioOf([]float64{2, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6}); r.Level() {
+		t.Errorf("%+v is level", r)
+	}
+	if r := RatioOf(nil); !math.IsNaN(r.Median) || r.Rounds != 0 {
+		t.Errorf("%+v of nothing", r)
+	}
+	// A lock that did nothing in a round is infinitely slower, not a panic.
+	c := Compared{Rounds: slices.Repeat([]PairRound{{Own: Turn{Rate: 5}}}, 7)}
+	if r := c.Speed(); !math.IsInf(r.Median, 1) || r.Level() {
+		t.Errorf("%+v beside a lock that does nothing", r)
+	}
+	if r := c.CPU(); r.Rounds != 0 {
+		t.Errorf("%+v of CPU that nobody knows", r)
+	}
+}
+
+func TestPairsAreOfTheOwnLock(t *testing.T) {
+	cast := []Contender{
+		{Name: "own", Ours: true, Driver: newSham()}, {Name: "bare", Ours: true, Only: []string{"W1", "W2", "W4"}, Driver: newSham()},
+		{Name: "rival", Driver: newSham()}, {Name: "redlock", Ours: true, Only: []string{"R5"}, Driver: newSham()},
+	}
+	works := slices.Concat(Standard([]int{8})[:4], FamilyWorks(), RedlockWorks())
+	pairs, alone := Pairs(cast, works)
+	var got []string
+	for i, p := range pairs {
+		got = append(got, p.Other.Name+" "+p.OtherWork.ID+" beside "+p.OwnWork.ID)
+		if p.Own.Name != "own" || i > 0 && p.key() != pairs[i-1].key() && slices.ContainsFunc(pairs[:i], func(q Pair) bool { return q.key() == p.key() }) {
+			t.Errorf("pair %d: %s in %v: pairs of one work of the own lock stand together", i, p.Own.Name, p.OwnWork)
+		}
+	}
+	want := []string{
+		"bare W1 beside W1", "rival W1 beside W1", "own R1 beside W1", "bare W2 beside W2", "bare W4 beside W4", "rival W4 beside W4",
+		"own R4 beside W4", "own S4 beside W4", "own S16 beside W4", "own RW beside W2", "redlock R5 beside W1", "redlock R5 beside W4",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(alone) != 1 || alone[0].Kind != KindLatch {
+		t.Errorf("%v have no mutex beside them, want the latch", alone)
+	}
+}

@@ -1,0 +1,193 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/bench"
+)
+
+// Bare is the yardstick: the bare protocol without a library.
+const Bare = "bare-protocol"
+
+func rate(t bench.Turn) float64   { return t.Rate }
+func client(t bench.Turn) float64 { return t.Client }
+func server(t bench.Turn) float64 { return t.Server }
+
+// rivals are the pairs of this project's lock with another one in the same work.
+func (v view) rivals() (found []bench.Compared) {
+	for _, c := range v.Compared {
+		if c.Against == Own && c.Kind == "" && (c.ID == "W1" || c.ID == "W4") && c.Contender != Bare && !ours(c.Contender) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// ours tells whether a lock is of this project and on Redis: it is no rival.
+func ours(lock string) bool {
+	return strings.HasPrefix(lock, "headwaiter-cohort") || strings.HasPrefix(lock, "headwaiter-multilock") || strings.HasPrefix(lock, "headwaiter-redlock")
+}
+
+// works are those of pairs, in their order, and locks the others.
+func parts(pairs []bench.Compared) (works, locks []string) {
+	for _, c := range pairs {
+		if name := c.Work.String(); !slices.Contains(works, name) {
+			works = append(works, name)
+		}
+		if !slices.Contains(locks, c.Contender) {
+			locks = append(locks, c.Contender)
+		}
+	}
+	return works, locks
+}
+
+// byWork is a table with a row a lock and a column a work. A pair that was not measured has no cell.
+func (v view) byWork(pairs []bench.Compared, cell func(bench.Compared) string) Table {
+	works, locks := parts(pairs)
+	t := Table{Heads: append([]string{"lock"}, works...)}
+	for _, entry := range v.Environment.Contenders {
+		if !slices.Contains(locks, entry.Name) {
+			continue
+		}
+		row := []string{entry.Name}
+		for _, work := range works {
+			text := none
+			for _, c := range pairs {
+				if c.Contender == entry.Name && c.Work.String() == work {
+					text = cell(c)
+				}
+			}
+			row = append(row, text)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// Times is a ratio as pages have it: the median with its interval, or that it is level.
+func Times(r bench.Ratio) string {
+	switch {
+	case r.Rounds == 0:
+		return none
+	case r.Level():
+		return fmt.Sprintf("level (%s to %s)", short(r.Low), short(r.High))
+	}
+	return fmt.Sprintf("%s (%s to %s)", short(r.Median), short(r.Low), short(r.High))
+}
+
+// short is a ratio in a few digits. One without an end is of a lock that did nothing in a round.
+func short(ratio float64) string {
+	switch {
+	case math.IsInf(ratio, 1):
+		return "∞"
+	case ratio >= 100:
+		return grouped(ratio)
+	case ratio >= 10:
+		return fmt.Sprintf("%.1f", ratio)
+	case ratio < 0.1:
+		return fmt.Sprintf("%.3f", ratio)
+	}
+	return fmt.Sprintf("%.2f", ratio)
+}
+
+// both are two figures of the same rounds, that of this project's lock first.
+func both(c bench.Compared, figure func(bench.Turn) float64) string {
+	own, other := c.Median(figure)
+	return grouped(own) + " : " + grouped(other)
+}
+
+func (v view) speeds() Section {
+	return Section{
+		Title: "Beside other locks", Charts: []string{"hand-offs"},
+		Text: []string{"How many times as fast headwaiter is as the lock of the row, with the interval in which the median lies with a probability of 95 %; " +
+			"behind it the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client whom nobody disturbs, in W4 hand-offs a second among so many clients. " +
+			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
+		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return Times(c.Speed()) + ", " + both(c, rate) }),
+	}
+}
+
+func (v view) processing() Section {
+	var known []bench.Compared
+	for _, c := range v.rivals() {
+		if c.CPU().Rounds > 0 {
+			known = append(known, c)
+		}
+	}
+	total := func(t bench.Turn) float64 { return t.Client + t.Server }
+	return Section{
+		Title: "CPU of a hand-off",
+		Text: []string{"Of the server and the clients together, in the same rounds: how many times as much headwaiter takes as the lock of the row for a cycle (W1) or a hand-off (W4), and the two in µs. " +
+			"Less than 1 means that headwaiter takes less. CPU is steadier than time on a machine that is shared."},
+		Table: v.byWork(known, func(c bench.Compared) string { return Times(c.CPU()) + ", " + both(c, total) }),
+	}
+}
+
+// behind are the works in which a rival is faster: losses are part of a report.
+func (v view) behind() Section {
+	s := Section{
+		Title: "Where another lock is ahead",
+		Text:  []string{"Pairs whose whole interval is below 1."},
+		Table: Table{Heads: []string{"work", "lock", "headwaiter is so many times as fast", "a second"}},
+	}
+	for _, c := range v.rivals() {
+		if speed := c.Speed(); speed.High < 1 {
+			s.Table.Rows = append(s.Table.Rows, []string{c.Work.String(), c.Contender, Times(speed), both(c, rate)})
+		}
+	}
+	return s
+}
+
+// yardstick is what this library costs above the bare protocol.
+func (v view) yardstick() Section {
+	s := Section{
+		Title: "Above the bare protocol",
+		Text: []string{"The same queue, tokens and grant by message with nothing around them: no API, no renewals, no checks, no repeats (bench/drivers/bare.go). " +
+			"So many times the bare protocol's rate, its CPU in the client and its CPU in Redis; then µs, commands and bytes of a cycle, headwaiter's first."},
+		Table: Table{Heads: []string{"work", "rate", "client CPU", "Redis CPU", "a second", "client µs", "Redis µs", "commands", "bytes in", "bytes out"}},
+	}
+	for _, c := range v.Compared {
+		if c.Contender != Bare {
+			continue
+		}
+		a, _ := v.find(Own, c.Work.String())
+		b, _ := v.find(Bare, c.Work.String())
+		figures := func(of func(bench.Server) float64) string {
+			return fmt.Sprintf("%.1f : %.1f", of(a.Figures.Server), of(b.Figures.Server))
+		}
+		s.Table.Rows = append(s.Table.Rows, []string{
+			c.Work.String(), Times(c.Speed()), Times(bench.RatioOf(c.Of(client))), Times(bench.RatioOf(c.Of(server))),
+			both(c, rate), both(c, client), both(c, server),
+			figures(func(s bench.Server) float64 { return s.Scripts + s.Others }),
+			figures(func(s bench.Server) float64 { return s.BytesIn }), figures(func(s bench.Server) float64 { return s.BytesOut }),
+		})
+	}
+	return s
+}
+
+// family are the other synchronizers beside the mutex.
+func (v view) family() Section {
+	s := Section{
+		Title: "The family beside the mutex",
+		Text: []string{"What is measured of the row beside what a mutex does meanwhile, which is " + Own + " in the work of the third column: so many times as fast is the mutex, so many times the CPU it takes. " +
+			"R: reentrant. S4: a semaphore of one permit; S16: 16 permits for 64 clients. RW: 64 readers of one lock beside 64 workers with a mutex each. R5: Redlock on five servers, whose CPU is not counted. " +
+			"W3: 16 workers of one client. A multilock takes three names."},
+		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex is so many times as fast", "its CPU", "a second"}},
+	}
+	for _, c := range v.Compared {
+		if c.Kind == "" && !ours(c.Contender) {
+			continue
+		}
+		name, cpu := c.Contender, c.CPU()
+		if c.Kind != "" {
+			name = c.Kind
+		}
+		if c.Kind == bench.KindRedlock {
+			cpu = bench.RatioOf(nil)
+		}
+		s.Table.Rows = append(s.Table.Rows, []string{c.Work.String(), name, c.AgainstWork.String(), Times(c.Speed()), Times(cpu), both(c, rate)})
+	}
+	return s
+}
