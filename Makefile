@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-once fuzz search sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-once fuzz search sim chaos deploy soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -45,9 +45,16 @@ lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
 	go vet $(ALL)
 
-bench: redis ## measure this and its rivals against the floors of this machine; writes docs/benchmarks.md; ARGS="--help"
+bench: redis $(if $(ARGS),,bench-redisson) ## compare this with its rivals in pairs: writes docs/benchmarks.md, what other pages have of it, and the base line; ARGS="--help"
 	@scripts/need postgres etcd zookeeper java
 	go run ./bench/rivals/cmd/bench $(if $(ARGS),$(ARGS),-standard)
+	$(if $(ARGS),,grep -E '^\{"kind":"(run|pair)"' bench-results/results.jsonl >$(BASELINE))
+
+BASELINE := bench/baseline.jsonl
+
+bench-compare: redis ## measure this project's own pairs again, and say what has changed since the base line: about five minutes
+	go run ./bench/cmd/bench -pairs -locks all -work W1,W2,W3,W4,R1,R4,S4,S16,RW,R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -out bench-results
+	go run ./bench/cmd/bench compare $(BASELINE) bench-results/results.jsonl
 
 bench-redisson: ## build the Java program that measures Redisson; fetches Java and Maven where they are missing
 	@scripts/need java mvn

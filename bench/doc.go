@@ -1,4 +1,12 @@
-// Package bench measures locks, each against a floor that is measured in the same minute.
+// Package bench measures locks: two in turn, within rounds, or one against a floor that is measured in the same minute.
+//
+// The speed of a machine changes from hour to hour, and that of a shared one within seconds, several times. So figures
+// of different slices are never compared. Of a [Pair], own, other, other, own is a round; what counts is the ratio
+// within it, and what is reported is the median of at least [LeastRounds] such ratios with the interval in which it lies
+// with a probability of 95 % ([Ratio]). Where the interval spans 1, the two are level. A pair that has fewer rounds has
+// no figure. The CPU of clients and servers for a hand-off or cycle goes the same way, and is steadier than time.
+//
+// What is measured alone is measured against floors.
 //
 // Absolute figures change from machine to machine and from hour to hour. What counts is a ratio to a
 // floor: the least that the same server, the same connections and the same machine need for what the
@@ -16,7 +24,7 @@
 // -pin the servers that the command starts have one half of the CPUs, and all clients the other: figures are steadier,
 // and the clients' own work shows, as they cannot use a CPU that the server leaves idle.
 //
-// A [Work] is measured in slices that alternate with its floors: floor, work, floor, work, … A slice and
+// Without pairs a [Work] is measured in slices that alternate with its floors: floor, work, floor, work, … A slice and
 // the floors on both sides of it are a round. A round between whose two floors there is a step of more
 // than a third is not averaged in: it is run again, and counted ([Result].Again). What is reported is the
 // median of the rounds.

@@ -108,3 +108,37 @@ func (a *troubled) call(t *testing.T) {
 	}
 	_ = l.Release(context.Background()) // It may be lost.
 }
+
+// Two calls each come to hold what the other waits for, at the same moment, with the same bound, over a network that is
+// slow enough for neither to hear in time that the other gives up. Both must have all of it soon.
+func TestTwoThatGiveUpAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		over := func() *waitqueue.Client {
+			d := faults.NewDialer(t, s.Dial)
+			d.Delay(2 * time.Millisecond)
+			return kit.Dial(t, s, kit.Over(d))
+		}
+		const bound = 10 * time.Millisecond
+		first, second, holder := over(), over(), kit.Dial(t, s)
+		for apart := range 20 {
+			all := names(t, 3)
+			l, err := multilock.New(holder, []string{all[0], all[2]}).Lock(t.Context())
+			assert.NoError(t, err)
+			var work sync.WaitGroup
+			call := func(c *waitqueue.Client) {
+				m := multilock.New(c, all, multilock.WithBound(bound))
+				work.Go(func() { assert.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) })
+			}
+			// The first holds the name in the middle, which is free, until its bound is over, and waits for the others.
+			call(first)
+			time.Sleep(5 * bound) // Of the bubble.
+			// The second takes that name about when the first gets the others.
+			call(second)
+			time.Sleep(time.Duration(apart) * time.Millisecond) // Of the bubble.
+			kit.Release(t, l)
+			begun := time.Now()
+			kit.All(t, &work)
+			assert.Less(t, time.Since(begun), 10*time.Second, "%d ms apart", apart)
+		}
+	})
+}

@@ -358,7 +358,7 @@ func (w *whole) await() error {
 			c.begin(p)
 		}
 	}
-	patience := time.NewTimer(w.bound)
+	patience := time.NewTimer(w.patience())
 	defer patience.Stop()
 	for {
 		missing, holds := w.missing()
@@ -373,7 +373,7 @@ func (w *whole) await() error {
 				}
 				c.begin(p)
 			}
-			patience.Reset(w.bound)
+			patience.Reset(w.patience())
 		case c.running == 0:
 			return nil
 		}
@@ -384,14 +384,19 @@ func (w *whole) await() error {
 				return o.err
 			}
 			if !holds {
-				patience.Reset(w.bound)
+				patience.Reset(w.patience())
 			}
 		case <-patience.C:
 			w.yield()
-			patience.Reset(w.bound)
+			patience.Reset(w.patience())
 		}
 	}
 }
+
+// patience is for how long some names are held while others are waited for: the bound at the most. Most of it is left to
+// chance: two calls that hold what the other waits for, and have begun to at the same moment, would else give it back at
+// the same moment, get what the other had, and go on so for good.
+func (w *whole) patience() time.Duration { return jitter(w.bound/8, w.bound) }
 
 // missing are the parts, of those that the call has got to, that are not held and that nobody waits for. What has ended
 // while others were waited for is not held any more. holds says whether any is held.

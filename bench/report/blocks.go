@@ -59,6 +59,9 @@ func (v view) source() string {
 func (v view) summary() string {
 	ahead, level, behind := 0, 0, []string{}
 	for _, c := range v.rivals() {
+		if strings.HasPrefix(c.Contender, Own+"-") {
+			continue // An adapter of this project.
+		}
 		switch speed := c.Speed(); {
 		case speed.Low > 1:
 			ahead++
@@ -68,15 +71,15 @@ func (v view) summary() string {
 			level++
 		}
 	}
-	text := fmt.Sprintf("%s: of %d pairs of locks that were measured in turn, headwaiter is ahead in %d and level in %d.",
+	text := fmt.Sprintf("%s: of %d cells, in each of which headwaiter and another library's lock were measured in turn, headwaiter is ahead in %d and level in %d.",
 		v.source(), ahead+level+len(behind), ahead, level)
 	if len(behind) > 0 {
-		text += fmt.Sprintf(" It is behind %s.", strings.Join(behind, ", "))
+		text += fmt.Sprintf(" It is behind %s, at so many times the other's speed.", strings.Join(behind, ", "))
 	}
 	return text + "\n"
 }
 
-// engines are this project's locks on other engines, beside the one on Redis.
+// engines are this project's locks on other engines and on several masters, beside the one on Redis.
 func (v view) engines() string {
 	t := Table{Heads: []string{"lock", "cycle", "hand-off", "hand-offs: `fairlock` is so many times as fast"}}
 	ms := func(perSecond float64) string {
@@ -95,16 +98,17 @@ func (v view) engines() string {
 	}
 	t.Rows = append(t.Rows, first)
 	for _, entry := range v.Environment.Contenders {
-		if !strings.HasPrefix(entry.Name, Own+"-") || ours(entry.Name) {
+		redlock := strings.HasPrefix(entry.Name, Own+"-"+bench.KindRedlock)
+		if !strings.HasPrefix(entry.Name, Own+"-") || ours(entry.Name) && !redlock {
 			continue
 		}
 		row := []string{strings.TrimSuffix(entry.About, " locks"), none, none, none}
-		for _, c := range v.rivals() {
+		for _, c := range v.Compared {
 			if c.Contender != entry.Name {
 				continue
 			}
 			_, other := c.Median(rate)
-			switch c.Work.String() {
+			switch c.AgainstWork.String() {
 			case "W1":
 				row[1] = ms(other)
 			case handOff:

@@ -58,9 +58,9 @@ func (e expectation) span() string {
 
 func (e expectation) verdict(r bench.Ratio) string {
 	switch {
-	case r.Median < e.low:
+	case r.High < e.low:
 		return "less"
-	case e.high > 0 && r.Median > e.high:
+	case e.high > 0 && r.Low > e.high:
 		return "more"
 	}
 	return "as expected"

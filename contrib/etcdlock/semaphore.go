@@ -223,14 +223,38 @@ func (q permits) look(ctx context.Context, t *ticket) (turn, error) {
 	return turn{watch: string(before[0].Key), puts: true, ahead: -1, after: answer.Header.Revision}, nil
 }
 
+// agrees tells whether the number of permits is that of whoever is first, which counts: an error if it is not. A later key
+// with another number is of a call that has failed for it and has yet to leave.
+func (q permits) agrees(first []*mvccpb.KeyValue) error {
+	for _, kv := range first {
+		if n, limit, _ := parse(kv); n > 0 {
+			if limit != q.limit {
+				return fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// takes is how many permits a key takes. Nobody passes one with another number: should those before it leave first, its
+// number would count.
+func (q permits) takes(kv *mvccpb.KeyValue) int64 {
+	n, limit, _ := parse(kv)
+	if n > 0 && limit != q.limit {
+		return q.limit + 1
+	}
+	return n
+}
+
 // judge tells how things stand for a ticket, if its key is among the first.
 func (q permits) judge(t *ticket, first []*mvccpb.KeyValue, revision int64) (now turn, found bool, err error) {
+	if err := q.agrees(first); err != nil {
+		return turn{}, false, err
+	}
 	left, fits, before := q.limit, true, "" // A sum may be more than a number holds.
 	for i, kv := range first {
-		n, limit, _ := parse(kv)
-		if n > 0 && limit != q.limit {
-			return turn{}, false, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
-		}
+		n := q.takes(kv)
 		switch {
 		case string(kv.Key) != t.key || kv.CreateRevision != t.revision:
 			before, fits = string(kv.Key), fits && n <= left
@@ -266,13 +290,13 @@ func (q ifFit) ask(ctx context.Context, t *ticket) (turn, error) {
 		if err != nil {
 			return turn{}, err
 		}
+		if err := q.agrees(keys); err != nil {
+			t.forget()
+			return turn{}, err
+		}
 		left, fits, newest := q.limit-q.n, true, int64(0)
 		for _, kv := range keys {
-			n, limit, _ := parse(kv)
-			if n > 0 && limit != q.limit {
-				t.forget()
-				return turn{}, fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
-			}
+			n := q.takes(kv)
 			fits, newest = fits && n <= left, kv.CreateRevision
 			left -= min(n, left)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,6 +135,26 @@ func TestAnotherNumberOfPermitsIsAMismatch(t *testing.T) {
 	kit.Release(t, l)
 	kit.Eventually(t, "the call that failed to have left", func() bool { return keys(t, admin(t, server)).Count == 0 })
 	kit.Release(t, some(t, three, 3).Value(t))
+}
+
+// A call with another number fails, and its key goes some time later. Until then who comes after it waits.
+func TestWhoFailedForItsNumberKeepsNobodyOutForGood(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Shared(t)
+	two, etcd := etcdlock.NewSemaphore(dial(t, server), "one", 2), admin(t, server)
+	l := some(t, two, 1).Value(t)
+	failed := path.Dir(string(keys(t, etcd).Kvs[0].Key)) + "/failed"
+	_, err := etcd.Put(t.Context(), failed, "1/3 somebody else")
+	require.NoError(t, err)
+	waits := some(t, two, 1)
+	kit.Eventually(t, "it stands behind the key that has yet to go", func() bool { return keys(t, etcd).Count == 3 })
+	_, err = two.TryAcquire(t.Context(), 1)
+	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.False(t, waits.Returned())
+	_, err = etcd.Delete(t.Context(), failed)
+	require.NoError(t, err)
+	kit.Release(t, waits.Value(t))
+	kit.Release(t, l)
 }
 
 func TestALostAnswerTakesPermitsOnce(t *testing.T) {

@@ -28,14 +28,14 @@ Killed: %d of %d.
 // Table is the results as a table of Markdown.
 func Table(results []Result) string {
 	var b strings.Builder
-	b.WriteString("| mutant | what it does | in | breaks | killed by | s |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| mutant | what it does | in | breaks | killed by |\n| --- | --- | --- | --- | --- |\n")
 	for _, r := range results {
 		by := "**" + r.Verdict + "**: " + r.Test
 		if r.Verdict == Killed {
 			by = r.top()
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s: %s | %.0f |\n",
-			r.Name, strings.ReplaceAll(r.Does, "|", `\|`), r.File, r.Breaks, r.Package, by, r.Took.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s: %s |\n",
+			r.Name, strings.ReplaceAll(r.Does, "|", `\|`), r.File, r.Breaks, r.Package, by)
 	}
 	return b.String()
 }

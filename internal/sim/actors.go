@@ -58,11 +58,13 @@ func (a *actor) do(c *waitqueue.Client, s Step) *Call {
 		defer cancel()
 	}
 	call := Call{Actor: a.id, Client: a.plan.Client, Object: a.plan.Object, Step: s}
-	switch a.object.Kind {
-	case Latch:
+	switch {
+	case a.object.Kind == Latch:
 		return a.latch(ctx, c, call)
-	case Barrier:
+	case a.object.Kind == Barrier:
 		return a.barrier(ctx, c, call)
+	case s.Do == Each || s.Do == TryEach:
+		return a.each(ctx, c, call)
 	}
 	return a.hold(ctx, c, call)
 }
@@ -71,7 +73,7 @@ func (a *actor) do(c *waitqueue.Client, s Step) *Call {
 func (a *actor) hold(ctx context.Context, c *waitqueue.Client, call Call) *Call {
 	w, s := a.world, call.Step
 	noted := w.begin(call)
-	l, n, err := a.acquire(ctx, c, s)
+	l, n, err := a.acquire(ctx, c, noted)
 	if err != nil {
 		w.end(noted, 0, err, a.node.isDead())
 		return noted
@@ -91,6 +93,8 @@ func (a *actor) hold(ctx context.Context, c *waitqueue.Client, call Call) *Call 
 		a.downgrade(ctx, c, l, noted.Hold)
 	case Enter:
 		a.enter(c, l)
+	case Proclaim:
+		a.proclaim(c, l, noted)
 	}
 	a.wait(s.Hold/2, over)
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
@@ -109,7 +113,8 @@ func (a *actor) wait(d time.Duration, over <-chan struct{}) {
 }
 
 // acquire makes a call that holds, and returns how many permits it got.
-func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, s Step) (*lease.Lease, int64, error) {
+func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, noted *Call) (*lease.Lease, int64, error) {
+	s := noted.Step
 	lasts := a.terms(s)
 	call := func(f func(context.Context) (*lease.Lease, error)) (*lease.Lease, int64, error) {
 		l, err := f(ctx)
@@ -117,8 +122,14 @@ func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, s Step) (*leas
 	}
 	key := name(a.plan.Object)
 	switch a.object.Kind {
+	case Election:
+		return call(a.campaign(c, noted))
+	case Striped:
+		return call(a.stripe(c, s))
+	case Several:
+		return call(a.several(c, s))
 	case Mutex:
-		m := fairlock.New(c, key, lasts)
+		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort))
 		if s.Do == Try {
 			return call(m.TryLock)
 		}
@@ -192,5 +203,5 @@ func (a *actor) enter(c *waitqueue.Client, l *lease.Lease) {
 
 // writes reports whether a step keeps everybody else out.
 func writes(k Kind, v Verb) bool {
-	return k == Mutex || k == Reentrant || k == RWLock && (v == Lock || v == Try || v == Downgrade)
+	return k != Semaphore && k != RWLock || k == RWLock && (v == Lock || v == Try || v == Downgrade)
 }

@@ -67,10 +67,17 @@ func (d *draw) objects() {
 			o.Kind = pick(d, d.only...)
 		}
 		o.Lease = pick(d, 400*time.Millisecond, time.Second, 3*time.Second, 10*time.Second)
-		if d.one(6) {
+		if d.one(6) && o.Kind != Several {
 			o.MaxHold = d.some(50*time.Millisecond, 2*o.Lease)
 		}
 		switch o.Kind {
+		case Mutex:
+			if d.one(2) {
+				o.Cohort = pick(d, 1, 3, 64)
+			}
+		case Striped, Several:
+			o.Size = int64(2 + d.IntN(2))
+			o.Bound = pick(d, time.Second, 100*time.Millisecond, 10*time.Millisecond)
 		case Semaphore:
 			o.Size = int64(2 + d.IntN(3))
 		case Latch:
@@ -119,6 +126,17 @@ func (d *draw) step(o Object) Step {
 	case Semaphore:
 		s.Do = pick(d, Lock, Lock, Lock, Lock, Try, Drain)
 		s.Permits = 1 + d.Int64N(o.Size)
+	case Election:
+		s.Do = pick(d, Lock, Proclaim)
+	case Striped:
+		s.Do = pick(d, Lock, Lock, Lock, Try)
+		s.Parts = 1 << d.IntN(int(o.Size))
+	case Several:
+		s.Do = pick(d, Lock, Lock, Lock, Try, Each, TryEach)
+		s.Parts = Parts(1 + d.IntN(1<<o.Size-1))
+		if s.Do == Each && s.Patience == 0 {
+			s.Patience = d.some(50*time.Millisecond, 2*time.Second) // Two of them may wait for each other.
+		}
 	case Latch:
 		s.Do = pick(d, Await, Await, Down, Down, Down, Down, Set)
 		s.After *= 2

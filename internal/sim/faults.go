@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -151,7 +152,7 @@ func each(ds []*faults.Dialer, do func(*faults.Dialer)) {
 // endings are what the names of an object's keys end with.
 func endings(k Kind) []string {
 	switch k {
-	case Mutex, Reentrant:
+	case Mutex, Reentrant, Election, Striped, Several:
 		return []string{"", ":queue", ":suspects"}
 	case RWLock, Semaphore:
 		return []string{"", ":queue", ":suspects", ":holders"}
@@ -164,20 +165,24 @@ func endings(k Kind) []string {
 // inflictObject does a fault of one object.
 func (w *world) inflictObject(f Fault, o Object) (end func()) {
 	t := Touch{Client: everyone, Object: f.Object, Kind: f.Kind}
+	part := f.N % o.parts()
+	if o.parts() > 1 {
+		t.Parts = 1 << part
+	}
 	switch f.Kind {
 	case DeleteKey:
 		all := endings(o.Kind)
 		ending := all[f.N%len(all)]
-		t.Frees, t.Note = ending != ":queue" && ending != ":suspects", "key "+lock(f.Object, o)+ending
+		t.Frees, t.Note = ending != ":queue" && ending != ":suspects", "key "+o.lock(f.Object, part)+ending
 		w.touch(t, false)
-		w.server.mini.Del(lock(f.Object, o) + ending)
+		w.server.mini.Del(o.lock(f.Object, part) + ending)
 	case Force:
 		if o.Kind.holds() {
 			t.Frees = true
 			over := w.touch(t, true)
 			w.background(func() {
 				defer w.untouch(over)
-				w.force(f.Object, o)
+				w.force(f.Object, part, o)
 			})
 		}
 	case Forge:
@@ -205,7 +210,7 @@ func (w *world) victim(f Fault, o Object) (ticket, channel string) {
 	if !o.Kind.holds() {
 		return "", ""
 	}
-	key := lock(f.Object, o)
+	key := o.lock(f.Object, f.N%o.parts())
 	waiting, err := w.server.mini.ZMembers(key + ":queue")
 	if err != nil || len(waiting) == 0 {
 		return "", ""
@@ -219,8 +224,10 @@ func (w *world) victim(f Fault, o Object) (ticket, channel string) {
 func (w *world) forgery(f Fault, o Object) (text, channel string) {
 	var known []message
 	for _, m := range w.server.overheard() {
-		if strings.HasPrefix(m.channel, lock(f.Object, o)+":wake") {
-			known = append(known, m)
+		for part := range o.parts() {
+			if strings.HasPrefix(m.channel, o.lock(f.Object, part)+":wake") {
+				known = append(known, m)
+			}
 		}
 	}
 	if len(known) == 0 {
@@ -242,12 +249,14 @@ func (w *world) forgery(f Fault, o Object) (text, channel string) {
 func pickText(f Fault, from ...string) string { return from[f.At.Microseconds()%int64(len(from))] }
 
 // force frees an object, as an operator would.
-func (w *world) force(i int, o Object) {
+func (w *world) force(i, part int, o Object) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	switch o.Kind {
-	case Mutex:
-		_, _ = fairlock.New(w.operator, name(i)).ForceRelease(ctx, 0)
+	case Mutex, Striped, Several:
+		_, _ = fairlock.New(w.operator, o.name(i, part)).ForceRelease(ctx, 0)
+	case Election:
+		_, _ = election.New(w.operator, name(i)).ForceRelease(ctx, 0)
 	case Reentrant:
 		_, _ = reentrant.New(w.operator, name(i)).ForceRelease(ctx, 0)
 	case RWLock:

@@ -24,9 +24,15 @@ type Call struct {
 	Dead                  bool // its process died before it returned
 	Final                 bool // made after everything was healed
 
-	Place int64 // what it returned: an index, what is left, or whether it was set
-	Hold  *Hold // what it got
+	Place  int64    // what it returned: an index, what is left, or whether it was set
+	Hold   *Hold    // what it got
+	Values []string // what it proclaims
+	// Proclaimed is since when the last of them is, if there are two; 0 where that is not known.
+	Proclaimed time.Duration
 }
+
+// parts are the locks that it is for.
+func (c *Call) parts() Parts { return c.Step.Parts }
 
 // A Hold is what a caller believes to hold: from the return of its call until its context ends.
 type Hold struct {
@@ -45,6 +51,7 @@ type Hold struct {
 type Touch struct {
 	From, To       time.Duration
 	Client, Object int
+	Parts          Parts // of the object; 0 for all
 	Kind           FaultKind
 	// Frees says that the server may have given away what was held before, by design.
 	Frees bool
@@ -68,6 +75,8 @@ type history struct {
 	marks      []Mark
 	violations []string
 	actions    []action
+	sights     []sight
+	watched    []watched
 	healed     time.Duration // 0 until then
 }
 
@@ -177,6 +186,9 @@ func (c *Call) String() string {
 	fmt.Fprintf(&b, "%v actor %d client %d object %d %v", c.Begin, c.Actor, c.Client, c.Object, c.Step.Do)
 	if c.Step.Permits > 1 {
 		fmt.Fprintf(&b, "(%d)", c.Step.Permits)
+	}
+	if c.Step.Parts != 0 {
+		fmt.Fprintf(&b, "%v", c.Step.Parts.each())
 	}
 	switch {
 	case !c.Returned:

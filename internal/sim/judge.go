@@ -42,15 +42,39 @@ func judgeAll(h *history, p Plan) {
 		case Barrier:
 			j.barrier(i, o, calls)
 		default:
-			j.overlaps(o, calls)
-			j.tokens(o, calls)
-			j.order(calls)
-			j.idle(o, calls)
+			for part := range o.parts() {
+				j.lock(o, having(calls, 1<<part), 1<<part)
+				j.given(o, o.lock(i, part))
+			}
 			j.losses(o, calls)
-			j.told(o, calls)
 		}
-		j.given(i, o)
+		if o.Kind == Election {
+			j.election(i, calls)
+		}
 	}
+}
+
+// lock judges what one lock of an object was held by.
+func (j *judge) lock(o Object, calls []*Call, part Parts) {
+	j.overlaps(o, calls, part)
+	j.tokens(o, calls)
+	if o.Cohort > 0 && o.MaxHold == 0 {
+		j.cohorts(o, calls)
+	} else {
+		j.order(calls)
+	}
+	j.idle(o, calls)
+	j.told(o, calls, part)
+}
+
+// having are the calls that are for a lock of their object.
+func having(calls []*Call, part Parts) (found []*Call) {
+	for _, c := range calls {
+		if c.parts().meets(part) {
+			found = append(found, c)
+		}
+	}
+	return found
 }
 
 // of returns the calls of an object, in the order of their returns.
@@ -108,9 +132,12 @@ func (j *judge) returned(c *Call, o Object) {
 		ok = c.Step.Cancel
 	case errors.Is(c.Err, context.DeadlineExceeded):
 		// What does not wait, and the word that an action is done, have limits of their own.
-		ok = c.Step.Patience > 0 || touched && slices.Contains([]Verb{Try, TryRead, Drain, Await}, c.Step.Do)
+		ok = c.Step.Patience > 0 || touched && (c.tries() || c.Step.Do == Await)
 	case errors.Is(c.Err, waitqueue.ErrBusy):
-		ok = c.Step.Do == Try || c.Step.Do == TryRead || c.Step.Do == Drain
+		ok = c.tries()
+	case errors.Is(c.Err, lease.ErrLost):
+		// It was lost before anybody heard of it: ahead of a proclamation, or while others were waited for.
+		ok = (c.Step.Do == Each || o.Kind == Election) && (touched || o.MaxHold > 0)
 	case strings.Contains(c.Err.Error(), "READONLY"):
 		ok = j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, func(t *Touch) bool { return t.Kind == ReadOnly }) != nil
 	case errors.Is(c.Err, waitqueue.ErrTime):
@@ -125,11 +152,16 @@ func (j *judge) returned(c *Call, o Object) {
 		ok = true
 	default:
 		// What does not wait may give up on a server that cannot be reached.
-		ok = touched && (c.Step.Do != Lock && c.Step.Do != Read && c.Step.Do != Enter && c.Step.Do != Downgrade)
+		ok = touched && !slices.Contains([]Verb{Lock, Read, Enter, Downgrade, Proclaim, Each}, c.Step.Do)
 	}
 	if !ok {
 		j.violate("error: %v", c)
 	}
+}
+
+// tries reports whether a call does not wait.
+func (c *Call) tries() bool {
+	return slices.Contains([]Verb{Try, TryRead, Drain, TryEach}, c.Step.Do)
 }
 
 // forgot reports whether the server may have lost an object before a call returned.
@@ -141,18 +173,22 @@ func (j *judge) forgot(c *Call) bool {
 
 // excused reports whether at a moment a hold may stand that the server does not know of, or not any more: it was
 // there when a fault made the server give it away, and its owner need not know yet.
-func (j *judge) excused(c *Call, o Object, at time.Duration) bool {
+func (j *judge) excused(c *Call, o Object, part Parts, at time.Duration) bool {
 	return slices.ContainsFunc(j.touches, func(t *Touch) bool {
-		if !t.Frees || t.Object != everyone && t.Object != c.Object || t.From > at || c.Begin > t.To {
+		if !t.Frees || !t.Parts.meets(part) || t.Object != everyone && t.Object != c.Object || t.From > at {
 			return false
 		}
-		// No hold outlasts its lease after the fault, as no renewal is confirmed.
-		return at <= max(t.To, c.End)+o.Lease+o.Lease/100
+		// No hold outlasts its lease after the fault, as no renewal is confirmed. One that is passed on within a client was
+		// there before its call.
+		if o.Cohort > 0 {
+			return at <= t.To+o.Lease+o.Lease/100 || c.Begin <= t.To && at <= c.End+o.Lease+o.Lease/100
+		}
+		return c.Begin <= t.To && at <= max(t.To, c.End)+o.Lease+o.Lease/100
 	})
 }
 
 // overlaps judges that no more hold at a time than may, by their own clocks.
-func (j *judge) overlaps(o Object, calls []*Call) {
+func (j *judge) overlaps(o Object, calls []*Call, part Parts) {
 	for _, b := range calls {
 		if b.Hold == nil {
 			continue
@@ -161,7 +197,7 @@ func (j *judge) overlaps(o Object, calls []*Call) {
 		var used int64
 		at := b.End
 		for _, a := range calls {
-			if a.Hold == nil || a.End > at || a.Hold.Ended && a.Hold.End <= at && a != b || j.excused(a, o, at) {
+			if a.Hold == nil || a.End > at || a.Hold.Ended && a.Hold.End <= at && a != b || j.excused(a, o, part, at) {
 				continue
 			}
 			used += a.Hold.Permits
@@ -208,12 +244,12 @@ func list(calls []*Call) string {
 
 // told judges that a holder is told by his next renewal that the server has forgotten what he holds, where nothing
 // else is wrong.
-func (j *judge) told(o Object, calls []*Call) {
+func (j *judge) told(o Object, calls []*Call, part Parts) {
 	if o.MaxHold > 0 {
 		return // The last renewal may have been.
 	}
 	for _, t := range j.touches {
-		if !t.Frees || t.Kind != FlushAll && t.Kind != DeleteKey || t.Object != everyone && len(calls) > 0 && t.Object != calls[0].Object {
+		if !t.Frees || !t.Parts.meets(part) || t.Kind != FlushAll && t.Kind != DeleteKey || t.Object != everyone && len(calls) > 0 && t.Object != calls[0].Object {
 			continue
 		}
 		by := t.To + o.Lease/3 + handOff + 4*j.far()

@@ -27,8 +27,10 @@ func (j *judge) tokens(o Object, calls []*Call) {
 			x, y := a.Hold.Token, b.Hold.Token
 			// Whoever began to hold later has the higher token where only one holds at a time, unless the server had
 			// given his hold away; elsewhere where the later call came after the earlier one had returned.
-			alone := o.Kind != Semaphore && !shared && !j.excused(b, o, b.End)
-			ordered := a.End < b.Begin || alone && a.Hold.End <= b.End
+			excused := j.excused(b, o, b.parts(), b.End)
+			alone := o.Kind != Semaphore && !shared && !excused
+			// What is passed on within a client is a hold that was there before its call.
+			ordered := a.End < b.Begin && (o.Cohort == 0 || !excused) || alone && a.Hold.End <= b.End
 			switch {
 			case x == y && !shared:
 				j.violate("token twice:\n\t%v\n\t%v", a, b)
@@ -50,17 +52,18 @@ func (j *judge) forged(c *Call) bool {
 	return j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, func(t *Touch) bool { return t.Kind == ForgeHold }) != nil
 }
 
-// given judges the tokens that the server has written.
-func (j *judge) given(i int, o Object) {
-	if !o.Kind.holds() || j.turnedBack() {
+// given judges the tokens that the server has written for a lock.
+func (j *judge) given(o Object, key string) {
+	if j.turnedBack() {
 		return
 	}
 	var last uint64
 	for _, m := range j.marks {
-		if m.Key != lock(i, o) {
+		if m.Key != key {
 			continue
 		}
-		alone := o.Kind == Mutex || o.Kind == Reentrant
+		// The end of a hold of several raises their tokens to the highest.
+		alone := (o.Kind == Mutex || o.Kind == Reentrant || o.Kind == Election || o.Kind == Striped) && o.Cohort == 0
 		if m.Token < last || alone && m.Token == last {
 			j.violate("the server gives token %d after %d at %v", m.Token, last, m.At)
 		}
@@ -71,26 +74,67 @@ func (j *judge) given(i int, o Object) {
 // settled is when a call that waits has its place for certain, where nothing is wrong: it has asked, subscribed
 // on a new connection, and looked.
 func (j *judge) settled(c *Call) time.Duration {
-	return c.Begin + 24*j.plan.Clients[c.Client].Latency + 20*time.Millisecond
+	return c.Begin + j.settlingTime(c.Client)
+}
+
+// settlingTime is how long a client needs for what waits to have its place.
+func (j *judge) settlingTime(client int) time.Duration {
+	return 24*j.plan.Clients[client].Latency + 20*time.Millisecond
 }
 
 // order judges that nobody overtakes who waits, unless a fault of the one that was overtaken explains it.
 func (j *judge) order(calls []*Call) {
-	slack := 2 * j.far()
 	for _, a := range calls {
-		if a.Step.Do == Try || a.Step.Do == TryRead || a.Step.Do == Drain || a.Dead {
-			continue
-		}
-		for _, b := range calls {
-			head := time.Duration(max(b.Step.Priority-a.Step.Priority, 0)) * waitqueue.PriorityStep
-			if b.Hold == nil || b.Begin-head < j.settled(a) || a.End <= b.End+slack {
-				continue
-			}
-			if j.touched(a.Client, a.Object, a.Begin, b.End, nil) == nil {
-				j.violate("overtaken:\n\t%v\n\tby %v", a, b)
-			}
+		for _, b := range j.overtakers(a, calls) {
+			j.violate("overtaken:\n\t%v\n\tby %v", a, b)
 		}
 	}
+}
+
+// cohorts judges that nobody is overtaken by a call of its own cohort, which are those of its client with the same terms,
+// and by no more calls of others than a hold may be passed on.
+func (j *judge) cohorts(o Object, calls []*Call) {
+	for _, a := range calls {
+		var others []*Call
+		for _, b := range j.overtakers(a, calls) {
+			if b.Client == a.Client && b.Step.Priority == a.Step.Priority {
+				j.violate("overtaken in a cohort:\n\t%v\n\tby %v", a, b)
+				continue
+			}
+			others = append(others, b)
+		}
+		if len(others) > o.Cohort {
+			j.violate("overtaken by %d, more than a cohort of %d:\n\t%v\n\tby %v", len(others), o.Cohort, a, list(others))
+		}
+	}
+}
+
+// overtakers are the calls that came after one had its place for certain, and held before it, though no fault explains
+// it. A call for several locks may be overtaken by one for fewer of them, and by any when it has given some back because
+// it waited for others.
+func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
+	if a.tries() || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/8 {
+		return nil
+	}
+	slack := 2 * j.far()
+	for _, b := range calls {
+		head := time.Duration(max(b.Step.Priority-a.Step.Priority, 0)) * waitqueue.PriorityStep
+		switch {
+		case b.Hold == nil || b.Begin-head < j.settled(a) || a.End <= b.End+slack:
+		case !a.parts().alone() && a.parts() != b.parts():
+		case j.touched(a.Client, a.Object, a.Begin, b.End, nil) == nil:
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// gathers tells whether somebody wanted several locks between two times: he may have held this one while he waited for
+// the others.
+func gathers(calls []*Call, from, to time.Duration) bool {
+	return slices.ContainsFunc(calls, func(c *Call) bool {
+		return (!c.parts().alone() || c.Step.Do == Each) && c.Begin <= to && c.End >= from
+	})
 }
 
 // handOff is how long something may be free with somebody waiting for it, where nothing is wrong.
@@ -100,7 +144,7 @@ const handOff = 30 * time.Millisecond
 // nobody holds it.
 func (j *judge) idle(o Object, calls []*Call) {
 	for _, c := range calls {
-		if c.Hold == nil || c.Step.Do == Try || c.Step.Do == TryRead || c.Step.Do == Drain {
+		if c.Hold == nil || c.tries() {
 			continue
 		}
 		free := j.settled(c)
@@ -111,7 +155,7 @@ func (j *judge) idle(o Object, calls []*Call) {
 				free = max(free, d.Hold.End)
 			}
 		}
-		if c.End <= free+handOff+4*j.far() {
+		if c.End <= free+handOff+4*j.far() || gathers(calls, free, c.End) {
 			continue
 		}
 		if !slices.ContainsFunc(j.touches, func(t *Touch) bool {

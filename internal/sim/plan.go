@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 )
@@ -15,12 +16,15 @@ const (
 	Reentrant
 	RWLock
 	Semaphore
+	Election
+	Striped
+	Several
 	Latch
 	Barrier
 	kinds
 )
 
-var kindNames = [kinds]string{"mutex", "reentrant", "rwlock", "semaphore", "latch", "barrier"}
+var kindNames = [kinds]string{"mutex", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "latch", "barrier"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -51,7 +55,17 @@ type Object struct {
 	Kind    Kind
 	Lease   time.Duration
 	MaxHold time.Duration // 0 for none
-	Size    int64         // permits, parties, or the count of the latch
+	Size    int64         // permits, parties, the count of the latch, stripes, or names
+	Cohort  int           // how often a hold may be passed on within a client
+	Bound   time.Duration // for how long a call holds some of several names while it waits for others
+}
+
+// parts is how many locks an object has.
+func (o Object) parts() int {
+	if o.Kind == Striped || o.Kind == Several {
+		return int(o.Size)
+	}
+	return 1
 }
 
 // An ActorPlan is one goroutine that does one thing after the other with one object.
@@ -72,6 +86,9 @@ const (
 	Downgrade             // lock for writing, then go on for reading
 	Drain                 // all permits that are free
 	Enter                 // lock, and lock again from within
+	Proclaim              // lead, and proclaim another value
+	Each                  // several names, each for itself
+	TryEach               // the same, now or never
 	Set                   // the latch
 	Down                  // count it down
 	Await                 // the latch or the barrier
@@ -80,7 +97,7 @@ const (
 )
 
 var verbNames = [verbs]string{
-	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "set", "down", "await", "reset",
+	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "proclaim", "each", "try each", "set", "down", "await", "reset",
 }
 
 func (v Verb) String() string { return verbNames[v] }
@@ -92,8 +109,28 @@ type Step struct {
 	Patience time.Duration // for how long the call waits; 0 for as long as it takes
 	Cancel   bool          // it does not know that beforehand: its context is cancelled, and has no deadline
 	Permits  int64
+	Parts    Parts
 	Priority int
 	Hold     time.Duration
+}
+
+// Parts are some of the locks of an object, a bit each.
+type Parts uint
+
+// meets tells whether two have one in common. None stands for all.
+func (p Parts) meets(q Parts) bool { return p == 0 || q == 0 || p&q != 0 }
+
+// alone tells whether it is one lock.
+func (p Parts) alone() bool { return p&(p-1) == 0 }
+
+// each are the numbers of the locks.
+func (p Parts) each() (numbers []int) {
+	for k := range bits.Len(uint(p)) {
+		if p&(1<<k) != 0 {
+			numbers = append(numbers, k)
+		}
+	}
+	return numbers
 }
 
 // A Fault is one thing that goes wrong.
@@ -116,7 +153,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
 	}
 	for i, o := range p.Objects {
-		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d\n", i, o.Kind, o.Lease, o.MaxHold, o.Size)
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound)
 	}
 	for i, a := range p.Actors {
 		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)
@@ -124,6 +161,9 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, " %v+%v", s.After, s.Do)
 			if s.Permits > 1 {
 				fmt.Fprintf(&b, "(%d)", s.Permits)
+			}
+			if s.Parts != 0 {
+				fmt.Fprintf(&b, "%v", s.Parts.each())
 			}
 			if s.Priority != 0 {
 				fmt.Fprintf(&b, "%+d", s.Priority)

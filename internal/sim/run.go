@@ -52,6 +52,14 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 		one := &actor{world: w, node: w.nodes[a.Client], id: i, plan: a, object: p.Objects[a.Object]}
 		actors.Go(one.run)
 	}
+	ctx, lookAway := context.WithCancel(context.Background())
+	for i, o := range p.Objects {
+		for _, n := range w.nodes {
+			if o.Kind == Election {
+				w.background(func() { w.observe(ctx, n, i) })
+			}
+		}
+	}
 	w.disturb()
 	w.heal()
 	for _, n := range w.nodes {
@@ -59,7 +67,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	left := w.leaseLeft()
 	recovery := w.recover(left+slack, &actors)
-	w.leave()
+	w.leave(lookAway)
 	w.work.Wait()
 	if q.Innocent {
 		w.touches = nil
@@ -153,6 +161,12 @@ func (w *world) last(n *node, i int, o Object, do Verb, actors *sync.WaitGroup) 
 	}
 	c := n.alive()
 	step := Step{Do: do, Permits: max(o.Size, 1)}
+	switch o.Kind {
+	case Striped:
+		step.Parts = 1 << (n.id % o.parts())
+	case Several:
+		step.Parts = 1<<o.parts() - 1
+	}
 	actors.Go(func() {
 		for call := a.do(c, step); call.unknown() && w.any(ClockBack); {
 			call = a.do(c, step) // By the new clock it has asked before the last generation ended.
@@ -210,17 +224,29 @@ func (w *world) waiting(i int) bool {
 // ghosts is how long a request may run that was given up, and is waited for.
 const ghosts = 4 * time.Second
 
-// leave closes all clients, and judges what is left behind.
-func (w *world) leave() {
+// leave closes all clients, and judges what is left behind. Observers look until all leases are over.
+func (w *world) leave(lookAway func()) {
 	var longest, back time.Duration
 	for _, o := range w.plan.Objects {
 		longest = max(longest, o.Lease)
+		if o.Kind == Striped {
+			longest = max(longest, 2*waitqueue.DefaultLease) // That of what tells the number of stripes.
+		}
 	}
+	time.Sleep(longest + slack)
+	settle()
+	w.nobodyLeads()
+	lookAway()
 	const linger = 5 * time.Second
 	// Names are looked at once in a linger, when the last ghost is gone and the last hand-off was looked after.
 	time.Sleep(2*linger + ghosts + longest)
 	settle()
+	// Channels go with their connection, which stays as long as a client holds something: of stripes their number.
+	holds := slices.ContainsFunc(w.plan.Objects, func(o Object) bool { return o.Kind == Striped })
 	for _, channel := range w.server.List("PUBSUB", "CHANNELS") {
+		if holds {
+			break
+		}
 		w.violate("left behind: client %d subscribes to %s", w.clientOf(channel), channel)
 	}
 	for _, n := range w.nodes {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -213,15 +214,30 @@ func (s *server) overheard() []message {
 	return slices.Clone(s.sent)
 }
 
-// lock is what the keys of an object begin with.
-func lock(i int, o Object) string {
+// lock is what the keys of an object begin with; of one with several locks, those of the first.
+func lock(i int, o Object) string { return o.lock(i, 0) }
+
+// lock is what the keys of a lock of the i-th object begin with.
+func (o Object) lock(i, part int) string {
 	kind := map[Kind]string{
-		Mutex: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Latch: "latch", Barrier: "barrier",
+		Mutex: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock",
+		Latch: "latch", Barrier: "barrier",
 	}
-	return "headwaiter:" + kind[o.Kind] + ":{" + name(i) + "}"
+	return "headwaiter:" + kind[o.Kind] + ":{" + o.name(i, part) + "}"
 }
 
 func name(i int) string { return "o" + strconv.Itoa(i) }
+
+// name is that of a lock of the i-th object.
+func (o Object) name(i, part int) string {
+	switch o.Kind {
+	case Striped:
+		return fmt.Sprintf("%s:%d/%d", name(i), part, o.Size)
+	case Several:
+		return fmt.Sprintf("%s.%d", name(i), part)
+	}
+	return name(i)
+}
 
 // left returns the keys that are there, but for those whose names end so.
 func (s *server) left(but string) []string {

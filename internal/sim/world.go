@@ -66,8 +66,10 @@ func (w *world) clientOf(channel string) int {
 // objectOf is the object that a channel or key belongs to.
 func (w *world) objectOf(key string) int {
 	for i, o := range w.plan.Objects {
-		if strings.HasPrefix(key, lock(i, o)) {
-			return i
+		for part := range o.parts() {
+			if strings.HasPrefix(key, o.lock(i, part)) {
+				return i
+			}
 		}
 	}
 	return everyone
