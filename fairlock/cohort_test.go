@@ -174,6 +174,25 @@ func TestAMateHasThePlaceOfTheTimeOfItsCall(t *testing.T) {
 	})
 }
 
+// Behind the last pass there is no time to subscribe first: a client that never had to wait has done so by then.
+func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithCohort(1))
+		l := hold(t, m)
+		calls := mates(t, m, 2)
+		synctime.Pass(time.Millisecond)
+		calls = append(calls, begin(t.Context(), dialMutex(t, s)))
+		queued(t, m, 1)
+		for i, c := range calls {
+			kit.Release(t, l)
+			synctest.Wait()
+			require.True(t, c.Returned(), "turn %d is not that of call %d", i, i)
+			l = c.Value(t)
+		}
+		kit.Release(t, l)
+	})
+}
+
 func contains(calls []*call, c *call) bool {
 	for _, other := range calls {
 		if other == c {

@@ -16,7 +16,8 @@ import (
 // nothing of them. A release passes the hold to the first mate: nothing is sent, and the lease goes on. After so many
 // passes as the terms allow, or where no mate is left, the hold is given back. The first mate is then the next leader,
 // and queues with the time of its call, in the same round trip: so a call of another client is overtaken by as many
-// calls as one hold has passes, and by no more.
+// calls as one hold has passes, and by no more. To be queued it must hear, so the site subscribes once a mate has come
+// whom the passes that are left do not reach.
 //
 // Each of them has a token, which is one higher than that of the one before: no higher than the server's clock has come
 // since the grant, as far as a token of its own would be. So tokens rise also where the server has forgotten the last. The
@@ -31,6 +32,7 @@ type cohort struct {
 
 	mu    sync.Mutex // guards the fields below; nothing is called under it
 	led   bool       // there is a leader
+	left  int        // passes of the leader's hold
 	mates *list.List // of *mate, by their calls
 }
 
@@ -74,13 +76,17 @@ func (co *cohort) obtain(ctx context.Context) (*lease.Lease, error) {
 	}
 	co.mu.Lock()
 	if !co.led {
-		co.led = true
+		co.led, co.left = true, co.passes()
 		co.mu.Unlock()
 		return co.lead(m)
 	}
 	m.called = make(chan struct{})
 	m.place = co.mates.PushBack(m)
+	behind := co.mates.Len() > co.left
 	co.mu.Unlock()
+	if behind {
+		co.site.subscribe()
+	}
 	select {
 	case <-m.called:
 	case <-ctx.Done():
@@ -113,6 +119,9 @@ func (c *Client) cohort(q Queue) (*cohort, error) {
 	}
 	return co, nil
 }
+
+// passes is how often the hold of a leader may be passed on.
+func (co *cohort) passes() int { return int(co.queue.permits) - 1 }
 
 // busy reports whether there is a leader, with a ticket or about to have one.
 func (co *cohort) busy() bool {
@@ -210,7 +219,8 @@ func (m *mate) failed(err error) error {
 	return err
 }
 
-// call takes the first mate out of the queue. Where there is none, there is no leader any more, unless stays.
+// call takes the first mate out of the queue, to be passed the hold if stays, else to lead. Where there is none, there is
+// no leader any more, unless stays.
 func (co *cohort) call(stays bool) *mate {
 	co.mu.Lock()
 	defer co.mu.Unlock()
@@ -221,6 +231,10 @@ func (co *cohort) call(stays bool) *mate {
 	}
 	m := co.mates.Remove(first).(*mate)
 	m.place = nil
+	co.left--
+	if !stays {
+		co.left = co.passes()
+	}
 	return m
 }
 

@@ -56,6 +56,16 @@ func (s *site) listen() {
 	s.ears.want(s)
 }
 
+// subscribe makes a site hear before one of its tickets has to wait.
+func (s *site) subscribe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.wanted && !s.retired {
+		s.wanted = true
+		s.listen()
+	}
+}
+
 // listener is the one that hears of the site.
 func (s *site) listener() *listener {
 	if s.client.sharded {

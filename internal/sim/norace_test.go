@@ -2,5 +2,9 @@
 
 package sim
 
-// usual is how many seeds TestSeeds plays.
-const usual = 1000
+const (
+	// usual is how many seeds TestSeeds plays.
+	usual = 1000
+	// perKind is how many seeds TestEachKindAlone plays of each primitive.
+	perKind = 80
+)
