@@ -121,7 +121,7 @@ func turn(w Work, figures ...Figures) (t Turn) {
 	return t
 }
 
-// crews are those of this run's own lock, one a work, which live as long as its pairs.
+// crews are those of the own lock in this run, one a work, which live as long as its pairs.
 type crews struct {
 	*runner
 	made map[string]*crew

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -277,6 +278,7 @@ func TestANameThatIsLostWhileOthersAreWaitedForIsTakenAgain(t *testing.T) {
 				time.Sleep(290 * time.Millisecond) // Of the bubble.
 				c.end(t, other, all[0])
 				kit.Eventually(t, "the first name to be lost", func() bool { return !holds(t, other, all[0]) })
+				synctest.Wait() // Until its holder knows.
 				require.False(t, call.Returned())
 				kit.Release(t, held)
 				l := call.Value(t)

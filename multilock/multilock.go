@@ -44,7 +44,8 @@ func With(options ...waitqueue.Option) Option {
 // WithLease sets for how long a hold lasts unless it is renewed. See [waitqueue.WithLease].
 func WithLease(d time.Duration) Option { return With(waitqueue.WithLease(d)) }
 
-// WithBound sets for how long a call holds some of the names while it waits for others, from 1 ms on. The default is
+// WithBound sets for how long a call holds some of the names while it waits for others, at the most; from 1 ms on. It
+// should be many round trips: a name that is given back and taken up again costs several. The default is
 // [waitqueue.DefaultBound].
 func WithBound(d time.Duration) Option { return func(s *settings) { s.bound = d } }
 

@@ -115,7 +115,7 @@ func TestTwoThatGiveUpAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		over := func() *waitqueue.Client {
 			d := faults.NewDialer(t, s.Dial)
-			d.Delay(2 * time.Millisecond)
+			d.Delay(time.Millisecond)
 			return kit.Dial(t, s, kit.Over(d))
 		}
 		const bound = 10 * time.Millisecond

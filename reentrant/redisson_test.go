@@ -1,6 +1,7 @@
 package reentrant_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
@@ -42,7 +43,7 @@ func both(ctx context.Context, m *reentrant.Mutex, c rueidis.Client, f func(cont
 			const ms = "300000" // longer than f: nothing renews it
 			got, err := takeTheirs.Exec(ctx, c, keys[:1], []string{me, ms}).AsInt64()
 			if err != nil {
-				return err
+				return cmp.Or(context.Cause(ctx), err) // The context's own error does not say why it ended.
 			}
 			if got == 1 {
 				break

@@ -87,6 +87,7 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 		kit.Release(t, take(t, holder, 1)) // The server learns the scripts.
 		l := take(t, holder, 2*clients*each)
 		for range 2 { // The first time the clients subscribe.
+			looks, _ := spent(first, all) // One that has begun by then may run behind the release.
 			var calls []*kit.Call[*lease.Lease]
 			for i := range clients * each {
 				calls = append(calls, ask(t.Context(), semaphore.New(all[i%clients], kit.Name(t), 2*clients*each), 2))
@@ -94,7 +95,7 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 			}
 			last := ask(t.Context(), holder, 2*clients*each)
 			kit.Waiting(t, clients*each+1, holder.Inspect)
-			looks, messages := spent(first, all)
+			_, messages := spent(first, all)
 			s.ResetStats()
 			kit.Release(t, l)
 			var held []*lease.Lease

@@ -393,10 +393,10 @@ func (w *whole) await() error {
 	}
 }
 
-// patience is for how long some names are held while others are waited for: the bound at the most. Most of it is left to
+// patience is for how long some names are held while others are waited for: the bound at the most. Half of it is left to
 // chance: two calls that hold what the other waits for, and have begun to at the same moment, would else give it back at
 // the same moment, get what the other had, and go on so for good.
-func (w *whole) patience() time.Duration { return jitter(w.bound/8, w.bound) }
+func (w *whole) patience() time.Duration { return jitter(w.bound/2, w.bound) }
 
 // missing are the parts, of those that the call has got to, that are not held and that nobody waits for. What has ended
 // while others were waited for is not held any more. holds says whether any is held.

@@ -308,10 +308,6 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	if co == nil {
 		return t.site.sendEnd(ctx, t)
 	}
-	if t.site.node().sluggish() {
-		co.next()
-		return t.site.sendEnd(ctx, t)
-	}
 	m := co.call(false)
 	if m == nil {
 		return t.site.sendEnd(ctx, t)

@@ -189,6 +189,11 @@ func act(part string) {
 			case s := <-received:
 				fmt.Println("leader", s)
 			case <-ended:
+				select { // The signal that ended the child may be on its way here, too.
+				case s := <-received:
+					fmt.Println("leader", s)
+				case <-time.After(time.Second):
+				}
 				os.Exit(0)
 			}
 		}

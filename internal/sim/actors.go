@@ -128,7 +128,7 @@ func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, noted *Call) (
 		return call(a.stripe(c, s))
 	case Several:
 		return call(a.several(c, s))
-	case Mutex:
+	case Mutex, Cohort:
 		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort))
 		if s.Do == Try {
 			return call(m.TryLock)

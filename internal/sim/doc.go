@@ -10,7 +10,8 @@
 //	world.go, server.go  the server, its clock and its messages
 //	node.go              a client: a process with a network of its own, that can die
 //	faults.go            how each fault is done
-//	actors.go, meet.go   the callers: of what is held, and of what is waited for
+//	actors*.go, meet.go  the callers: of what is held, one or several at a time, and of what is waited for
+//	election.go          the callers who lead, and those who observe
 //	history.go           what they saw
 //	judge*.go            whether that was as promised
 //	run.go, report.go    the whole of it, and how it is told
@@ -25,6 +26,11 @@
 //	token       unique, and rising with the order of the holds; those that the server writes rise too. Not judged where
 //	            the clock went back and what was known of tokens was lost as well
 //	overtaken   nobody passes one who waits for certain, unless a fault of that one explains it
+//	            within a client that passes a hold on, nobody is passed by a call of his own client, nor by more of
+//	            others than a hold may be passed on
+//	released    no release succeeds of what the server had forgotten
+//	leads       observers see leaders that there are, with what they have proclaimed, tokens that never fall, each
+//	            change in time where nothing is wrong, and nobody in the end
 //	idle        without a fault, what is free goes at once to who waits for it
 //	passed      no latch is passed that is closed, and every count counts once
 //	not all     a generation of a barrier is for all or none, with indexes that differ, after its action

@@ -15,7 +15,7 @@ type draw struct {
 
 // Draw returns the plan of a seed; with kinds, one for these primitives alone.
 func Draw(seed uint64, only ...Kind) Plan {
-	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed}, only: only}
+	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only}, only: only}
 	d.plan.Length = d.span(3*time.Second, 9*time.Second)
 	if d.one(4) {
 		d.plan.Drift = d.span(-900*time.Microsecond, 900*time.Microsecond)
@@ -71,13 +71,11 @@ func (d *draw) objects() {
 			o.MaxHold = d.some(50*time.Millisecond, 2*o.Lease)
 		}
 		switch o.Kind {
-		case Mutex:
-			if d.one(2) {
-				o.Cohort = pick(d, 1, 3, 64)
-			}
+		case Cohort:
+			o.Cohort, o.MaxHold = pick(d, 1, 2, 3, 64), 0
 		case Striped, Several:
 			o.Size = int64(2 + d.IntN(2))
-			o.Bound = pick(d, time.Second, 100*time.Millisecond, 10*time.Millisecond)
+			o.Bound = pick(d, time.Second, 100*time.Millisecond)
 		case Semaphore:
 			o.Size = int64(2 + d.IntN(3))
 		case Latch:
@@ -117,7 +115,7 @@ func (d *draw) step(o Object) Step {
 		s.Patience, s.Cancel = d.some(100*time.Microsecond, 3*time.Second), d.one(2)
 	}
 	switch o.Kind {
-	case Mutex:
+	case Mutex, Cohort:
 		s.Do = pick(d, Lock, Lock, Lock, Try)
 	case Reentrant:
 		s.Do = pick(d, Lock, Enter, Enter, Try)

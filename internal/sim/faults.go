@@ -152,7 +152,7 @@ func each(ds []*faults.Dialer, do func(*faults.Dialer)) {
 // endings are what the names of an object's keys end with.
 func endings(k Kind) []string {
 	switch k {
-	case Mutex, Reentrant, Election, Striped, Several:
+	case Mutex, Cohort, Reentrant, Election, Striped, Several:
 		return []string{"", ":queue", ":suspects"}
 	case RWLock, Semaphore:
 		return []string{"", ":queue", ":suspects", ":holders"}
@@ -253,7 +253,7 @@ func (w *world) force(i, part int, o Object) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	switch o.Kind {
-	case Mutex, Striped, Several:
+	case Mutex, Cohort, Striped, Several:
 		_, _ = fairlock.New(w.operator, o.name(i, part)).ForceRelease(ctx, 0)
 	case Election:
 		_, _ = election.New(w.operator, name(i)).ForceRelease(ctx, 0)

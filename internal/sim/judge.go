@@ -58,7 +58,7 @@ func judgeAll(h *history, p Plan) {
 func (j *judge) lock(o Object, calls []*Call, part Parts) {
 	j.overlaps(o, calls, part)
 	j.tokens(o, calls)
-	if o.Cohort > 0 && o.MaxHold == 0 {
+	if o.Kind == Cohort {
 		j.cohorts(o, calls)
 	} else {
 		j.order(calls)
@@ -168,6 +168,15 @@ func (c *Call) tries() bool {
 func (j *judge) forgot(c *Call) bool {
 	return slices.ContainsFunc(j.touches, func(t *Touch) bool {
 		return t.Frees && t.From <= c.End && (t.Object == everyone || t.Object == c.Object)
+	})
+}
+
+// forgotten reports whether the server lost everything while a call held, and nothing else was wrong. A release that is
+// not answered succeeds when the lease is over.
+func (j *judge) forgotten(c *Call) bool {
+	return slices.ContainsFunc(j.touches, func(t *Touch) bool {
+		return t.Kind == FlushAll && c.End < t.From && t.To <= c.Hold.End &&
+			j.touched(c.Client, c.Object, t.From, c.Hold.End+releaseTime, func(u *Touch) bool { return u != t }) == nil
 	})
 }
 
@@ -287,6 +296,9 @@ func (j *judge) losses(o Object, calls []*Call) {
 			j.violate("lost without a fault: %v", c)
 		case err != nil:
 			j.violate("release: %v", c)
+		}
+		if h.ReleaseErr == nil && o.Cohort == 0 && j.forgotten(c) {
+			j.violate("released though the server had forgotten it: %v", c)
 		}
 		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {
 			j.violate("release: %v", c)

@@ -52,7 +52,7 @@ func (j *judge) sane(seen []sight, calls []*Call) {
 // noticed judges that an observer saw in time that a call led, with its last value, and that it did so no more, where
 // nothing was wrong.
 func (j *judge) noticed(who watched, seen []sight, c *Call, calls []*Call) {
-	if c.Hold == nil || c.Dead || who.from+j.settlingTime(who.client) > c.Begin {
+	if c.Hold == nil || c.Dead || j.dies(who.client) || who.from+j.settlingTime(who.client) > c.Begin {
 		return
 	}
 	within := handOff + 4*j.far()
@@ -83,6 +83,11 @@ func (j *judge) noticed(who watched, seen []sight, c *Call, calls []*Call) {
 			j.violate("still seen to lead by client %d at %v: %v", who.client, by, c)
 		}
 	}
+}
+
+// dies tells whether a client died.
+func (j *judge) dies(client int) bool {
+	return slices.ContainsFunc(j.touches, func(t *Touch) bool { return t.Kind.deadly() && t.Client == client })
 }
 
 // waits tells whether somebody campaigned at a moment, or was dead and still in the queue.

@@ -63,7 +63,7 @@ func (j *judge) given(o Object, key string) {
 			continue
 		}
 		// The end of a hold of several raises their tokens to the highest.
-		alone := (o.Kind == Mutex || o.Kind == Reentrant || o.Kind == Election || o.Kind == Striped) && o.Cohort == 0
+		alone := slices.Contains([]Kind{Mutex, Cohort, Reentrant, Election, Striped}, o.Kind)
 		if m.Token < last || alone && m.Token == last {
 			j.violate("the server gives token %d after %d at %v", m.Token, last, m.At)
 		}
@@ -113,7 +113,7 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 // it. A call for several locks may be overtaken by one for fewer of them, and by any when it has given some back because
 // it waited for others.
 func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
-	if a.tries() || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/8 {
+	if a.tries() || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
 		return nil
 	}
 	slack := 2 * j.far()

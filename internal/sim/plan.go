@@ -12,7 +12,8 @@ type Kind int
 
 // The primitives.
 const (
-	Mutex Kind = iota
+	Mutex  Kind = iota
+	Cohort      // a mutex whose holds are passed on within a client
 	Reentrant
 	RWLock
 	Semaphore
@@ -24,7 +25,7 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"mutex", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "latch", "barrier"}
+var kindNames = [kinds]string{"mutex", "cohort", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "latch", "barrier"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -34,6 +35,7 @@ func (k Kind) holds() bool { return k < Latch }
 // A Plan is what is to happen in a world. It follows from its seed.
 type Plan struct {
 	Seed    uint64
+	Only    []Kind        // if it was drawn for these alone
 	Length  time.Duration // until everything is healed
 	Drift   time.Duration // by how much the server's clock gains in a second
 	Clients []ClientPlan

@@ -15,13 +15,17 @@ func (r Result) Report() string {
 	for _, v := range violations[:min(len(violations), 12)] {
 		b.WriteString(v + "\n")
 	}
-	fmt.Fprintf(&b, "\nplay it again: %s\n\n", Replay(r.Plan.Seed))
+	fmt.Fprintf(&b, "\nplay it again: %s\n\n", Replay(r.Plan))
 	b.WriteString(r.Plan.String() + "\n")
 	b.WriteString(r.history.String())
 	return b.String()
 }
 
 // Replay is the command that plays a seed again, several times, because not every history of it is the same.
-func Replay(seed uint64) string {
-	return fmt.Sprintf("go test ./internal/sim -run TestSeed$ -count=20 -sim.seed=%d", seed)
+func Replay(p Plan) string {
+	command := fmt.Sprintf("go test ./internal/sim -run TestSeed$ -count=20 -sim.seed=%d", p.Seed)
+	for _, k := range p.Only {
+		command += " -sim.only=" + k.String()
+	}
+	return command
 }

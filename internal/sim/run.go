@@ -65,6 +65,9 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	for _, n := range w.nodes {
 		<-n.ready // Who could not connect until now can.
 	}
+	if w.any(LateRequests, DieLate) {
+		time.Sleep(ghosts) // What arrives only now is not of those who come now.
+	}
 	left := w.leaseLeft()
 	recovery := w.recover(left+slack, &actors)
 	w.leave(lookAway)

@@ -214,13 +214,10 @@ func (s *server) overheard() []message {
 	return slices.Clone(s.sent)
 }
 
-// lock is what the keys of an object begin with; of one with several locks, those of the first.
-func lock(i int, o Object) string { return o.lock(i, 0) }
-
 // lock is what the keys of a lock of the i-th object begin with.
 func (o Object) lock(i, part int) string {
 	kind := map[Kind]string{
-		Mutex: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock",
+		Mutex: "lock", Cohort: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock",
 		Latch: "latch", Barrier: "barrier",
 	}
 	return "headwaiter:" + kind[o.Kind] + ":{" + o.name(i, part) + "}"

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ var (
 	seeds = flag.Int("sim.seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("sim.first", 1, "the first of them")
 	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
+	only  = flag.String("sim.only", "", "the primitive of which alone its world is, such as cohort")
 	on    = flag.Bool("sim.all", false, "go on after a failure")
 )
 
@@ -25,11 +27,11 @@ const stalled = 3 * time.Minute
 // play plays a plan in a bubble.
 func play(t *testing.T, p Plan, q Quirks) (r Result) {
 	t.Helper()
-	guard := time.AfterFunc(stalled, func() { panic(fmt.Sprintf("it stands still: %s\n%v", Replay(p.Seed), p)) })
+	guard := time.AfterFunc(stalled, func() { panic(fmt.Sprintf("it stands still: %s\n%v", Replay(p), p)) })
 	defer guard.Stop()
 	defer func() {
 		if cause := recover(); cause != nil { // Such as a goroutine that is left in the bubble.
-			panic(fmt.Sprintf("%v\nplay it again: %s\n%v", cause, Replay(p.Seed), p))
+			panic(fmt.Sprintf("%v\nplay it again: %s\n%v", cause, Replay(p), p))
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) { r = Run(t, p, q) })
@@ -38,7 +40,13 @@ func play(t *testing.T, p Plan, q Quirks) (r Result) {
 
 // TestSeed plays one seed and tells all that happened.
 func TestSeed(t *testing.T) {
-	r := play(t, Draw(*seed), Quirks{})
+	var kind []Kind
+	if i := slices.Index(kindNames[:], *only); i >= 0 {
+		kind = append(kind, Kind(i))
+	} else if *only != "" {
+		t.Fatalf("there is no %q: %v", *only, kindNames)
+	}
+	r := play(t, Draw(*seed, kind...), Quirks{})
 	if len(r.Violations) > 0 {
 		t.Error(r.Report())
 		return

@@ -17,8 +17,11 @@ const mostSeeds = 150
 
 // scripts are those that a bug can be put into.
 func scripts() []*lua.Script {
-	all := []*lua.Script{lua.LatchSet, lua.LatchDown, lua.LatchRemove, lua.BarrierOpen, lua.BarrierReset, lua.Resize, lua.Downgrade}
-	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier} {
+	all := []*lua.Script{
+		lua.LatchSet, lua.LatchDown, lua.LatchRemove, lua.BarrierOpen, lua.BarrierReset, lua.Resize, lua.Downgrade,
+		lua.ElectionProclaim, lua.ElectionLeader, lua.MultiAsk, lua.MultiEnd,
+	}
+	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier, lua.Election, lua.Leadership} {
 		for _, s := range []*lua.Script{p.Ask, p.End, p.Renew, p.Check, p.Force} {
 			if s != nil {
 				all = append(all, s)
@@ -113,6 +116,16 @@ var bugs = []struct {
 		"(s.count == 0 or", "(s.count <= 1 or", Latch, []string{"passed"}},
 	{"a count that is repeated counts again", "countdown/down",
 		"local counted = gather.known(s, ARGV[1])", "local counted = false", Latch, []string{"passed", "counted twice"}},
+	{"a leader that resigns leads on", "election/end",
+		"local reply = finish()", "local reply = { 5 }", Election, []string{"idle", "stuck", "overtaken", "still seen"}},
+	{"what is proclaimed is not told", "election/proclaim",
+		"redis.pcall('PUBLISH', s.lock .. ':wake', 'O ' .. base.int(revision - 1))", "1", Election, []string{"not noticed", "proclaimed"}},
+	{"what was proclaimed before is the leader's", "election/leader",
+		" and h[4] == h[3]", " and h[4]", Election, []string{"a value under another's token", "seen before"}},
+	{"what is not free is taken with the rest", "multilock/ask",
+		"not s.owner and s.size == 0 and (free", "s.size == 0 and (free", Several, []string{"overlap", "lost", "token"}},
+	{"the end of several names serves nobody", "multilock/end",
+		"queue.advance(s, s.caller)", "", Several, []string{"stuck", "idle", "overtaken", "error"}},
 	{"a barrier trips one too early", "barrier/ask",
 		"if index > 0 then return", "if index > 1 then return", Barrier, []string{"not all"}},
 	{"a party that leaves breaks nothing", "barrier/end",
