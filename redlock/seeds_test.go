@@ -35,7 +35,7 @@ func TestSeedsOfFaultsAtOneNodeLetNobodyInBesideTheHolder(t *testing.T) {
 						assert.Equal(t, 1, inside, "seed %d: holders", seed)
 						mu.Unlock()
 						assert.NoError(t, guard.Admit(t.Context(), l.Token()), "seed %d: a holder's write", seed)
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * time.Millisecond) // The work of a holder, by the clock of the bubble.
 						mu.Lock()
 						inside--
 						mu.Unlock()
@@ -48,7 +48,7 @@ func TestSeedsOfFaultsAtOneNodeLetNobodyInBesideTheHolder(t *testing.T) {
 				ways := b.ways[r.IntN(len(b.ways))]
 				d := ways[r.IntN(len(ways))]
 				[]func(){d.Cut, func() { d.Freeze() }, func() { d.Delay(timeout) }}[r.IntN(3)]()
-				time.Sleep(200 * time.Millisecond)
+				time.Sleep(200 * time.Millisecond) // How long the fault lasts, by the clock of the bubble.
 				d.Heal()
 			}
 			done.Wait()
