@@ -4,15 +4,20 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -61,6 +66,87 @@ func TestALockWithCohortsInTrouble(t *testing.T) {
 		})
 		a.judge(Mutex, 1)
 		require.Less(t, a.truth.Granted, len(a.Holds(kit.Name(t))), "nothing was passed on")
+	})
+}
+
+// Each call takes some of the names, in any order, or one of them alone.
+func TestSeveralNamesInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 6, lua.Fairlock, 0)
+		names := []string{kit.Name(t), kit.Name(t) + "-b", kit.Name(t) + "-c"}
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			var wants []Want
+			var taken []string
+			for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
+				taken = append(taken, names[i])
+				wants = append(wants, Want{Name: names[i], Lane: lane})
+			}
+			m := multilock.New(c, taken, multilock.WithLease(shortLease), multilock.WithBound(shortLease/8))
+			lock := m.Lock
+			if rng.IntN(6) == 0 {
+				lock = m.TryLock
+				for i := range wants {
+					wants[i].Try = true
+				}
+			}
+			ctx, cancel := patient(rng)
+			defer cancel()
+			l, err := a.AcquireAll(wants, func() (*lease.Lease, error) { return lock(ctx) })
+			if a.expect(err, waitqueue.ErrBusy) {
+				a.hold(l)
+			}
+		})
+		a.judge(Mutex, 1)
+		for _, name := range names[1:] {
+			hs := a.Holds(name)
+			require.Empty(t, hs.Tokens())
+			require.Empty(t, hs.Overlaps(1))
+			require.Empty(t, hs.Losses())
+		}
+	})
+}
+
+// Candidates lead, change their values, resign and look who leads.
+func TestAnElectionInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 6, lua.Election, 0)
+		var values atomic.Int64
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			e := election.New(c, kit.Name(t), election.WithLease(shortLease))
+			look := func() {
+				ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+				defer cancel()
+				// What has no answer is not judged, as it changes nothing.
+				_ = a.Look(e.Name(), lane, func() (int64, uint64, error) {
+					l, err := e.Leader(ctx)
+					value, _ := strconv.ParseInt(l.Value, 10, 64)
+					return value, l.Token, err
+				})
+			}
+			look()
+			ctx, cancel := patient(rng)
+			defer cancel()
+			w := Want{Name: e.Name(), Lane: lane, Value: values.Add(1)}
+			l, err := a.Acquire(w, func() (*lease.Lease, error) { return e.Campaign(ctx, strconv.FormatInt(w.Value, 10)) })
+			if !a.expect(err, lease.ErrLost) {
+				return
+			}
+			look()
+			if value := values.Add(1); rng.IntN(2) == 0 {
+				ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+				defer cancel()
+				a.expect(l.Proclaim(value, func(l *lease.Lease) error {
+					return e.Proclaim(ctx, l, strconv.FormatInt(value, 10))
+				}), lease.ErrLost, waitqueue.ErrUnwoken, waitqueue.ErrUnknown)
+				look()
+			}
+			a.hold(l)
+			look()
+			wait(a.ctx, time.Duration(rng.Int64N(int64(12*holdTime)))) // So that at times nobody leads.
+		})
+		a.judge(Election, 1)
 	})
 }
 

@@ -113,6 +113,45 @@ func TestMutexWithUnknownOperations(t *testing.T) {
 	})
 }
 
+func TestElection(t *testing.T) {
+	t.Parallel()
+	look := func(call, ret time.Duration, tok uint64, value int64) Op {
+		return op(Look, 0, call, ret, token(tok), number64(value))
+	}
+	nobody := func(call, ret time.Duration) Op { return op(Look, 0, call, ret, refused) }
+	first := acq(1, 0, 2, 5, 50)
+	judged(t, Election, []history{
+		{"who leads is seen with its last value", true, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), look(3, 4, 5, 10), op(Set, 1, 5, 7, number64(11)), look(8, 9, 5, 11)}},
+		{"while a value changes either is seen", true, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Set, 1, 3, 9, number64(11)), look(4, 5, 5, 10), look(6, 7, 5, 11)}},
+		{"but the old one not after the new", false, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Set, 1, 3, 9, number64(11)), look(4, 5, 5, 11), look(6, 7, 5, 10)}},
+		{"nobody leads who has not proclaimed", true, []Op{first, op(Set, 1, 0, 2, number64(10)), nobody(0, 1)}},
+		{"somebody leads who has", false, []Op{first, op(Set, 1, 0, 2, number64(10)), nobody(3, 4)}},
+		{"nobody leads when the lease is over", true, []Op{first, op(Set, 1, 0, 2, number64(10)), nobody(3, 51)}},
+		{"nobody leads after the resignation", true, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Release, 1, 3, 4), nobody(5, 6)}},
+		{"who has resigned is not seen any more", false, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Release, 1, 3, 4), look(5, 6, 5, 10)}},
+		{"who has lost the lead is, for a while", true, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Lose, 1, 3, 51), look(52, 53, 5, 10), nobody(54, 55)}},
+		{"but not after another leads", false, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Lose, 1, 3, 51), acq(2, 52, 53, 6, 90), look(54, 55, 5, 10)}},
+		{"another has led whose value is seen", false, []Op{first, op(Set, 1, 0, 2, number64(10)), look(3, 4, 6, 12)}},
+		{"a value of who does not lead any more", false, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Release, 1, 3, 4), op(Set, 1, 5, 6, number64(11))}},
+		{"a failed campaign is seen to lead", true, []Op{
+			op(Acquire, 1, 0, 0, unknown), op(Set, 1, 0, 0, unknown, number64(10)), look(3, 4, 5, 10), nobody(5, 6), acq(2, 7, 8, 6, 90)}},
+		{"and its token counts", false, []Op{
+			op(Acquire, 1, 0, 0, unknown), op(Set, 1, 0, 0, unknown, number64(10)), look(3, 4, 5, 10), acq(2, 7, 8, 4, 90)}},
+		{"a failed campaign is seen beside a leader", false, []Op{
+			first, op(Set, 1, 0, 2, number64(10)), op(Acquire, 2, 3, 0, unknown), op(Set, 2, 3, 0, unknown, number64(20)), look(5, 6, 7, 20)}},
+		{"one that nobody saw changes nothing", true, []Op{
+			op(Acquire, 2, 0, 0, unknown), op(Set, 2, 0, 0, unknown, number64(20)), first, op(Set, 1, 0, 2, number64(10)), look(5, 6, 5, 10)}},
+	})
+}
+
 func TestReentrant(t *testing.T) {
 	t.Parallel()
 	enter := func(call, ret time.Duration, with ...func(*Op)) Op {

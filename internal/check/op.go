@@ -24,7 +24,8 @@ const (
 	Release   Verb = "release"
 	Lose      Verb = "lose" // a hold is told lost
 	Downgrade Verb = "downgrade"
-	Set       Verb = "set"
+	Set       Verb = "set"  // a latch, or the value of a leader
+	Look      Verb = "look" // who leads, with which value
 	Down      Verb = "down" // count down
 	Left      Verb = "left" // learn what is left, some time after counting down
 	Count     Verb = "count"
@@ -64,7 +65,7 @@ type Op struct {
 	Permits int64         // that are acquired
 	Shared  bool          // acquired for reading
 	Ticket  int64         // place in the order of arrival; smaller is earlier
-	Number  int64         // the count that was set or is left, or the index of a party
+	Number  int64         // the count or value that was set, is seen or is left, or the index of a party
 }
 
 func (o Op) String() string {
@@ -100,6 +101,12 @@ func (o Op) step(now time.Duration, needs ...time.Duration) (t time.Duration, ok
 // higher token.
 func bound(ops []Op, exclusive bool) []Op {
 	ops = slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.Verb == Acquire && o.Outcome == Unknown })
+	boundReleases(ops, exclusive)
+	return ops
+}
+
+// boundReleases gives releases of unknown outcome a return behind which they do not matter.
+func boundReleases(ops []Op, exclusive bool) {
 	own, until := map[int]uint64{}, map[int]time.Duration{}
 	var grants []Op
 	for _, o := range ops {
@@ -122,7 +129,6 @@ func bound(ops []Op, exclusive bool) []Op {
 			o.Return = max(o.Call, min(o.Return, byToken(own[o.Hold]+1)))
 		}
 	}
-	return ops
 }
 
 // earliest returns a function that tells the first return of those operations whose key is at least x.

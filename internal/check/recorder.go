@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -69,6 +70,7 @@ type Want struct {
 	Shared  bool  // for reading
 	Writes  bool  // for writing, beside others that read
 	Try     bool
+	Value   int64 // that a candidate proclaims once it leads; 0 of what is no election
 }
 
 // held is a hold and the leases on it. The recorder's lock guards it.
@@ -85,24 +87,50 @@ type Lease struct {
 	held     *held
 	entry    int // which of the hold's entries it is; -1 if it is the first lease
 	stop     func() bool
+	with     []*Lease // the same lease on other names
 }
 
 // Acquire makes a call for a hold.
 func (r *Recorder) Acquire(w Want, lock func() (*lease.Lease, error)) (*Lease, error) {
-	id, call := r.number(), r.now()
+	return r.AcquireAll([]Want{w}, lock)
+}
+
+// AcquireAll makes a call for one lease on several names.
+func (r *Recorder) AcquireAll(ws []Want, lock func() (*lease.Lease, error)) (*Lease, error) {
+	ids := make([]int, len(ws))
+	for i := range ws {
+		ids[i] = r.number()
+	}
+	call := r.now()
 	l, err := lock()
 	if err != nil {
-		o := r.op(w, Acquire, id)
-		switch {
-		case errors.Is(err, waitqueue.ErrBusy):
-			o.Outcome = Refused
-		default:
-			o.Outcome, o.Return = Unknown, Never
+		for i, w := range ws {
+			r.failed(w, ids[i], call, err)
 		}
-		r.note(o, call)
 		return nil, err
 	}
-	return r.got(w, id, call, l), nil
+	all := make([]*Lease, len(ws))
+	for i, w := range ws {
+		all[i] = r.got(w, ids[i], call, l)
+	}
+	all[0].with = all[1:]
+	return all[0], nil
+}
+
+// failed notes a call that has no hold.
+func (r *Recorder) failed(w Want, id int, call time.Duration, err error) {
+	o := r.op(w, Acquire, id)
+	switch {
+	case errors.Is(err, waitqueue.ErrBusy):
+		o.Outcome = Refused
+	default:
+		o.Outcome, o.Return = Unknown, Never
+	}
+	r.note(o, call)
+	if w.Value != 0 {
+		o.Verb, o.Number = Set, w.Value
+		r.note(o, call)
+	}
 }
 
 // got notes a new hold.
@@ -120,6 +148,9 @@ func (r *Recorder) got(w Want, id int, call time.Duration, l *lease.Lease) *Leas
 	o := r.op(w, Acquire, id)
 	o.Token, o.Return = h.Token, h.Got
 	r.add(o, call)
+	if w.Value != 0 {
+		r.add(Op{Verb: Set, Name: w.Name, Lane: w.Lane + partyLanes, Hold: id, Number: w.Value, Return: h.Got}, call)
+	}
 	return r.watch(&Lease{Lease: l, recorder: r, want: w, held: h, entry: -1})
 }
 
@@ -159,9 +190,7 @@ func (l *Lease) Enter(lock func(context.Context) (*lease.Lease, error)) (*Lease,
 	id, call := r.number(), r.now()
 	inner, err := lock(l.Context())
 	if err != nil {
-		o := r.op(l.want, Acquire, id)
-		o.Outcome, o.Return = Unknown, Never
-		r.note(o, call)
+		r.failed(l.want, id, call, err)
 		return nil, err
 	}
 	if inner.Token() != h.Token {
@@ -177,44 +206,53 @@ func (l *Lease) Enter(lock func(context.Context) (*lease.Lease, error)) (*Lease,
 	return r.watch(&Lease{Lease: inner, recorder: r, want: l.want, held: h, entry: len(h.Entries) - 1}), nil
 }
 
-// Release gives the lease back.
+// Release gives the lease back, with all of its names.
 func (l *Lease) Release(ctx context.Context) error {
+	all := append([]*Lease{l}, l.with...)
+	call := l.recorder.now()
+	for _, l := range all {
+		l.releasing(call)
+	}
+	err := l.Lease.Release(ctx)
+	for _, l := range all {
+		l.released(call, err)
+	}
+	return err
+}
+
+func (l *Lease) releasing(call time.Duration) {
 	r, h := l.recorder, l.held
 	r.mu.Lock()
-	call := r.now()
+	defer r.mu.Unlock()
 	h.Deadline = max(h.Deadline, r.At(l.Deadline()))
 	h.open--
-	last := h.open == 0
-	if last {
+	if h.open == 0 {
 		h.Releasing = call
 	}
 	if l.entry >= 0 {
 		h.Entries[l.entry].Leave = call
 	}
-	r.mu.Unlock()
+}
 
-	err := l.Lease.Release(ctx)
-	o := r.op(l.want, Release, h.ID)
-	switch {
-	case err == nil || errors.Is(err, waitqueue.ErrUnwoken):
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if now := r.now(); last {
-			h.Released = now
-		} else if l.entry >= 0 {
-			h.Entries[l.entry].Left = now
-		}
-	case errors.Is(err, lease.ErrLost):
+func (l *Lease) released(call time.Duration, err error) {
+	if errors.Is(err, lease.ErrLost) {
 		l.lost()
-		return err
-	default:
+		return
+	}
+	r, h := l.recorder, l.held
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.op(l.want, Release, h.ID)
+	switch now := r.now(); {
+	case err != nil && !errors.Is(err, waitqueue.ErrUnwoken):
 		o.Outcome, o.Return = Unknown, Never
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	case h.Releasing == call:
+		h.Released = now
+	case l.entry >= 0:
+		h.Entries[l.entry].Left = now
 	}
 	l.stop()
 	r.add(o, call)
-	return err
 }
 
 // Downgrade turns a lease for writing into one for reading.
@@ -232,6 +270,28 @@ func (l *Lease) Downgrade(call func(*lease.Lease) error) error {
 	}
 	r.add(o, begun)
 	return err
+}
+
+// Proclaim makes a call of a leader for another value.
+func (l *Lease) Proclaim(value int64, call func(*lease.Lease) error) error {
+	begun := l.recorder.now()
+	err := call(l.Lease)
+	return l.recorder.end(Op{Verb: Set, Name: l.want.Name, Lane: l.want.Lane, Hold: l.held.ID, Number: value}, begun, err)
+}
+
+// Look makes a call that asks who leads.
+func (r *Recorder) Look(name string, lane int, call func() (value int64, token uint64, err error)) error {
+	begun := r.now()
+	value, token, err := call()
+	o := Op{Verb: Look, Name: name, Lane: lane, Number: value, Token: token}
+	switch {
+	case errors.Is(err, election.ErrNoLeader):
+		o.Outcome = Refused
+	case err != nil:
+		return err // It has changed nothing.
+	}
+	r.note(o, begun)
+	return nil
 }
 
 // Latch and barrier.

@@ -31,7 +31,7 @@ type Grant struct {
 	shared  bool
 }
 
-// Truth replays what scripts did to one lock: that of [lua.Fairlock] and [lua.Reentrant], with one owner, or
+// Truth replays what scripts did to one lock: that of [lua.Fairlock], [lua.Reentrant] and [lua.Election], with one owner, or
 // that of [lua.Semaphore] and [lua.RWLock], with permits. What is wrong it says at once and once: no grant
 // before the end of the one before, or above the limit; tokens that rise; nobody granted beside the queue, or
 // ahead of a ticket that stays in it. Clients that were dropped ahead of a grant are counted; whether they
@@ -133,7 +133,7 @@ func (x *Truth) Feed(c Command) {
 
 // begun remembers which tickets are to end.
 func (x *Truth) begun(words []string) {
-	for _, s := range []*lua.Script{lua.Fairlock.End, lua.Semaphore.End} {
+	for _, s := range ends {
 		if first := 3 + len(x.keys.All()); (words[1] == s.SHA || words[1] == s.Source) && len(words) > first && words[3] == x.keys.Lock {
 			i := x.endings % recentEnds
 			delete(x.ending, x.recent[i])
@@ -297,9 +297,15 @@ func (x *Truth) end(text string) {
 	}
 }
 
+// The scripts that end one ticket or hold.
+var (
+	ends   = []*lua.Script{lua.Fairlock.End, lua.Election.End, lua.Semaphore.End}
+	forces = []*lua.Script{lua.Fairlock.Force, lua.Election.Force, lua.Semaphore.Force}
+)
+
 // ends says whether a script that may run ends that hold: it is the end of its ticket, or by force.
 func (x *Truth) ends(text string) bool {
-	return x.runs(text, true, lua.Fairlock.End, lua.Semaphore.End) || x.runs("", false, lua.Fairlock.Force, lua.Semaphore.Force)
+	return x.runs(text, true, ends...) || x.runs(text, true, lua.MultiEnd) || x.runs("", false, forces...)
 }
 
 // runs says whether a script that may run is one of those, or any if there are none, and, if it must, names
