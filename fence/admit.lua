@@ -5,7 +5,7 @@
 --       mark      hash  token: the highest that was seen
 -- ARGV  …         the caller's
 --       token     decimal, without leading zeros
---       lifetime  ms that the mark outlives its last use; 0: it does not expire
+--       lifetime  ms that the mark outlives its last use; 0: it does not expire from its next token on
 -- REPLY what the caller's part answers; or the error STALEFENCE and the highest token, or BADFENCE if the mark
 --       cannot be read, and then nothing was changed
 -- RETRY safe in itself, as an equal token is admitted again; for the rest the caller's part decides
@@ -19,6 +19,9 @@ do
       return redis.error_reply('STALEFENCE ' .. highest)
     end
   end
-  if token ~= highest then redis.call('HSET', mark, 'token', token) end
+  if token ~= highest then
+    redis.call('HSET', mark, 'token', token)
+    if lifetime == '0' then redis.call('PERSIST', mark) end
+  end
   if lifetime ~= '0' then redis.call('PEXPIRE', mark, lifetime) end
 end

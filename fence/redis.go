@@ -24,7 +24,7 @@ import (
 //
 // What it leaves open: what Redis forgets, by a failover or a restart without its data, it may forget of the mark
 // too, though hardly without the data beside it. With a maxmemory-policy of allkeys-* marks are evicted. The user
-// needs +eval +evalsha +hget +hset, with a lifetime +pexpire, and ~headwaiter:fence:* beside its own keys.
+// needs +eval +evalsha +hget +hset +persist, with a lifetime +pexpire, and ~headwaiter:fence:* beside its own keys.
 type Redis struct {
 	client   rueidis.Client
 	key      string
@@ -52,7 +52,8 @@ func WithPrefix(prefix string) RedisOption {
 
 // WithLifetime lets the mark expire when it was not used for d, a minute at the least. After that any token is
 // admitted, however old: d must be longer than a holder can be paused, or a write on its way. The default is
-// that a mark stays. All who write to the same resource should use the same.
+// that a mark stays, also one that was to expire, from its next token on. All who write to the same resource should use
+// the same.
 func WithLifetime(d time.Duration) RedisOption {
 	return func(t *redisTerms) { t.lifetime = d }
 }

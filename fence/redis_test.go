@@ -340,7 +340,7 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	s.Do("ACL", "SETUSER", "app", "on", ">secret", "~headwaiter:fence:*", "~n", "+eval", "+evalsha", "+hget", "+hset",
-		"+pexpire", "+hello", "+ping", "+set")
+		"+persist", "+pexpire", "+hello", "+ping", "+set")
 	s.Do("ACL", "LOG", "RESET")
 	o := s.Option()
 	o.Username, o.Password = "app", "secret"
@@ -351,6 +351,7 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 	require.NoError(t, d.Show(t.Context(), 1))
 	require.NoError(t, d.Write(t.Context(), 2, 1))
 	stale(t, d.Write(t.Context(), 1, 1), 1, 2)
+	require.NoError(t, fence.NewRedis(c, "n").Admit(t.Context(), 3))
 	for _, entry := range s.Do("ACL", "LOG").([]any) {
 		require.Contains(t, entry, "client|setinfo") // The connection introduces itself.
 	}

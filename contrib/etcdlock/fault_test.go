@@ -105,3 +105,8 @@ func TestDroppedConnectionsCostNothing(t *testing.T) {
 	n := etcdlock.New(dial(t, s, through(&waiters)), "one")
 	rig(t, s).DroppedConnectionsCostNothing(t, m, n, holders.Reset, waiters.Reset)
 }
+
+func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
+	t.Parallel()
+	rig(t, etcdtest.Own(t)).AHistoryInTrouble(t)
+}

@@ -32,7 +32,10 @@ func engine(url string, change func(*sqllock.Options), offers func(*sqllock.Clie
 			offered := offers(c)
 			offered.Close = c.Close
 			offered.Cut = func() {
-				sqllock.WatchNow() // Before that a hold is young, and may hear of its loss when others hold.
+				// Before somebody reads for it a hold is young, and may hear of its loss when others hold.
+				reading := w.Reading()
+				reading += c.WatchNow()
+				kit.Eventually(t, "the watch of what is held", func() bool { return w.Reading() >= reading })
 				w.Cut()
 			}
 			offered.Silence = w.Silence

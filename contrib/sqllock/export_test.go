@@ -5,14 +5,19 @@ import (
 	"runtime"
 )
 
-// WatchNow begins to watch all holds that there are, as time would a little later.
-func WatchNow() {
+// WatchNow begins to watch all holds of the client, as time would a little later, and returns how many these are.
+func (c *Client) WatchNow() int {
 	fresh.mu.Lock()
 	defer fresh.mu.Unlock()
+	begun := 0
 	for h := range fresh.holds {
-		delete(fresh.holds, h)
-		h.begin()
+		if h.client == c {
+			delete(fresh.holds, h)
+			h.begin()
+			begun++
+		}
 	}
+	return begun
 }
 
 // EndSessions closes the connections of the client's holds that nothing watches yet, as their reader does that finds them gone.

@@ -193,3 +193,8 @@ func TestAHoldOutlivesAServerThatHangs(t *testing.T) {
 	require.NoError(t, l.Context().Err())
 	kit.Release(t, l)
 }
+
+func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
+	t.Parallel()
+	rig(t, zktest.Own(t)).AHistoryInTrouble(t)
+}

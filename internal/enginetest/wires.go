@@ -9,7 +9,8 @@ import (
 
 // Wires are the connections of a client, which can be cut, or lose all that is sent.
 type Wires struct {
-	silent atomic.Bool
+	silent  atomic.Bool
+	reading atomic.Int64
 
 	mu   sync.Mutex // guards the fields below
 	open []net.Conn
@@ -19,21 +20,23 @@ type Wires struct {
 // A wire is one of them.
 type wire struct {
 	net.Conn
-	silent *atomic.Bool
+	wires  *Wires
 	closed atomic.Bool
 }
 
 func (w *wire) Read(p []byte) (int, error) {
+	w.wires.reading.Add(1)
+	defer w.wires.reading.Add(-1)
 	for {
 		n, err := w.Conn.Read(p)
-		if err != nil || !w.silent.Load() {
+		if err != nil || !w.wires.silent.Load() {
 			return n, err
 		}
 	}
 }
 
 func (w *wire) Write(p []byte) (int, error) {
-	if w.silent.Load() && !w.closed.Load() {
+	if w.wires.silent.Load() && !w.closed.Load() {
 		return len(p), nil
 	}
 	return w.Conn.Write(p)
@@ -61,7 +64,7 @@ func (w *Wires) Over(dial func() (net.Conn, error)) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn = &wire{Conn: conn, silent: &w.silent}
+	conn = &wire{Conn: conn, wires: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.gone {
@@ -82,6 +85,9 @@ func (w *Wires) Cut() {
 
 // Silence loses all that is sent from now on, in both directions. Connections stay, and new ones can be made.
 func (w *Wires) Silence() { w.silent.Store(true) }
+
+// Reading is on how many of them somebody reads.
+func (w *Wires) Reading() int { return int(w.reading.Load()) }
 
 // Reset ends the connections that there are.
 func (w *Wires) Reset() {

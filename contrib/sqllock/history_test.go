@@ -1,0 +1,54 @@
+package sqllock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/enginetest"
+	"github.com/headwaiter/headwaiter/internal/postgres"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// behind is a server with a proxy before it, which is what stands still.
+type behind struct {
+	*pgtest.Proxy
+	server *postgres.Server
+}
+
+func (b behind) Kill()         { b.Cut() }
+func (b behind) Run() error    { return b.server.Restart() }
+func (b behind) Wipe() error   { panic("no test of this rig wants it") }
+func (b behind) Freeze() error { b.Proxy.Freeze(); return nil }
+func (b behind) Thaw() error   { b.Heal(); return nil }
+
+// uninspected is a lock of which nobody can ask who waits.
+type uninspected struct{ *sqllock.Leased }
+
+func (uninspected) Inspect(context.Context) (waitqueue.Info, error) { panic("no test of this rig wants it") }
+
+func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Own(t)
+	url := s.URL("postgres") + "&synchronous_commit=on" // The servers of tests forget what was committed last.
+	exec(t, admin(t, url), sqllock.Schema)
+	proxy, through := pgtest.Through(t, url)
+	enginetest.Rig{
+		Server: behind{proxy, s},
+		Dial: func(t testing.TB, lasts time.Duration) enginetest.Client {
+			c := dial(t, through, func(o *sqllock.Options) { o.GrantLease = lasts })
+			return enginetest.Client{Close: c.Close, Mutex: func(name string, _ time.Duration) enginetest.Mutex {
+				return uninspected{sqllock.NewLeased(c, name, sqllock.WithLease(lasts))}
+			}}
+		},
+		Empty: func(t testing.TB) {
+			l, err := sqllock.NewLeased(dial(t, url), "one").TryLock(t.Context())
+			require.NoError(t, err, "somebody holds, or waits")
+			require.NoError(t, l.Release(t.Context()))
+		},
+	}.AHistoryInTrouble(t)
+}
