@@ -29,7 +29,9 @@ func (b behind) Thaw() error   { b.Heal(); return nil }
 // uninspected is a lock of which nobody can ask who waits.
 type uninspected struct{ *sqllock.Leased }
 
-func (uninspected) Inspect(context.Context) (waitqueue.Info, error) { panic("no test of this rig wants it") }
+func (uninspected) Inspect(context.Context) (waitqueue.Info, error) {
+	panic("no test of this rig wants it")
+}
 
 func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
 	t.Parallel()
