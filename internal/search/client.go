@@ -28,7 +28,14 @@ func (w *world) sendEnd(c, k int) {
 
 func (w *world) end(c, k int) {
 	t := &w.s.clients[c].tickets[k]
+	inTime := t.state != held || t.left > 0
 	t.state, t.left, t.placed = ending, 0, false
+	if w.rules.has(MateAsksLater) {
+		w.sendEnd(c, k)
+		w.lead(c, k, inTime)
+		return
+	}
+	w.lead(c, k, inTime) // Its ask goes ahead.
 	w.sendEnd(c, k)
 }
 
@@ -124,6 +131,9 @@ func (w *world) hold(c, k int) {
 	}
 	t.state, t.renewed = held, true
 	w.note("  %v holds with token %d", idOf(c, k, t.number), t.token)
+	if o := w.mate(c, k); o >= 0 {
+		w.s.clients[c].tickets[o].placed = w.hears(c)
+	}
 	w.judgeBelief(c, k)
 }
 
@@ -219,6 +229,9 @@ func (w *world) failed(m *message) {
 			}
 			ghost := runTime + 1 - min(m.age, runTime+1)
 			if t := w.s.ticket(n); t != nil {
+				if t.state == asking && w.cohort(c) {
+					t.placed = false // It led, and was not heard.
+				}
 				t.ghost, t.unsure = max(t.ghost, ghost), true
 			} else {
 				w.outlive(n, ghost)

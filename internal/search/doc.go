@@ -24,8 +24,8 @@
 //
 // # Bounds
 //
-// The scopes are in scopes.go. Each is gone through whole, but for the two that are not marked so, which
-// are cut at a million states; together they are about six million. In a scope that is not Async a message
+// The scopes are in scopes.go. Each is gone through whole, but for the four that are not marked so, which
+// are cut at a million states; together they are about eight million. In a scope that is not Async a message
 // arrives before anything else happens unless it is held up, and how many are is bounded, as are faults,
 // calls, calls that give up and subscriptions that end. In one that is Async everything under way may take
 // any time. A lease is 3 ticks long, a grant by message 2, a request is too late after 2, and a client gives up
@@ -65,7 +65,8 @@
 //     and nobody is stranded, only served more slowly.
 //
 // Beside the rules are the slips: mistakes that the code made within them, which searches of this model found,
-// and which it can still show. The last of them, StaleProof, is not mended.
+// and which it can still show. StaleProof is not mended. Those of cohorts show what a mate needs: that it leads when the
+// call before it ends, or it is stranded, and that its ask goes ahead of that end, or it is overtaken.
 //
 // # What is not covered
 //
@@ -81,6 +82,6 @@
 //   - Work that is cut at its bounds (I7), priorities, tries, re-entry, maximum holds, forced releases, refused
 //     PUBLISH or PUBSUB, doubled grant leases, resized and downgraded permits, and the closing of a client.
 //   - Latches and barriers.
-//   - More than three clients, more than two calls at a time of one, and names that meet.
-//   - Two states that have one hash of 64 bits: they count as one. With six million states the odds are a few in a million that there are any.
+//   - More than three clients, more than two calls at a time of one, and so more than one mate; several names at once.
+//   - Two states that have one hash of 64 bits: they count as one. With eight million states the odds are a few in a million that there are any.
 package search

@@ -86,7 +86,8 @@ func (w *world) judgeTurn(x id, arrival uint8) {
 		for k := range s.clients[c].tickets {
 			t := &s.clients[c].tickets[k]
 			other := idOf(c, k, t.number)
-			if t.placed && t.waits() && t.arrival < arrival && s.server.holder(other) < 0 {
+			mates := c != x.client() && (t.state == mating || t.state == asking && t.arrival != 0 && w.cohort(c))
+			if t.placed && (t.waits() || mates) && t.arrival < arrival && s.server.holder(other) < 0 {
 				w.fail(Overtaken, "%v is granted, although %v came before it, lives, and kept to the rules", x, other)
 			}
 		}

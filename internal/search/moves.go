@@ -118,7 +118,7 @@ func (w *world) movesOf(to []move, c int) []move {
 			if !t.renewing && !t.renewed {
 				at(mRenew)
 			}
-		case asking, subscribing, waiting, confirming:
+		case asking, subscribing, waiting, confirming, mating:
 			if s.left.cancels > 0 {
 				at(mCancel)
 			}
@@ -167,15 +167,26 @@ func (w *world) do(m move) {
 	case mCall:
 		t := &s.clients[c].tickets[m.b]
 		t.calls--
+		if w.leader(c, int(m.b)) >= 0 {
+			w.note("%s has a mate", letter(c))
+			w.join(c, int(m.b))
+			break
+		}
 		t.state = asking
 		w.note("%v asks", idOf(c, int(m.b), t.number))
 		w.ask(c, int(m.b))
 	case mRelease:
 		w.note("%v releases", idOf(c, int(m.b), s.clients[c].tickets[m.b].number))
-		w.end(c, int(m.b))
+		if !w.pass(c, int(m.b)) {
+			w.end(c, int(m.b))
+		}
 	case mCancel:
 		s.left.cancels--
 		w.note("%v gives up", idOf(c, int(m.b), s.clients[c].tickets[m.b].number))
+		if s.clients[c].tickets[m.b].state == mating {
+			w.leaves(c, int(m.b))
+			break
+		}
 		w.end(c, int(m.b))
 	case mRenew:
 		w.note("%v is renewed", idOf(c, int(m.b), s.clients[c].tickets[m.b].number))

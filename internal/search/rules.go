@@ -50,6 +50,14 @@ const (
 	R10Doubt                      // a client that missed a message or is a suspect makes a new connection
 )
 
+// Slips of cohorts.
+const (
+	// MateAsksLater sends the ask of the next leader behind the end of the last.
+	MateAsksLater Rule = 27 + iota
+	// MateIsForgotten leaves the mate of a ticket that ends where it is.
+	MateIsForgotten
+)
+
 // parts are the names of the parts, and which rule each belongs to.
 var parts = map[Rule]struct {
 	name string
@@ -63,6 +71,9 @@ var parts = map[Rule]struct {
 }
 
 func (r Rule) String() string {
+	if r >= MateAsksLater {
+		return [...]string{"MateAsksLater", "MateIsForgotten"}[r-MateAsksLater]
+	}
 	if r >= R1Order {
 		return parts[r].name
 	}
@@ -102,5 +113,7 @@ var without = map[Rule]string{
 	EndWhenAnswered:  "whether an end must be repeated is decided when its answer comes",
 	LapseForgets:     "what may still run under the number that a ticket had before it lapsed is not ended",
 	StaleProof:       "a proof counts for marks that are newer than it",
+	MateAsksLater:    "the ask of a cohort's next leader goes behind the end of the last",
+	MateIsForgotten:  "the mate of a ticket that ends does not lead",
 	LateArrivalStays: "a queued ticket keeps its arrival, even if that is later than the one its client states",
 }

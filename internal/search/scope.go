@@ -17,8 +17,8 @@ type Scope struct {
 }
 
 // A Client takes part with calls that each ask for so many permits. With several slots it makes several
-// calls at a time.
-type Client struct{ Slots, Calls, Weight int }
+// calls at a time, which with Passes are a cohort.
+type Client struct{ Slots, Calls, Weight, Passes int }
 
 // Times, in ticks.
 const (

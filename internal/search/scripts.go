@@ -85,6 +85,9 @@ func (w *world) runAsk(q, r *message) {
 		w.enqueue(x, arrival, q.how != old)
 		r.mode = queued
 	}
+	if r.mode == unqueued && w.cohort(c) {
+		w.excuse(x)
+	}
 	if i := s.rank(x); i >= 0 {
 		arrival = s.queue[i].arrival
 	}
@@ -197,6 +200,7 @@ func (w *world) settle(caller int, r *message) {
 		s.free(i)
 		i--
 		c := h.ticket.client()
+		w.excuseMates(c)
 		if h.phase == byMessage {
 			s.eaten |= bit(c)
 			if c == caller {

@@ -65,6 +65,8 @@ var broken = []struct {
 	{R10, "two calls at a time", Eats},
 	{EndWhenAnswered, "two clients and a fault", Phantom},
 	{LapseForgets, "two clients and a fault", Phantom},
+	{MateAsksLater, "a cohort and a stranger", Overtaken},
+	{MateIsForgotten, "a cohort and a stranger", Stranded},
 }
 
 // TestEachRuleIsNeeded shows what goes wrong without each rule, and with each slip: the shortest way there.

@@ -123,7 +123,8 @@ type client struct {
 	echo     uint8
 	checking bool
 	again    bool
-	looked   bool // in this tick, of its own
+	looked   bool  // in this tick, of its own
+	passed   uint8 // how often a cohort's hold was passed on
 	missing  id
 	tickets  [maxSlots]ticket
 }
@@ -137,6 +138,7 @@ const (
 	waiting
 	confirming
 	held
+	mating // a mate of a cohort, which waits for its leader
 	ending
 )
 
