@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-once fuzz search sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz search sim chaos deploy soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -55,6 +55,13 @@ BASELINE := bench/baseline.jsonl
 bench-compare: redis ## measure this project's own pairs again, and say what has changed since the base line: about five minutes
 	go run ./bench/cmd/bench -pairs -locks all -work W1,W2,W3,W4,R1,R4,S4,S16,RW,R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -out bench-results
 	go run ./bench/cmd/bench compare $(BASELINE) bench-results/results.jsonl
+
+bench-against: redis ## compare this tree's lock with that of commit REV in pairs, and say whether it has become slower: two minutes
+	@test -n "$(REV)" || { echo "bench-against: say REV=<commit>" >&2; exit 2; }
+	set -e; folder=$$(mktemp -d); trap 'git worktree remove --force "$$folder/tree"; rm -r "$$folder"' EXIT; \
+	git worktree add --quiet --detach "$$folder/tree" $(REV); \
+	(cd "$$folder/tree" && go build -o "$$folder/before" ./bench/cmd/bench); \
+	go run ./bench/cmd/bench -against "$$folder/before" -work W1,W3,W4 -clients 2,8,32 -rounds 21 -slice 200ms -floor-slice 20ms -pin -restless $(ARGS)
 
 bench-redisson: ## build the Java program that measures Redisson; fetches Java and Maven where they are missing
 	@scripts/need java mvn

@@ -249,3 +249,14 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 	require.NotEmpty(t, s.crowds)
 	require.NotEmpty(t, s.holds)
 }
+
+func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {
+	_, err := runBench(t, tools(nil), "-against", "no-such-program", "-work", "W1", "-rounds", "7")
+	require.ErrorContains(t, err, "-against")
+	out, err := runBench(t, tools(nil), "-against", os.Args[0], "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
+	if err != nil {
+		require.ErrorContains(t, err, "worse") // Slices of 20 ms are no evidence.
+	}
+	require.Contains(t, out, "before W1")
+	require.Regexp(t, `(?m)^client CPU +all`, out)
+}

@@ -31,6 +31,7 @@ type settings struct {
 	endless, restless bool
 	cluster, pin      bool
 	pairs             bool
+	against           string
 	progress          bool
 }
 
@@ -69,6 +70,7 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.allocations, "allocprofile", "", "file for a profile of what the clients allocate, one object in a hundred or so")
 	set.BoolVar(&f.scripts, "scripts", false, "let the server write down every script, and tell what each took of it: to look, not to compare")
 	set.BoolVar(&f.pairs, "pairs", false, "compare the first lock with each other one in turn, within rounds: A B B A between two floors")
+	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with that of another build of this program, each in a process of its own; says whether it has become slower")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
 	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
@@ -93,6 +95,7 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	if err := set.Parse(args); err != nil {
 		return f.settings, err
 	}
+	f.pairs = f.pairs || f.against != ""
 	switch {
 	case f.standard:
 		return f.settings, errors.New("bench: -standard must be the first flag")

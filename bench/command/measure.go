@@ -7,12 +7,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/bench"
+	"github.com/headwaiter/headwaiter/bench/compare"
 	"github.com/headwaiter/headwaiter/bench/drivers"
 )
 
@@ -33,6 +35,11 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	defer stop()
 	if err != nil {
 		return err
+	}
+	if s.against != "" {
+		if cast, err = builds(cast[0], s.against); err != nil {
+			return err
+		}
 	}
 	stopProfiles, err := profiles(s.cpu, s.allocations)
 	if err != nil {
@@ -72,7 +79,27 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 		err = pages([]string{filepath.Join(s.out, resultsFile)}, s.out, s.docs, s.fill)
 	}
 	fmt.Fprintf(log, "bench: %v\n", time.Since(begun).Round(time.Second))
+	if s.against != "" && err == nil {
+		err = judge(compare.Builds(report), out)
+	}
 	return errors.Join(err, report.Fault())
+}
+
+// builds are a lock and the same of another build of this program, whose clients live in processes of both programs.
+func builds(own bench.Contender, program string) ([]bench.Contender, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, fmt.Errorf("bench: -against: %w", err)
+	}
+	own.Driver = nil
+	before := own
+	before.Name, before.About = compare.Before, own.About+", by "+program
+	before.Command = func() *exec.Cmd {
+		cmd := own.Command()
+		cmd.Path, cmd.Args[0] = path, path
+		return cmd
+	}
+	return []bench.Contender{own, before}, nil
 }
 
 // engines starts the server and whatever else the contenders need, each on its CPUs.

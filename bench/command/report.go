@@ -84,7 +84,11 @@ func compareRuns(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rows := compare.Runs(old, new)
+	return judge(compare.Runs(old, new), out)
+}
+
+// judge prints what has changed. It fails if something has become worse.
+func judge(rows []compare.Row, out io.Writer) error {
 	if len(rows) == 0 {
 		return errors.New("bench: compare: the two have no pair in common: measure with -pairs")
 	}

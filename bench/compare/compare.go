@@ -57,7 +57,8 @@ type Row struct {
 	Figure string
 	Work   string // of the own lock; "" where it is all works
 	Other  string // the other lock and its work; "" where it is all pairs
-	// Old and New are how many times the figure of the other lock the own lock had. They are there for one pair alone.
+	// Old and New are how many times the figure of the other lock the own lock had. They are there for one pair of two
+	// runs alone.
 	Old, New bench.Ratio
 	// Change is by what part the figure has grown.
 	Change bench.Ratio
@@ -107,6 +108,38 @@ func Runs(old, new bench.Report) []Row {
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.rank(), b.rank()) })
 	return rows
+}
+
+// Before is the name of the other build in a run that compares two.
+const Before = "before"
+
+// Builds compares two builds of one lock by their pairs within one run. The change of a work is that of its rounds, and of
+// all works that of all rounds.
+func Builds(r bench.Report) []Row {
+	var rows []Row
+	for _, f := range figures {
+		var all []float64
+		for _, c := range r.Compared {
+			if c.Contender != Before || len(c.Rounds) < bench.LeastRounds {
+				continue
+			}
+			ratios := c.Of(f.of)
+			all = append(all, ratios...)
+			rows = append(rows, f.change(own(c), name(c), ratios))
+		}
+		if len(all) > 0 {
+			rows = append(rows, f.change("", "", all))
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.rank(), b.rank()) })
+	return rows
+}
+
+// change is the row of a lock that is compared with itself: without a change its ratio is 1.
+func (f Figure) change(work, other string, ratios []float64) Row {
+	c := bench.RatioOf(ratios)
+	c.Median, c.Low, c.High = c.Median-1, c.Low-1, c.High-1
+	return Row{Figure: f.Name, Work: work, Other: other, Change: c, Pairs: 1, Verdict: f.verdict(c)}
 }
 
 // rank sets what counts most in front.
@@ -185,12 +218,17 @@ func Write(out io.Writer, rows []Row) error {
 		work, other, old, new := r.Work, r.Other, "", ""
 		switch r.rank() {
 		case 0:
-			work, other = "all", fmt.Sprintf("%d works", r.Pairs)
+			work = "all"
+			if r.Pairs > 1 {
+				other = fmt.Sprintf("%d works", r.Pairs)
+			}
 		case 1:
 			other = fmt.Sprintf("%d pairs", r.Pairs)
 		default:
 			counts[r.Verdict]++
-			old, new = r.Old.String(), r.New.String()
+			if r.Old.Rounds > 0 {
+				old, new = r.Old.String(), r.New.String()
+			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%+.1f %% (%+.1f to %+.1f)\t%s\n",
 			r.Figure, work, other, old, new, 100*r.Change.Median, 100*r.Change.Low, 100*r.Change.High, r.Verdict)

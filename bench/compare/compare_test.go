@@ -60,6 +60,35 @@ func verdicts(rows []compare.Row) map[string]compare.Verdict {
 	return found
 }
 
+// builds is a run of two builds of one lock, of which one takes so many times the CPU of the other.
+func (m machine) builds(client, server float64) (r bench.Report) {
+	for clients := range 5 {
+		w := bench.Work{ID: "W4", Clients: 2 + clients, Workers: 1}
+		c := bench.Compared{Contender: compare.Before, Work: w, Against: "headwaiter", AgainstWork: w}
+		for range 15 {
+			pace := 1 + 2*m.Float64()
+			c.Rounds = append(c.Rounds, bench.PairRound{
+				Own: m.turn(5000*pace, 100/pace*client, 80/pace*server), Other: m.turn(5000*pace, 100/pace, 80/pace),
+			})
+		}
+		r.Compared = append(r.Compared, c)
+	}
+	return r
+}
+
+func TestBuildsThatAreAlikeAreTheSameAndFivePerCentAreFound(t *testing.T) {
+	for seed := range uint64(40) {
+		m := newMachine(seed)
+		rows := compare.Builds(m.builds(1, 1))
+		require.Empty(t, compare.Worsened(rows), "seed %d", seed)
+		require.Equal(t, map[string]compare.Verdict{"rate": compare.Same, "client CPU": compare.Same, "server CPU": compare.Same}, verdicts(rows))
+		require.Contains(t, compare.Worsened(compare.Builds(m.builds(1.05, 1))), "client CPU", "seed %d", seed)
+		require.Contains(t, compare.Worsened(compare.Builds(m.builds(1, 1.05))), "server CPU", "seed %d", seed)
+		require.Equal(t, compare.Better, verdicts(compare.Builds(m.builds(0.95, 1)))["client CPU"], "seed %d", seed)
+	}
+	require.Empty(t, compare.Builds(bench.Report{}))
+}
+
 // Two runs of one lock are the same, whatever the machine does.
 func TestRunsOfOneLockAreTheSame(t *testing.T) {
 	for seed := range uint64(40) {
