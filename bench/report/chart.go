@@ -55,7 +55,7 @@ func Charts(r bench.Report) []Chart {
 
 func (v view) rates() Chart {
 	c := Chart{
-		ID: "hand-offs", Title: "Hand-offs of each lock for one of headwaiter", X: "clients that want one lock", Y: "hand-offs in the time that headwaiter takes for one",
+		ID: "hand-offs", Title: "Hand-offs of each lock for one of headwaiter", X: "clients that want one lock", Y: "hand-offs for one of headwaiter",
 		LogX: true, LogY: true, Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next, in the same rounds. Higher is better.",
 	}
 	own := Series{Name: Own}

@@ -18,6 +18,8 @@ type Look struct {
 // looks are by name.
 var looks = map[string]Look{
 	"headwaiter":                  {Color: color.RGBA{0x0b, 0x3d, 0x91, 255}, Strong: true},
+	"bare-protocol":               {Color: color.RGBA{0x11, 0x11, 0x11, 255}, Dashed: true, Marker: 1},
+	"headwaiter-multilock-3":      {Color: color.RGBA{0x6b, 0x8e, 0xc8, 255}, Marker: 2},
 	"redisson-fair":               {Color: color.RGBA{0xc0, 0x39, 0x2b, 255}, Marker: 1},
 	"redisson-plain":              {Color: color.RGBA{0xe6, 0x7e, 0x22, 255}, Marker: 2},
 	"rueidislock":                 {Color: color.RGBA{0x8e, 0x44, 0xad, 255}, Dashed: true, Marker: 1},

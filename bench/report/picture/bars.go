@@ -22,7 +22,14 @@ const (
 	namesWidth  = 2.3 * vg.Inch
 	valueWidth  = 0.7 * vg.Inch
 	keyHeight   = 18
+	rowShare    = 0.78 // of a row are bars
+	leastBar    = 10   // of points, so that the value behind it can be read
 )
+
+// barsHeight is what a chart of bars needs.
+func barsHeight(c report.Chart) vg.Length {
+	return 2*margin + titleHeight + keyHeight + axisHeight + vg.Length(len(c.Names)*len(c.Series))*leastBar/rowShare
+}
 
 // barArea is where bars are drawn, and what a value is in it.
 type barArea struct {
@@ -52,7 +59,7 @@ func drawBars(c report.Chart, area draw.Canvas) {
 	inner.low, inner.high = bounds(values, true)
 	drawScale(c, inner)
 	row := (inner.Max.Y - inner.Min.Y) / vg.Length(len(c.Names))
-	bar := row * 0.78 / vg.Length(len(c.Series))
+	bar := row * rowShare / vg.Length(len(c.Series))
 	name, value := style(9.5, text.XLeft, text.YCenter), style(8.5, text.XLeft, text.YCenter)
 	for i, lock := range c.Names {
 		y := inner.Max.Y - vg.Length(i)*row - row/2

@@ -42,7 +42,11 @@ func Write(charts []report.Chart, dir string) error {
 }
 
 func write(c report.Chart, name string) error {
-	canvas := vgsvg.New(width, height)
+	tall := vg.Length(height)
+	if c.Shape == report.Bars {
+		tall = max(tall, barsHeight(c))
+	}
+	canvas := vgsvg.New(width, tall)
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
