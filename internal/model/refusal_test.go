@@ -203,6 +203,28 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 	require.LessOrEqual(t, left(beside.key), int64(20_000))
 }
 
+// What a client knows of a hold's first renewal may have been lost in a failover: the hash says what was.
+func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
+	t.Parallel()
+	server, _ := startStandalone(t)
+	p := newPlayer(server, keysOf(0))
+	p.line(t, 10*second)
+	require.NoError(t, server.besides())
+	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", "granted").Error())
+	require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
+	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.keys.Lock}, lua.Fairlock.Renewals, []string{
+		"who", decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), decimal(p.highest),
+	}), 2)
+	require.NoError(t, err)
+	require.Empty(t, not)
+	phase, err := server.Do("HGET", p.keys.Lock, "phase").ToString()
+	require.NoError(t, err)
+	require.Equal(t, lua.PhaseHeld, phase)
+	ms, err := server.Do("PTTL", p.keys.Lock).AsInt64()
+	require.NoError(t, err)
+	require.Greater(t, ms, int64(50_000))
+}
+
 // What somebody else wrote into the queue stops nobody for long.
 func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
