@@ -69,6 +69,17 @@ func TestALockWithCohortsInTrouble(t *testing.T) {
 	})
 }
 
+// judgeBesides judges holds of other names, of which nobody followed what the server did.
+func (a *arena) judgeBesides(names []string) {
+	a.t.Helper()
+	for _, name := range names {
+		hs := a.Holds(name)
+		require.Empty(a.t, hs.Tokens())
+		require.Empty(a.t, hs.Overlaps(1))
+		require.Empty(a.t, hs.Losses())
+	}
+}
+
 // Each call takes some of the names, in any order, or one of them alone.
 func TestSeveralNamesInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
@@ -98,12 +109,44 @@ func TestSeveralNamesInTrouble(t *testing.T) {
 			}
 		})
 		a.judge(Mutex, 1)
-		for _, name := range names[1:] {
-			hs := a.Holds(name)
-			require.Empty(t, hs.Tokens())
-			require.Empty(t, hs.Overlaps(1))
-			require.Empty(t, hs.Losses())
-		}
+		a.judgeBesides(names[1:])
+	})
+}
+
+// Calls take batches of names.
+func TestBatchesInTrouble(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, 6, lua.Fairlock, 0)
+		names := []string{kit.Name(t), kit.Name(t) + "-b", kit.Name(t) + "-c"}
+		a.trouble(a.heldSoFar)
+		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+			var wants []Want
+			var locks []*fairlock.Mutex
+			try := rng.IntN(3) == 0
+			for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
+				wants = append(wants, Want{Name: names[i], Lane: lane, Try: try})
+				locks = append(locks, fairlock.New(c, names[i], fairlock.WithLease(shortLease)))
+			}
+			take := fairlock.LockEach
+			if try {
+				take = fairlock.TryLockEach
+			}
+			// Two batches may wait for each other.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.IntN(400))*time.Millisecond)
+			defer cancel()
+			got, errs := a.AcquireEach(wants, func() []fairlock.Outcome { return take(ctx, locks...) })
+			for _, err := range errs {
+				a.expect(err, waitqueue.ErrBusy)
+			}
+			if len(got) > 0 {
+				wait(got[0].Context(), holdTime)
+			}
+			ctx, cancel = context.WithTimeout(context.Background(), kit.Patience)
+			defer cancel()
+			a.ReleaseEach(ctx, got)
+		})
+		a.judge(Mutex, 1)
+		a.judgeBesides(names[1:])
 	})
 }
 

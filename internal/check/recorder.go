@@ -117,6 +117,37 @@ func (r *Recorder) AcquireAll(ws []Want, lock func() (*lease.Lease, error)) (*Le
 	return all[0], nil
 }
 
+// AcquireEach makes a call for a lease on each of several names, and returns those that it got.
+func (r *Recorder) AcquireEach(ws []Want, lock func() []waitqueue.Outcome) (got []*Lease, errs []error) {
+	ids := make([]int, len(ws))
+	for i := range ws {
+		ids[i] = r.number()
+	}
+	call := r.now()
+	for i, o := range lock() {
+		if o.Err != nil {
+			r.failed(ws[i], ids[i], call, o.Err)
+			errs = append(errs, o.Err)
+			continue
+		}
+		got = append(got, r.got(ws[i], ids[i], call, o.Lease))
+	}
+	return got, errs
+}
+
+// ReleaseEach gives all of them back at once.
+func (r *Recorder) ReleaseEach(ctx context.Context, all []*Lease) {
+	call := r.now()
+	var leases []*lease.Lease
+	for _, l := range all {
+		l.releasing(call)
+		leases = append(leases, l.Lease)
+	}
+	for i, err := range waitqueue.ReleaseEach(ctx, leases...) {
+		all[i].released(call, err)
+	}
+}
+
 // failed notes a call that has no hold.
 func (r *Recorder) failed(w Want, id int, call time.Duration, err error) {
 	o := r.op(w, Acquire, id)
