@@ -20,7 +20,7 @@ const seeds = 15
 
 // Of three nodes one at a time is cut off, slow or silent for one client, or one client has no way to any node, for less
 // or more than a lease. Each holder writes through a guard, and is told of a loss before another holds.
-func TestSeedsOfFaultsLetNobodyInBesideTheHolder(t *testing.T) {
+func TestSeedsOfFaultsAtOneNodeLetNobodyInBesideTheHolder(t *testing.T) {
 	held, lost := 0, 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
