@@ -139,9 +139,14 @@ func Crowd(t testing.TB, writers, times int, log Log) {
 	var issued atomic.Uint64
 	outcomes := make([]crowded, writers)
 	var all sync.WaitGroup
+	start := make(chan struct{}) // For all at once: a writer alone is overtaken by nobody.
 	for w := range writers {
-		all.Go(func() { outcomes[w] = crowd(t.Context(), times, &issued, log) })
+		all.Go(func() {
+			<-start
+			outcomes[w] = crowd(t.Context(), times, &issued, log)
+		})
 	}
+	close(start)
 	all.Wait()
 	var admitted []uint64
 	refused := 0
