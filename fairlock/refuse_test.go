@@ -109,6 +109,28 @@ func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
 	})
 }
 
+// A look whose script the server does not know is sent again, behind the end that was sent meanwhile.
+func TestCloseLeavesNothingOfALookThatIsSentTwice(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	holder, other := dialMutex(t, s), fairlock.New(kit.Dial(t, s), "other")
+	l := hold(t, holder)
+	for i := range 100 {
+		s.Do("SCRIPT", "FLUSH")
+		kit.Release(t, hold(t, other)) // So that it knows all others.
+		inspect(t, holder)
+		c := kit.Dial(t, s)
+		w := begin(t.Context(), fairlock.New(c, kit.Name(t)))
+		for range i % 12 {
+			inspect(t, holder) // The time of some scripts.
+		}
+		require.NoError(t, c.Close(t.Context()))
+		require.ErrorIs(t, w.Err(t), waitqueue.ErrClosed)
+		require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
+	}
+	kit.Release(t, l)
+}
+
 func TestCallsAfterCloseAreRefused(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)

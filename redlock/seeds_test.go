@@ -76,8 +76,8 @@ func TestSeedsOfFaultsAtOneNodeLetNobodyInBesideTheHolder(t *testing.T) {
 				for _, d := range struck {
 					fault(d)
 				}
-				// How long the fault lasts, by the clock of the bubble.
-				time.Sleep([]time.Duration{200 * time.Millisecond, lasts + time.Second}[r.IntN(2)])
+				span := []time.Duration{200 * time.Millisecond, lasts + time.Second}[r.IntN(2)]
+				time.Sleep(span) // How long the fault lasts, by the clock of the bubble.
 				for _, d := range struck {
 					d.Heal()
 				}

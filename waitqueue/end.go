@@ -43,6 +43,7 @@ type departure struct {
 	text   string
 	token  uint64  // only if it holds with this token; 0 for any, or for the last of those that a cohort has used
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
+	repeat bool    // it is the end of a ticket once more, which the ticket waits for
 	again  bool    // an end was answered before: what the ticket has now is another grant, whatever its token
 	tries  int
 	until  time.Time // when repeating is given up
@@ -169,10 +170,14 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	if t != nil && err == nil {
 		t.acknowledge() // The end itself may have to be sent once more.
 	}
-	switch {
-	case err != nil && transient(err):
+	if err != nil && transient(err) {
 		c.ends.retry(d)
 		return
+	}
+	if d.repeat {
+		t.repeats--
+	}
+	switch {
 	case t == nil:
 		d.unended = advise(err)
 		delete(s.leaving, d)
@@ -189,7 +194,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	case a.sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
 		c.ends.repeat(t)
-	default:
+	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.
 		s.forget(t)
 	}
 }
@@ -235,7 +240,8 @@ func (s *site) depart(text string, token uint64, at time.Time) *departure {
 // site's lock is held.
 func (e *ends) repeat(t *ticket) {
 	t.endAgain = false
-	e.later(&departure{site: t.site, text: t.text, ticket: t, again: t.acknowledged}, t.ghost)
+	t.repeats++
+	e.later(&departure{site: t.site, text: t.text, ticket: t, repeat: true, again: t.acknowledged}, t.ghost)
 	if t.owed {
 		t.owed = false
 		e.done(1)

@@ -44,6 +44,7 @@ type ticket struct {
 	believed time.Time // not before that: the server may have forgotten a hold
 
 	inflight int    // asks and checks that name the ticket and are not answered
+	repeats  int    // ends that are sent once more and are not answered
 	stop     func() // ends the action that it runs
 
 	unanswered time.Time     // when the first request was sent that was not answered
