@@ -126,6 +126,7 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 		o := s.Option()
 		o.DialCtxFn = d.DialCtx
 		o.ConnWriteTimeout = time.Hour
+		o.PipelineMultiplex = -1 // One connection, which is there: Close waits for one that is being made.
 		rc, err := rueidis.NewClient(o)
 		require.NoError(t, err)
 		defer rc.Close()
