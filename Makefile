@@ -58,7 +58,7 @@ bench-compare: redis ## measure this project's own pairs again, and say what has
 
 bench-against: redis ## compare this tree's lock with that of commit REV in pairs, and say whether it has become slower: two minutes
 	@test -n "$(REV)" || { echo "bench-against: say REV=<commit>" >&2; exit 2; }
-	set -e; folder=$$(mktemp -d); trap 'git worktree remove --force "$$folder/tree"; rm -r "$$folder"' EXIT; \
+	set -e; folder=$$(mktemp -d); trap 'test ! -e "$$folder/tree" || git worktree remove --force "$$folder/tree"; rm -r "$$folder"' EXIT; \
 	git worktree add --quiet --detach "$$folder/tree" $(REV); \
 	(cd "$$folder/tree" && go build -o "$$folder/before" ./bench/cmd/bench); \
 	go run ./bench/cmd/bench -against "$$folder/before" -work W1,W3,W4 -clients 2,8,32 -rounds 21 -slice 200ms -floor-slice 20ms -pin -restless $(ARGS)

@@ -148,13 +148,7 @@ func TestAMateBehindTheLastPassIsQueuedAheadOfWhoCameLater(t *testing.T) {
 		synctime.Pass(time.Millisecond)
 		calls = append(calls, begin(t.Context(), dialMutex(t, s)))
 		queued(t, m, 1)
-		for i, c := range calls {
-			kit.Release(t, l)
-			synctest.Wait()
-			require.True(t, c.Returned(), "turn %d is not that of call %d", i, i)
-			l = c.Value(t)
-		}
-		kit.Release(t, l)
+		inTurn(t, l, calls)
 	})
 }
 
@@ -176,14 +170,20 @@ func TestACallThatIsGivenUpCostsNoMateItsPlace(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctime.Pass(100 * time.Millisecond)
 		d.Delay(0)
-		for i, c := range calls {
-			kit.Release(t, l)
-			synctest.Wait()
-			require.True(t, c.Returned(), "turn %d is not that of call %d", i, i)
-			l = c.Value(t)
-		}
-		kit.Release(t, l)
+		inTurn(t, l, calls)
 	})
+}
+
+// inTurn releases the hold, and that of each call in turn, and wants the next call to hold at once.
+func inTurn(t *testing.T, l *lease.Lease, calls []*call) {
+	t.Helper()
+	for i, c := range calls {
+		kit.Release(t, l)
+		synctest.Wait()
+		require.True(t, c.Returned(), "turn %d is not that of call %d", i, i)
+		l = c.Value(t)
+	}
+	kit.Release(t, l)
 }
 
 func contains(calls []*call, c *call) bool {

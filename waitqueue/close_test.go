@@ -150,3 +150,24 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 		}
 	})
 }
+
+// An end that is answered behind the last answer that it had to wait for is sent once more. Close waits for that, as
+// long as there is the ticket.
+func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := queueOf(c, "name")
+		ticket := q.newTicket()
+		s, err := c.enter(t.Context(), q, ticket)
+		require.NoError(t, err)
+		s.mu.Lock()
+		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
+		s.settled(ticket) // The answer of a look, while that of the end is on its way.
+		s.mu.Unlock()
+		s.departed(&departure{site: s, text: ticket.text, ticket: ticket}, sending(), &lua.Reply{}, nil)
+		require.Equal(t, ending, ticket.state)
+		synctime.Pass(time.Minute)
+		require.Equal(t, ended, ticket.state)
+		require.EqualValues(t, 1, c.Stats().Ends)
+	})
+}

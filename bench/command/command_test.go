@@ -253,6 +253,8 @@ func TestTheStandardSetStandsForItsFlags(t *testing.T) {
 func TestTwoBuildsAreComparedInProcessesOfBoth(t *testing.T) {
 	_, err := runBench(t, tools(nil), "-against", "no-such-program", "-work", "W1", "-rounds", "7")
 	require.ErrorContains(t, err, "-against")
+	_, err = runBench(t, tools(nil), "-against", "true", "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
+	require.ErrorContains(t, err, "-against: no work was measured")
 	out, err := runBench(t, tools(nil), "-against", os.Args[0], "-work", "W1", "-rounds", "7", "-slice", "20ms", "-restless")
 	if err != nil {
 		require.ErrorContains(t, err, "worse") // Slices of 20 ms are no evidence.

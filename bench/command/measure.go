@@ -80,7 +80,11 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	}
 	fmt.Fprintf(log, "bench: %v\n", time.Since(begun).Round(time.Second))
 	if s.against != "" && err == nil {
-		err = judge(compare.Builds(report), out)
+		rows := compare.Builds(report)
+		if len(rows) == 0 {
+			return errors.Join(report.Fault(), fmt.Errorf("bench: -against: no work was measured in %d rounds by both: give another build of this program, and works of -work among W1 to W4", bench.LeastRounds))
+		}
+		err = judge(rows, out)
 	}
 	return errors.Join(err, report.Fault())
 }

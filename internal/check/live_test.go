@@ -80,26 +80,31 @@ func (a *arena) judgeBesides(names []string) {
 	}
 }
 
+func threeNames(t *testing.T) []string {
+	return []string{kit.Name(t), kit.Name(t) + "-b", kit.Name(t) + "-c"}
+}
+
+// someOf chooses some of the names, in any order, and says that the same is wanted of each.
+func someOf(names []string, rng *rand.Rand, of Want) (some []string, wants []Want) {
+	for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
+		of.Name = names[i]
+		some, wants = append(some, of.Name), append(wants, of)
+	}
+	return some, wants
+}
+
 // Each call takes some of the names, in any order, or one of them alone.
 func TestSeveralNamesInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 6, lua.Fairlock, 0)
-		names := []string{kit.Name(t), kit.Name(t) + "-b", kit.Name(t) + "-c"}
+		names := threeNames(t)
 		a.trouble(a.heldSoFar)
 		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			var wants []Want
-			var taken []string
-			for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
-				taken = append(taken, names[i])
-				wants = append(wants, Want{Name: names[i], Lane: lane})
-			}
+			taken, wants := someOf(names, rng, Want{Lane: lane, Try: rng.IntN(6) == 0})
 			m := multilock.New(c, taken, multilock.WithLease(shortLease), multilock.WithBound(shortLease/8))
 			lock := m.Lock
-			if rng.IntN(6) == 0 {
+			if wants[0].Try {
 				lock = m.TryLock
-				for i := range wants {
-					wants[i].Try = true
-				}
 			}
 			ctx, cancel := patient(rng)
 			defer cancel()
@@ -117,18 +122,16 @@ func TestSeveralNamesInTrouble(t *testing.T) {
 func TestBatchesInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 6, lua.Fairlock, 0)
-		names := []string{kit.Name(t), kit.Name(t) + "-b", kit.Name(t) + "-c"}
+		names := threeNames(t)
 		a.trouble(a.heldSoFar)
 		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			var wants []Want
-			var locks []*fairlock.Mutex
-			try := rng.IntN(3) == 0
-			for _, i := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
-				wants = append(wants, Want{Name: names[i], Lane: lane, Try: try})
-				locks = append(locks, fairlock.New(c, names[i], fairlock.WithLease(shortLease)))
+			taken, wants := someOf(names, rng, Want{Lane: lane, Try: rng.IntN(3) == 0})
+			locks := make([]*fairlock.Mutex, len(taken))
+			for i, name := range taken {
+				locks[i] = fairlock.New(c, name, fairlock.WithLease(shortLease))
 			}
 			take := fairlock.LockEach
-			if try {
+			if wants[0].Try {
 				take = fairlock.TryLockEach
 			}
 			// Two batches may wait for each other.
