@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // task is an action that the test holds up.
@@ -166,7 +166,7 @@ func TestClosingTheClientOfTheActionBreaksTheBarrier(t *testing.T) {
 		others, last := acts(t, t.Context(), func(i int) view { return []view{a, b}[i] }, slow, slow.untilOver)
 		begun := time.Now()
 		require.NoError(t, b.client.Close(t.Context()))
-		require.ErrorIs(t, last.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, last.Err(t), lease.ErrClosed)
 		fail(t, others...)
 		require.Less(t, time.Since(begun), hears)
 		require.True(t, a.broken(t))

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -51,7 +52,7 @@ type Option func(*Barrier)
 
 // WithLease sets for how long the place of a waiting party lasts unless its client prolongs it, at a third of
 // that: how soon the others learn that it died. All parties should state the same: where leases differ, those
-// with longer ones may learn of it some seconds later. The default is [waitqueue.DefaultLease].
+// with longer ones may learn of it some seconds later. The default is [lease.DefaultLease].
 func WithLease(d time.Duration) Option {
 	return func(b *Barrier) { b.terms.Lease = d }
 }
@@ -71,7 +72,7 @@ func WithLifetime(d time.Duration) Option {
 
 // New names a barrier and states how many parties meet there, from 1 to [lua.MaxParties]. Nothing is sent; what
 // cannot be used is reported by the first call. The first client that uses the barrier makes it; one that
-// states another number then gets an error that wraps [waitqueue.ErrMismatch].
+// states another number then gets an error that wraps [lease.ErrMismatch].
 func New(c *waitqueue.Client, name string, parties int, opts ...Option) *Barrier {
 	b := &Barrier{parties: parties, terms: waitqueue.With(nil), lifetime: DefaultLifetime}
 	for _, o := range opts {
@@ -81,9 +82,9 @@ func New(c *waitqueue.Client, name string, parties int, opts ...Option) *Barrier
 		Says(waitqueue.Verdicts{lua.Broken: ErrBroken, lua.Refused: errForgotten})
 	switch {
 	case parties < 1:
-		b.err = fmt.Errorf("%w: a barrier of %d parties: at least 1 is needed", waitqueue.ErrCount, parties)
+		b.err = fmt.Errorf("%w: a barrier of %d parties: at least 1 is needed", lease.ErrInvalid, parties)
 	case parties > lua.MaxParties:
-		b.err = fmt.Errorf("%w: a barrier of %d parties: at most %d are possible", waitqueue.ErrTooLarge, parties, lua.MaxParties)
+		b.err = fmt.Errorf("%w: a barrier of %d parties: at most %d are possible", lease.ErrTooLarge, parties, lua.MaxParties)
 	default:
 		b.err = waitqueue.CheckLifetime(b.lifetime)
 	}
@@ -109,7 +110,7 @@ func (b *Barrier) Parties() int { return b.parties }
 // wait that long before a Reset that follows such an error.
 //
 // More calls than there are parties belong to the next generation; while an action runs they wait for its end,
-// in no order. An error that wraps [waitqueue.ErrUnknown] means that the action is done, but not whether the
+// in no order. An error that wraps [lease.ErrOutcomeUnknown] means that the action is done, but not whether the
 // others have been let through.
 func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	if b.err != nil {
@@ -133,7 +134,7 @@ func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	return index, nil
 }
 
-// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew. With [waitqueue.ErrUnwoken] it
+// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew. With [lease.ErrUnwoken] it
 // has done so, and those who wait find out by themselves.
 func (b *Barrier) Reset(ctx context.Context) error {
 	if b.err != nil {
@@ -162,9 +163,9 @@ func (b *Barrier) Waiting(ctx context.Context) (int, error) {
 }
 
 // Inspect tells who has come, and whether the barrier is broken. It changes nothing.
-func (b *Barrier) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (b *Barrier) Inspect(ctx context.Context) (lease.Info, error) {
 	if b.err != nil {
-		return waitqueue.Info{}, b.wrap("inspect", b.err)
+		return lease.Info{}, b.wrap("inspect", b.err)
 	}
 	info, err := b.queue.Inspect(ctx)
 	return info, b.wrap("inspect", err)

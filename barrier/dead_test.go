@@ -15,7 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // brokenWithin is how soon after the end of a dead party's lease the others are to know.
@@ -34,7 +34,7 @@ func leaseEnd(t *testing.T, v view) time.Time {
 	t.Helper()
 	now := time.Now()
 	holders := v.inspect(t).Holders
-	i := slices.IndexFunc(holders, func(h waitqueue.Holder) bool { return h.Client != v.client.ID() })
+	i := slices.IndexFunc(holders, func(h lease.Holder) bool { return h.Client != v.client.ID() })
 	require.GreaterOrEqual(t, i, 0)
 	return now.Add(holders[i].Left)
 }
@@ -166,7 +166,7 @@ func TestAResetThatComesTooLateResetsNothing(t *testing.T) {
 		d.Freeze(faults.ToServer)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, late.Reset(ctx), waitqueue.ErrUnknown)
+		require.ErrorIs(t, late.Reset(ctx), lease.ErrOutcomeUnknown)
 		synctime.Pass(by)
 		d.Heal()
 		synctest.Wait()
@@ -180,7 +180,7 @@ func TestAResetThatMayNotBePublishedIsAnErrorAndResetsAllTheSame(t *testing.T) {
 	v := dial(t, s, 3)
 	here := v.comes(t, t.Context(), 1)
 	s.Do("ACL", "SETUSER", "default", "-publish")
-	require.ErrorIs(t, v.Reset(t.Context()), waitqueue.ErrUnwoken)
+	require.ErrorIs(t, v.Reset(t.Context()), lease.ErrUnwoken)
 	fail(t, here)
 	require.Zero(t, v.inspect(t).Waiting)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -95,12 +96,12 @@ func ExampleNew() {
 
 	come(barrier.New(clients[0], "phases", 2))
 	_, err := barrier.New(clients[1], "phases", 3).Await(ctx)
-	fmt.Println(errors.Is(err, waitqueue.ErrMismatch))
+	fmt.Println(errors.Is(err, lease.ErrMismatch))
 	_, err = barrier.New(clients[1], "phases", 0).Await(ctx)
-	fmt.Println(errors.Is(err, waitqueue.ErrCount), err)
+	fmt.Println(errors.Is(err, lease.ErrInvalid), err)
 	// Output:
 	// true
-	// true barrier: await "phases": unusable count: a barrier of 0 parties: at least 1 is needed
+	// true barrier: await "phases": invalid argument: a barrier of 0 parties: at least 1 is needed
 }
 
 func ExampleBarrier_Name() {
@@ -249,7 +250,7 @@ func ExampleWithLifetime() {
 	phases := barrier.New(clients[0], "phases", 1, barrier.WithLifetime(time.Hour))
 	fmt.Println(phases.Await(context.Background()))
 	_, err := barrier.New(clients[0], "phases", 1, barrier.WithLifetime(time.Second)).Await(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrTime))
+	fmt.Println(errors.Is(err, lease.ErrInvalid))
 	// Output:
 	// 0 <nil>
 	// true

@@ -15,8 +15,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // cuts is how many replies are lost to one kind of request.
@@ -296,15 +296,15 @@ func TestClosingAClientBreaksTheBarrierAtOnceAndLeavesNothing(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, a.client.Close(t.Context()))
 		for _, c := range mine {
-			require.ErrorIs(t, c.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, c.Err(t), lease.ErrClosed)
 			require.NotErrorIs(t, c.Err(t), barrier.ErrBroken)
 		}
 		fail(t, stays)
 		require.Less(t, time.Since(begun), time.Second)
 		require.Zero(t, b.inspect(t).Waiting)
 		_, err := a.Await(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
-		require.ErrorIs(t, a.Reset(t.Context()), waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
+		require.ErrorIs(t, a.Reset(t.Context()), lease.ErrClosed)
 		require.NoError(t, b.client.Close(t.Context()))
 		kit.Eventually(t, "the subscriptions to be gone", func() bool {
 			return len(s.List("PUBSUB", "CHANNELS", fmt.Sprintf("%s*", lockOf(a.Name())))) == 0

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -20,7 +21,7 @@ import (
 func init() { crowd.Meet() }
 
 // atOnce is long before the end of a lease, on a busy machine too.
-const atOnce = waitqueue.DefaultLease / 2
+const atOnce = lease.DefaultLease / 2
 
 // hears is within which time a party that hears nothing finds out by its checks.
 const hears = 3 * time.Second
@@ -132,7 +133,7 @@ func (v view) broken(t testing.TB) bool {
 	return broken
 }
 
-func (v view) inspect(t testing.TB) waitqueue.Info {
+func (v view) inspect(t testing.TB) lease.Info {
 	t.Helper()
 	info, err := v.Inspect(context.Background())
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
@@ -38,10 +38,10 @@ func TestUnusableNumbersOfPartiesAreRefused(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		for _, n := range []int{0, -1, math.MinInt} {
-			rejected(t, s, barrier.New(c, "name", n), waitqueue.ErrCount, "at least 1")
+			rejected(t, s, barrier.New(c, "name", n), lease.ErrInvalid, "at least 1")
 		}
 		for _, n := range []int{lua.MaxParties + 1, 1<<53 - 1, 1 << 53, math.MaxInt} {
-			rejected(t, s, barrier.New(c, "name", n), waitqueue.ErrTooLarge, "at most 10000")
+			rejected(t, s, barrier.New(c, "name", n), lease.ErrTooLarge, "at most 10000")
 		}
 		for _, n := range []int{1, 7, lua.MaxParties} {
 			require.Equal(t, n, barrier.New(c, "name", n).Parties())
@@ -59,16 +59,16 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		for _, name := range []string{"", "}", "}x", "a\nb", "a\x00b", "a\x1b[2Jb", "\xff"} {
-			rejected(t, s, barrier.New(c, name, 2), waitqueue.ErrName, ": ")
+			rejected(t, s, barrier.New(c, name, 2), lease.ErrInvalid, ": ")
 		}
-		rejected(t, s, barrier.New(c, strings.Repeat("x", waitqueue.MaxName+1), 2), waitqueue.ErrTooLarge, "use a hash")
-		for _, d := range []time.Duration{0, -1, time.Second, time.Minute - 1, waitqueue.MaxLease + 1, math.MaxInt64} {
-			rejected(t, s, barrier.New(c, "name", 2, barrier.WithLifetime(d)), waitqueue.ErrTime, "lifetime")
+		rejected(t, s, barrier.New(c, strings.Repeat("x", lease.MaxName+1), 2), lease.ErrTooLarge, "use a hash")
+		for _, d := range []time.Duration{0, -1, time.Second, time.Minute - 1, lease.MaxLease + 1, math.MaxInt64} {
+			rejected(t, s, barrier.New(c, "name", 2, barrier.WithLifetime(d)), lease.ErrInvalid, "lifetime")
 		}
-		for _, d := range []time.Duration{0, -1, waitqueue.MinLease - 1, waitqueue.MaxLease + 1, math.MaxInt64, math.MinInt64} {
+		for _, d := range []time.Duration{0, -1, lease.MinLease - 1, lease.MaxLease + 1, math.MaxInt64, math.MinInt64} {
 			s.ResetStats()
 			_, err := barrier.New(c, "name", 2, barrier.WithLease(d)).Await(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrTime)
+			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, "a lease of")
 			require.Empty(t, kit.Scripts(s))
 		}
@@ -80,7 +80,7 @@ func TestUnusualNamesWork(t *testing.T) {
 		a, b := kit.Dial(t, s), kit.Dial(t, s)
 		for _, name := range []string{
 			"{x}", "a}b", "{}x", "{", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "Prüfung/日本語/🔒", "a:b:leases", ":",
-			"'; return 1", strings.Repeat("x", waitqueue.MaxName),
+			"'; return 1", strings.Repeat("x", lease.MaxName),
 		} {
 			one, other := barrier.New(a, name, 2), barrier.New(b, name, 2)
 			require.Equal(t, name, one.Name())
@@ -97,14 +97,14 @@ func TestAnotherNumberOfPartiesIsAMismatch(t *testing.T) {
 		first := two.comes(t, t.Context(), 1)
 		for range 2 {
 			_, err := three.Await(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrMismatch)
+			require.ErrorIs(t, err, lease.ErrMismatch)
 			require.ErrorContains(t, err, "it was made with 2")
 			require.False(t, first.Returned())
 			require.False(t, two.broken(t))
 		}
 		pass(t, first, two.party(t.Context()))
 		_, err := three.Await(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrMismatch, "it counts until the barrier is forgotten")
+		require.ErrorIs(t, err, lease.ErrMismatch, "it counts until the barrier is forgotten")
 		require.EqualValues(t, 2, three.inspect(t).Limit)
 	})
 }

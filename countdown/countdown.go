@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -75,9 +76,9 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	switch {
 	case err != nil:
 	case n < 1:
-		err = fmt.Errorf("%w: a count of %d: at least 1 is needed", waitqueue.ErrCount, n)
+		err = fmt.Errorf("%w: a count of %d: at least 1 is needed", lease.ErrInvalid, n)
 	case n > MaxCount:
-		err = fmt.Errorf("%w: a count of %d: at most %d can be counted", waitqueue.ErrTooLarge, n, int64(MaxCount))
+		err = fmt.Errorf("%w: a count of %d: at most %d can be counted", lease.ErrTooLarge, n, int64(MaxCount))
 	}
 	if err != nil {
 		return false, l.wrap("set", err)
@@ -94,7 +95,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 //
 // However often its request is repeated because replies are lost, a call counts once; but what it returns then is
 // what is left when the answer comes, which others may have lowered meanwhile. It gives up when ctx
-// ends, or after five minutes without an answer; an error that wraps [waitqueue.ErrUnknown] means that it may
+// ends, or after five minutes without an answer; an error that wraps [lease.ErrOutcomeUnknown] means that it may
 // have counted.
 func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	if l.err != nil {
@@ -138,7 +139,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 }
 
 // Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone]. What is set
-// while Remove runs may stay. With true and [waitqueue.ErrUnwoken] it is removed, and those who wait find out by
+// while Remove runs may stay. With true and [lease.ErrUnwoken] it is removed, and those who wait find out by
 // themselves.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	info, err := l.inspect(ctx)
@@ -158,14 +159,14 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 }
 
 // Inspect tells the count that was set, the one that is left, and how many clients wait. It changes nothing.
-func (l *Latch) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (l *Latch) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := l.inspect(ctx)
 	return info, l.wrap("inspect", err)
 }
 
-func (l *Latch) inspect(ctx context.Context) (waitqueue.Info, error) {
+func (l *Latch) inspect(ctx context.Context) (lease.Info, error) {
 	if l.err != nil {
-		return waitqueue.Info{}, l.err
+		return lease.Info{}, l.err
 	}
 	return l.queue.Inspect(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -79,10 +80,10 @@ func ExampleNew() {
 
 	fmt.Println(countdown.New(clients[0], "migrated").Name())
 	_, err := countdown.New(clients[0], "").Count(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrName), err)
+	fmt.Println(errors.Is(err, lease.ErrInvalid), err)
 	// Output:
 	// migrated
-	// true countdown: count "": unusable name: it is empty
+	// true countdown: count "": invalid argument: the name is empty
 }
 
 func ExampleLatch_Name() {
@@ -207,7 +208,7 @@ func ExampleWithLifetime() {
 	migrated := countdown.New(clients[0], "migrated", countdown.WithLifetime(time.Hour))
 	fmt.Println(migrated.TrySetCount(context.Background(), 1))
 	_, err := countdown.New(clients[0], "migrated", countdown.WithLifetime(time.Second)).CountDown(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrTime))
+	fmt.Println(errors.Is(err, lease.ErrInvalid))
 	// Output:
 	// true <nil>
 	// true

@@ -15,8 +15,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // cuts is how many replies are lost to one kind of request.
@@ -117,7 +117,7 @@ func unanswered(t *testing.T, v view, limit time.Duration) {
 	defer cancel()
 	_, err := v.CountDown(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, err, waitqueue.ErrUnknown)
+	require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
 }
 
 func TestACountThatComesTooLateDoesNotCount(t *testing.T) {
@@ -282,15 +282,15 @@ func TestClosingAClientEndsItsWaitsAndNoOthers(t *testing.T) {
 		stays := other.waits(t, t.Context())
 		require.NoError(t, v.client.Close(t.Context()))
 		for _, c := range calls {
-			require.ErrorIs(t, c.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, c.Err(t), lease.ErrClosed)
 		}
 		kit.Waiting(t, 1, other.Inspect)
 		_, set := v.TrySetCount(t.Context(), 1)
 		_, down := v.CountDown(t.Context())
 		_, count := v.Count(t.Context())
 		for _, err := range []error{set, down, count, v.Wait(t.Context())} {
-			require.ErrorIs(t, err, waitqueue.ErrClosed)
-			require.NotErrorIs(t, err, waitqueue.ErrUnknown, "nothing was sent")
+			require.ErrorIs(t, err, lease.ErrClosed)
+			require.NotErrorIs(t, err, lease.ErrOutcomeUnknown, "nothing was sent")
 		}
 		require.False(t, stays.Returned())
 		other.down(t, 0)

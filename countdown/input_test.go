@@ -13,11 +13,11 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
@@ -43,13 +43,13 @@ func TestUnusableNamesAndLifetimesAreRefusedBeforeRedis(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		for _, name := range []string{"", "}", "}x", "a\nb", "a\x00b", "a\x1b[2Jb", "\xff"} {
-			rejected(t, s, countdown.New(c, name), waitqueue.ErrName, ": ")
+			rejected(t, s, countdown.New(c, name), lease.ErrInvalid, ": ")
 		}
-		rejected(t, s, countdown.New(c, strings.Repeat("x", waitqueue.MaxName+1)), waitqueue.ErrTooLarge, "use a hash")
+		rejected(t, s, countdown.New(c, strings.Repeat("x", lease.MaxName+1)), lease.ErrTooLarge, "use a hash")
 		for _, d := range []time.Duration{
-			0, -1, time.Second, time.Minute - 1, waitqueue.MaxLease + 1, math.MaxInt64, math.MinInt64,
+			0, -1, time.Second, time.Minute - 1, lease.MaxLease + 1, math.MaxInt64, math.MinInt64,
 		} {
-			rejected(t, s, countdown.New(c, "name", countdown.WithLifetime(d)), waitqueue.ErrTime, "lifetime")
+			rejected(t, s, countdown.New(c, "name", countdown.WithLifetime(d)), lease.ErrInvalid, "lifetime")
 		}
 	})
 }
@@ -59,7 +59,7 @@ func TestUnusualNamesWork(t *testing.T) {
 		a, b := kit.Dial(t, s), kit.Dial(t, s)
 		for _, name := range []string{
 			"{x}", "a}b", "{}x", "{", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "Prüfung/日本語/🔒", "a:b:calls", ":",
-			"'; return 1", strings.Repeat("x", waitqueue.MaxName),
+			"'; return 1", strings.Repeat("x", lease.MaxName),
 		} {
 			one, other := view{countdown.New(a, name), a}, view{countdown.New(b, name), b}
 			require.Equal(t, name, one.Name())
@@ -78,7 +78,7 @@ func TestTheLargestCountIsExact(t *testing.T) {
 		for _, n := range []int64{countdown.MaxCount + 1, countdown.MaxCount + 2, math.MaxInt64} {
 			done, err := v.TrySetCount(t.Context(), n)
 			require.False(t, done)
-			require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+			require.ErrorIs(t, err, lease.ErrTooLarge)
 		}
 		require.EqualValues(t, 1<<53-1, countdown.MaxCount)
 		v.set(t, countdown.MaxCount)
@@ -137,7 +137,7 @@ func TestKindsOfOneNameDoNotMeet(t *testing.T) {
 		waits := kit.Run(func() error { return countdown.New(d, name).Wait(ctx) })
 		kit.Waiting(t, 1, latch.Inspect)
 		_, err = fairlock.New(d, name).TryLock(ctx)
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		latch.down(t, 0)
 		require.NoError(t, waits.Err(t))
 		require.False(t, party.Returned())

@@ -8,7 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestCountingDownWorksWhenMemoryIsFull(t *testing.T) {
@@ -40,13 +40,13 @@ func TestAnOpeningThatMayNotBePublishedIsAnErrorAndOpensAllTheSame(t *testing.T)
 	s.Do("ACL", "SETUSER", "default", "-publish")
 	begun := time.Now()
 	left, err := v.CountDown(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+	require.ErrorIs(t, err, lease.ErrUnwoken)
 	require.Zero(t, left)
 	require.NoError(t, c.Err(t))
 	require.Less(t, time.Since(begun), 2*hears)
 	require.Zero(t, v.left(t))
 	removed, err := v.Remove(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+	require.ErrorIs(t, err, lease.ErrUnwoken)
 	require.True(t, removed)
 }
 

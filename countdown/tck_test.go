@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // The behaviour that the JSR-166 TCK tests in CountDownLatchTest, in one client, in two, and in two processes:
@@ -32,7 +32,7 @@ func TestACountIsPositive(t *testing.T) {
 		for _, n := range []int64{0, -1, -1 << 63} {
 			done, err := views(0).TrySetCount(t.Context(), n)
 			require.False(t, done)
-			require.ErrorIs(t, err, waitqueue.ErrCount)
+			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, fmt.Sprint(n))
 		}
 		_, err := views(1).Count(t.Context())
@@ -98,7 +98,7 @@ func TestAWaitEndsWithItsContextAndNoOtherDoes(t *testing.T) {
 			err := c.Err(t)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, cause)
-			var wait *waitqueue.WaitError
+			var wait *lease.WaitError
 			require.ErrorAs(t, err, &wait)
 			require.Positive(t, wait.Waited)
 		}
@@ -117,7 +117,7 @@ func TestAnEndedContextDoesNotPassAnOpenLatch(t *testing.T) {
 		require.ErrorIs(t, views(1).Wait(ctx), context.Canceled)
 		_, err := views(1).CountDown(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, waitqueue.ErrUnknown)
+		require.NotErrorIs(t, err, lease.ErrOutcomeUnknown)
 		views(0).down(t, 0)
 		require.ErrorIs(t, views(1).Wait(ctx), context.Canceled)
 		require.NoError(t, views(1).Wait(t.Context()))
@@ -138,7 +138,7 @@ func TestAWaitWithADeadlineGivesUpAtAClosedLatch(t *testing.T) {
 
 func TestInspectTellsStateAndCount(t *testing.T) {
 	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		tells := func(state string, initial, left int64) waitqueue.Info {
+		tells := func(state string, initial, left int64) lease.Info {
 			info, err := views(1).Inspect(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, state, info.State)

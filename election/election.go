@@ -18,30 +18,14 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// MaxValue is how many bytes a leader may proclaim: an address, not a document.
-const MaxValue = 64 << 10
-
 // repeatFor is how long a proclamation is repeated that is not answered.
 const repeatFor = time.Minute
-
-// ErrNoLeader: nobody leads, or the one who does has not proclaimed anything yet.
-var ErrNoLeader = errors.New("no leader")
 
 // An Election is the name of an election, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Election struct {
 	campaign waitqueue.Queue // of those who want to lead
 	watch    waitqueue.Queue // of those who observe
-}
-
-// A Leader is who leads, as far as the server knew when it was asked. The zero Leader is nobody.
-type Leader struct {
-	Value string // what it has proclaimed last
-	Token uint64 // the fencing token of its lease; 0: nobody leads
-	Who   string // its client, as name@host#pid
-	Since time.Time
-	// Err, in the last Leader of an observation, is why there are no more. Nothing is known of the leader then.
-	Err error
 }
 
 // New names an election. Nothing is sent; a name or an option that cannot be used is reported by the first call.
@@ -79,7 +63,7 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 		return nil, err
 	}
 	err = e.proclaim(ctx, l, value)
-	if err != nil && !errors.Is(err, waitqueue.ErrUnwoken) { // Who observes finds out all the same.
+	if err != nil && !errors.Is(err, lease.ErrUnwoken) { // Who observes finds out all the same.
 		_ = l.Release(ctx) // What cannot be confirmed ends with the lease.
 		return nil, err
 	}
@@ -91,7 +75,7 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 // It takes effect only while l leads, by the server's word: after the end of the lease nothing is written, and the
 // error is a [lease.ErrLost], or [lease.ErrReleased]. So no value of an earlier leader ever replaces that of a later one,
 // however late its request arrives. Where the server says that l does not lead any more, the lease's context ends too.
-// An error that wraps [waitqueue.ErrUnknown] means that the value may be proclaimed or not.
+// An error that wraps [lease.ErrOutcomeUnknown] means that the value may be proclaimed or not.
 func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) error {
 	err := checkValue(value)
 	if err == nil {
@@ -114,39 +98,39 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 }
 
 func checkValue(value string) error {
-	if len(value) > MaxValue {
-		return fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", waitqueue.ErrTooLarge, len(value), MaxValue)
+	if len(value) > lease.MaxValue {
+		return fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", lease.ErrTooLarge, len(value), lease.MaxValue)
 	}
 	return nil
 }
 
-// Leader returns who leads, or [ErrNoLeader]. A leader whose lease has run out by the server's clock is none. The answer
+// Leader returns who leads, or [lease.ErrNoLeader]. A leader whose lease has run out by the server's clock is none. The answer
 // is of the moment: who leads may be another when it arrives.
-func (e *Election) Leader(ctx context.Context) (Leader, error) {
+func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 	l, _, err := e.look(ctx)
 	if err == nil && l.Token == 0 {
-		err = ErrNoLeader
+		err = lease.ErrNoLeader
 	}
 	if err != nil {
-		return Leader{}, fmt.Errorf("election: leader %q: %w", e.campaign.Label(), err)
+		return lease.Leader{}, fmt.Errorf("election: leader %q: %w", e.campaign.Label(), err)
 	}
 	return l, nil
 }
 
 // look asks who leads, and as of which generation.
-func (e *Election) look(ctx context.Context) (Leader, int64, error) {
+func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 	r, err := e.watch.Call(ctx, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
 	if err != nil || r.Status != lua.Done {
-		return Leader{}, r.Arrival, err
+		return lease.Leader{}, r.Arrival, err
 	}
 	if len(r.States) != 3 {
-		return Leader{}, 0, fmt.Errorf("%d states in the answer of Redis make no sense here", len(r.States))
+		return lease.Leader{}, 0, fmt.Errorf("%d states in the answer of Redis make no sense here", len(r.States))
 	}
 	since, err := strconv.ParseInt(r.States[2], 10, 64)
 	if err != nil {
-		return Leader{}, 0, fmt.Errorf("a leader since %q makes no sense: %w", r.States[2], err)
+		return lease.Leader{}, 0, fmt.Errorf("a leader since %q makes no sense: %w", r.States[2], err)
 	}
-	return Leader{Value: r.States[0], Token: r.Token, Who: r.States[1], Since: time.UnixMicro(since)}, r.Arrival, nil
+	return lease.Leader{Value: r.States[0], Token: r.Token, Who: r.States[1], Since: time.UnixMicro(since)}, r.Arrival, nil
 }
 
 // Observe returns a channel of who leads: at first who does now, then each change, be it of the leader or of its
@@ -160,14 +144,14 @@ func (e *Election) look(ctx context.Context) (Leader, int64, error) {
 //
 // The channel is closed when ctx ends. Where the client is closed, or Redis has an error that no retry mends, the last
 // Leader says so in Err, and the channel is closed.
-func (e *Election) Observe(ctx context.Context) <-chan Leader {
-	return waitqueue.Follow(ctx, e.watch, e.look, func(err error) Leader {
-		return Leader{Err: fmt.Errorf("election: observe %q: %w", e.watch.Label(), err)}
+func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
+	return waitqueue.Follow(ctx, e.watch, e.look, func(err error) lease.Leader {
+		return lease.Leader{Err: fmt.Errorf("election: observe %q: %w", e.watch.Label(), err)}
 	})
 }
 
 // Inspect tells who leads and who campaigns. It takes no place in any order.
-func (e *Election) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (e *Election) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := e.campaign.Inspect(ctx)
 	if err != nil {
 		return info, fmt.Errorf("election: inspect %q: %w", e.campaign.Label(), err)
@@ -177,7 +161,7 @@ func (e *Election) Inspect(ctx context.Context) (waitqueue.Info, error) {
 
 // ForceRelease ends the leadership, whoever has it; the leader's context ends with the cause [lease.ErrForced]. See
 // [waitqueue.Queue.ForceRelease] for what the token does and for what the former leader may still do.
-func (e *Election) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := e.campaign.ForceRelease(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("election: force release %q: %w", e.campaign.Label(), err)

@@ -77,9 +77,9 @@ func ExampleNew() {
 	defer stop()
 
 	_, err := election.New(clients[0], "").Campaign(context.Background(), "10.0.0.1:7000")
-	fmt.Println(errors.Is(err, waitqueue.ErrName), err)
+	fmt.Println(errors.Is(err, lease.ErrInvalid), err)
 	// Output:
-	// true election: campaign "": unusable name: it is empty
+	// true election: campaign "": invalid argument: the name is empty
 }
 
 func ExampleElection_Name() {
@@ -158,7 +158,7 @@ func ExampleElection_Leader() {
 
 	scheduler := election.New(clients[0], "scheduler")
 	_, err := scheduler.Leader(ctx)
-	fmt.Println(errors.Is(err, election.ErrNoLeader), err)
+	fmt.Println(errors.Is(err, lease.ErrNoLeader), err)
 	l, err := scheduler.Campaign(ctx, "10.0.0.1:7000")
 	if err != nil {
 		panic(err)
@@ -245,7 +245,7 @@ func ExampleWithLease() {
 	defer stop()
 
 	_, err := election.New(clients[0], "scheduler", election.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
-	fmt.Println(errors.Is(err, waitqueue.ErrTime))
+	fmt.Println(errors.Is(err, lease.ErrInvalid))
 	// Output:
 	// true
 }
@@ -283,7 +283,7 @@ func ExampleWithReplicas() {
 
 	careful := election.New(clients[0], "scheduler", election.WithReplicas(1, time.Minute))
 	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
-	fmt.Println(errors.Is(err, waitqueue.ErrTime), strings.Contains(err.Error(), "half the lease"))
+	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
 	// Output:
 	// true true
 }

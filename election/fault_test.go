@@ -16,7 +16,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // cuts is how many replies are lost to one kind of request.
@@ -166,7 +165,7 @@ func TestAnUnansweredProclamationSaysThatItMayBeDone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := e.Proclaim(ctx, l, "b")
-		require.ErrorIs(t, err, waitqueue.ErrUnknown)
+		require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, lease.ErrLost)
 		leads(t, other, "b", l)
@@ -185,7 +184,7 @@ func TestACampaignThatEndsBeforeItHasProclaimedLeavesNoLeader(t *testing.T) {
 		_, err := e.Campaign(ctx, "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		l := lead(t, other, "b")
-		require.Less(t, l.Waited(), waitqueue.DefaultLease/2, "it waited for the lease to end")
+		require.Less(t, l.Waited(), lease.DefaultLease/2, "it waited for the lease to end")
 		leads(t, other, "b", l)
 		kit.Release(t, l)
 	})
@@ -202,12 +201,12 @@ func TestClosingAClientResigns(t *testing.T) {
 		waits := candidate(e, "b")
 		kit.Waiting(t, 1, other.Inspect)
 		require.NoError(t, c.Close(t.Context()))
-		require.ErrorIs(t, waits.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, waits.Err(t), lease.ErrClosed)
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
 		require.ErrorIs(t, e.Proclaim(t.Context(), l, "c"), lease.ErrClientClosed)
 		require.Zero(t, next(t, news))
 		_, err := e.Leader(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		kit.Release(t, lead(t, other, "d"))
 	})
 }

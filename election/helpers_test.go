@@ -32,7 +32,7 @@ func candidate(e *election.Election, value string) *kit.Call[*lease.Lease] {
 func nobody(t testing.TB, e *election.Election) {
 	t.Helper()
 	_, err := e.Leader(context.Background())
-	require.ErrorIs(t, err, election.ErrNoLeader)
+	require.ErrorIs(t, err, lease.ErrNoLeader)
 }
 
 // leads asserts who leads.
@@ -47,7 +47,7 @@ func leads(t testing.TB, e *election.Election, value string, l *lease.Lease) {
 }
 
 // next receives the next news of an observation.
-func next(t testing.TB, news <-chan election.Leader) election.Leader {
+func next(t testing.TB, news <-chan lease.Leader) lease.Leader {
 	t.Helper()
 	limit := time.NewTimer(kit.Patience)
 	defer limit.Stop()
@@ -57,12 +57,12 @@ func next(t testing.TB, news <-chan election.Leader) election.Leader {
 		return l
 	case <-limit.C:
 		t.Fatalf("waited %v in vain for news of the leader", kit.Patience)
-		return election.Leader{}
+		return lease.Leader{}
 	}
 }
 
 // until receives news until those that are wanted. Others may come before.
-func until(t testing.TB, news <-chan election.Leader, value string, token uint64) {
+func until(t testing.TB, news <-chan lease.Leader, value string, token uint64) {
 	t.Helper()
 	for {
 		l := next(t, news)
@@ -74,7 +74,7 @@ func until(t testing.TB, news <-chan election.Leader, value string, token uint64
 }
 
 // ended receives the rest of an observation.
-func ended(t testing.TB, news <-chan election.Leader) (last election.Leader) {
+func ended(t testing.TB, news <-chan lease.Leader) (last lease.Leader) {
 	t.Helper()
 	limit := time.NewTimer(kit.Patience)
 	defer limit.Stop()

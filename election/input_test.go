@@ -11,8 +11,8 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestANameThatCannotBeUsedIsToldByEveryCall(t *testing.T) {
@@ -21,8 +21,8 @@ func TestANameThatCannotBeUsedIsToldByEveryCall(t *testing.T) {
 	good := election.New(c, "good")
 	l := lead(t, good, "x")
 	for name, want := range map[string]error{
-		"": waitqueue.ErrName, "}a": waitqueue.ErrName, "a\nb": waitqueue.ErrName,
-		strings.Repeat("n", waitqueue.MaxName+1): waitqueue.ErrTooLarge,
+		"": lease.ErrInvalid, "}a": lease.ErrInvalid, "a\nb": lease.ErrInvalid,
+		strings.Repeat("n", lease.MaxName+1): lease.ErrTooLarge,
 	} {
 		e := election.New(c, name)
 		require.Equal(t, name, e.Name())
@@ -46,10 +46,10 @@ func TestAnOptionThatCannotBeUsedIsToldByCampaign(t *testing.T) {
 		option election.Option
 		want   error
 	}{
-		{election.WithLease(-1), waitqueue.ErrTime},
-		{election.WithMaxHold(time.Nanosecond), waitqueue.ErrTime},
-		{election.WithPriority(1 << 30), waitqueue.ErrTooLarge},
-		{election.WithReplicas(-1, time.Second), waitqueue.ErrCount},
+		{election.WithLease(-1), lease.ErrInvalid},
+		{election.WithMaxHold(time.Nanosecond), lease.ErrInvalid},
+		{election.WithPriority(1 << 30), lease.ErrTooLarge},
+		{election.WithReplicas(-1, time.Second), lease.ErrInvalid},
 	} {
 		_, err := election.New(c, kit.Name(t), o.option).Campaign(t.Context(), "v")
 		require.ErrorIs(t, err, o.want)
@@ -59,12 +59,12 @@ func TestAnOptionThatCannotBeUsedIsToldByCampaign(t *testing.T) {
 func TestAValueThatIsTooLargeIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		e, c := of(t, s)
-		large := strings.Repeat("v", election.MaxValue+1)
+		large := strings.Repeat("v", lease.MaxValue+1)
 		_, err := e.Campaign(t.Context(), large)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 		require.Zero(t, c.Stats().Asks)
 		l := lead(t, e, large[1:])
-		require.ErrorIs(t, e.Proclaim(t.Context(), l, large), waitqueue.ErrTooLarge)
+		require.ErrorIs(t, e.Proclaim(t.Context(), l, large), lease.ErrTooLarge)
 		leads(t, e, large[1:], l)
 		kit.Release(t, l)
 	})
@@ -75,7 +75,7 @@ func TestACampaignFromWithinTheLeadershipIsADeadlock(t *testing.T) {
 	e, _ := of(t, redistest.Mini(t))
 	l := lead(t, e, "a")
 	_, err := e.Campaign(l.Context(), "b")
-	require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+	require.ErrorIs(t, err, lease.ErrDeadlock)
 	kit.Release(t, l)
 }
 
@@ -90,7 +90,7 @@ func TestContextsThatHaveEndedSendNothing(t *testing.T) {
 		_, leader := e.Leader(ctx)
 		for _, err := range []error{campaign, leader, e.Proclaim(ctx, l, "b")} {
 			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorIs(t, err, waitqueue.ErrUnknown)
+			require.NotErrorIs(t, err, lease.ErrOutcomeUnknown)
 		}
 		require.Zero(t, ended(t, e.Observe(ctx)))
 		require.Empty(t, kit.Scripts(s))

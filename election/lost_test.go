@@ -17,7 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // What who observes learns when messages, connections, leaders and servers are lost.
@@ -180,7 +179,7 @@ func TestTheLastValueIsSeenWhateverHappensToSubscriptions(t *testing.T) {
 	s := redistest.Start(t)
 	e, _ := of(t, s)
 	l := lead(t, e, "0")
-	all := make([]<-chan election.Leader, 8)
+	all := make([]<-chan lease.Leader, 8)
 	for i := range all {
 		other, _ := of(t, s)
 		all[i] = other.Observe(t.Context())
@@ -240,9 +239,9 @@ func TestWhatMayNotBePublishedIsFoundAllTheSame(t *testing.T) {
 	begun := time.Now()
 	l := lead(t, e, "a")
 	until(t, news, "a", l.Token())
-	require.ErrorIs(t, e.Proclaim(t.Context(), l, "b"), waitqueue.ErrUnwoken)
+	require.ErrorIs(t, e.Proclaim(t.Context(), l, "b"), lease.ErrUnwoken)
 	until(t, news, "b", l.Token())
-	require.ErrorIs(t, l.Release(t.Context()), waitqueue.ErrUnwoken)
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrUnwoken)
 	require.Zero(t, next(t, news))
 	require.Less(t, time.Since(begun), 3*looks)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -106,8 +107,8 @@ func TestAnObservationEndsWithItsContextOrItsClient(t *testing.T) {
 		stays, started := e.Observe(t.Context()), e.Observe(t.Context())
 		require.Zero(t, next(t, stays))
 		require.NoError(t, c.Close(t.Context()))
-		for _, news := range []<-chan election.Leader{stays, started, e.Observe(t.Context())} {
-			require.ErrorIs(t, ended(t, news).Err, waitqueue.ErrClosed)
+		for _, news := range []<-chan lease.Leader{stays, started, e.Observe(t.Context())} {
+			require.ErrorIs(t, ended(t, news).Err, lease.ErrClosed)
 		}
 		kit.Eventually(t, "the subscription to be gone", func() bool { return len(s.List("PUBSUB", "CHANNELS", lockKey(e.Name())+"*")) == 0 })
 	})
@@ -152,7 +153,7 @@ func TestAllWhoObserveEndWithTheLastValue(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const clients, each, terms = 5, 4, 6
 		var elections []*election.Election
-		var all []<-chan election.Leader
+		var all []<-chan lease.Leader
 		for range clients {
 			e, _ := of(t, s)
 			elections = append(elections, e)

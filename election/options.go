@@ -10,7 +10,7 @@ import (
 type Option = waitqueue.Option
 
 // WithLease sets for how long a leadership lasts unless it is renewed, which the library does at a third of it: how
-// long there is no leader if the present one dies. The default is [waitqueue.DefaultLease].
+// long there is no leader if the present one dies. The default is [lease.DefaultLease].
 func WithLease(d time.Duration) Option { return waitqueue.WithLease(d) }
 
 // WithMaxHold ends a leadership after d at the latest, renewed or not: its context ends with the cause
@@ -21,7 +21,7 @@ func WithMaxHold(d time.Duration) Option { return waitqueue.WithMaxHold(d) }
 func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
 
 // WithReplicas lets Campaign return only when n replicas have acknowledged the leadership within timeout; otherwise it
-// is given back, and the error wraps [waitqueue.ErrReplicas]. See [waitqueue.WithReplicas].
+// is given back, and the error wraps [lease.ErrReplicas]. See [waitqueue.WithReplicas].
 func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }
 
 // WithSafeRestart lets Campaign return only with a server that cannot have forgotten another leader. See

@@ -62,7 +62,7 @@ func TestResigningHandsOnLongBeforeTheLeaseEnds(t *testing.T) {
 			spans[i] = time.Since(begun)
 		}
 		t.Logf("from a resignation to the end of the next one: median %v", kit.Median(spans))
-		require.Less(t, kit.Median(spans), waitqueue.DefaultLease/20)
+		require.Less(t, kit.Median(spans), lease.DefaultLease/20)
 	})
 }
 
@@ -73,7 +73,7 @@ func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
 		first, err := other.Leader(t.Context())
 		require.NoError(t, err)
 		require.WithinDuration(t, time.UnixMicro(kit.ServerTime(s)), first.Since, kit.Patience)
-		for _, value := range []string{"second", "", "\x00\xff \r\n$-1\r\n", strings.Repeat("v", election.MaxValue)} {
+		for _, value := range []string{"second", "", "\x00\xff \r\n$-1\r\n", strings.Repeat("v", lease.MaxValue)} {
 			require.NoError(t, e.Proclaim(t.Context(), l, value))
 			leads(t, other, value, l)
 		}
@@ -82,7 +82,7 @@ func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
 		require.Equal(t, first.Since, now.Since, "it is one leadership")
 
 		elsewhere := lead(t, election.New(a, kit.Name(t)+":elsewhere"), "x")
-		require.ErrorIs(t, e.Proclaim(t.Context(), elsewhere, "y"), waitqueue.ErrNotHeld)
+		require.ErrorIs(t, e.Proclaim(t.Context(), elsewhere, "y"), lease.ErrNotHeld)
 		require.NoError(t, elsewhere.Context().Err())
 		kit.Release(t, elsewhere)
 
@@ -139,7 +139,7 @@ func TestForcingALeaderOutLetsTheNextLead(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client) {
 		e, other := election.New(a, kit.Name(t), election.WithLease(time.Second)), election.New(b, kit.Name(t))
 		_, err := e.ForceRelease(t.Context(), 0)
-		require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+		require.ErrorIs(t, err, lease.ErrNotHeld)
 		l := lead(t, e, "a")
 		c := candidate(other, "b")
 		kit.Waiting(t, 1, e.Inspect)
@@ -169,7 +169,7 @@ func TestACandidateThatGivesUpLeavesNoTrace(t *testing.T) {
 		err := c.Err(t)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, context.DeadlineExceeded, "the cause")
-		var wait *waitqueue.WaitError
+		var wait *lease.WaitError
 		require.ErrorAs(t, err, &wait)
 		require.Positive(t, wait.Waited)
 		kit.Waiting(t, 0, e.Inspect)

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -60,7 +61,7 @@ func TestAWaitThatEndsTellsPlaceAndTimeAndWhy(t *testing.T) {
 		require.EqualError(t, err, `fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded: the order was withdrawn`)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, cause)
-		var wait *waitqueue.WaitError
+		var wait *lease.WaitError
 		require.ErrorAs(t, err, &wait)
 		require.Equal(t, 2, wait.Place)
 		require.Equal(t, 5*time.Second, wait.Waited)
@@ -109,7 +110,7 @@ func TestEveryCallOfAClientKnowsItsOwnPlace(t *testing.T) {
 			queued(t, holder, 3)
 			var places []int
 			for _, c := range calls {
-				var wait *waitqueue.WaitError
+				var wait *lease.WaitError
 				require.ErrorAs(t, c.Err(t), &wait)
 				places = append(places, wait.Place)
 			}
@@ -128,7 +129,7 @@ func TestACallWithAnEndedContextAsksNothing(t *testing.T) {
 		require.ErrorIs(t, begin(ctx, m).Err(t), context.Canceled)
 		_, err := m.TryLock(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, waitqueue.ErrBusy)
+		require.NotErrorIs(t, err, lease.ErrBusy)
 		require.Zero(t, c.Stats().Asks)
 		require.Zero(t, s.Int("DBSIZE"))
 	})

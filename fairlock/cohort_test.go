@@ -16,7 +16,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // mates begins so many calls of m, one after the other, a millisecond apart: in a bubble no time passes by itself, and none
@@ -206,7 +205,7 @@ func TestAMateThatGivesUpLeavesNothingBehind(t *testing.T) {
 		cancel()
 		err := gone.Err(t)
 		require.ErrorIs(t, err, context.Canceled)
-		var wait *waitqueue.WaitError
+		var wait *lease.WaitError
 		require.ErrorAs(t, err, &wait)
 		kit.Release(t, l)
 		kit.Release(t, stays.Value(t))
@@ -245,10 +244,10 @@ func TestCloseEndsTheCallsOfMates(t *testing.T) {
 		require.NoError(t, c.Close(t.Context()))
 		<-l.Context().Done()
 		for _, call := range calls {
-			require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 		}
 		_, err := m.Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -87,7 +88,7 @@ func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex){
 		"by the end of its lease": func(t *testing.T, s *redistest.Embedded, other *fairlock.Mutex) {
 			_, err := other.TryLock(t.Context()) // The lease is cut to its length.
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			s.Miniredis().SetTime(time.Now().Add(time.Minute - time.Hour))
 		},
 		"by force": func(t *testing.T, _ *redistest.Embedded, other *fairlock.Mutex) {
@@ -127,7 +128,7 @@ func TestAHoldThatWasPassedOnIsForcedByItsToken(t *testing.T) {
 		kit.Release(t, l)
 		l = mate.Value(t)
 		_, err := m.ForceRelease(t.Context(), l.Token()+10)
-		require.ErrorIs(t, err, waitqueue.ErrOtherToken)
+		require.ErrorIs(t, err, lease.ErrOtherToken)
 		_, err = m.ForceRelease(t.Context(), l.Token())
 		require.NoError(t, err)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -33,12 +34,12 @@ func TestATryThatFailsIsOneScript(t *testing.T) {
 		holder, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, holder)
 		_, err := other.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		kit.Listening(t, s, 1)
 		s.ResetStats()
 		for range 50 {
 			_, err := other.TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 		}
 		require.Equal(t, map[string]int64{"evalsha": 50}, kit.Scripts(s))
 		kit.Release(t, l)

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -77,7 +78,7 @@ func cycle(t *testing.T, m *fairlock.Mutex, i int) {
 	case i%3 == 0:
 		t.Errorf("lock: %v", err)
 	case i%3 == 1:
-		if !errors.Is(err, waitqueue.ErrBusy) {
+		if !errors.Is(err, lease.ErrBusy) {
 			t.Errorf("try: %v", err)
 		}
 	case !errors.Is(err, context.Canceled):

@@ -19,7 +19,7 @@ func LockEach(ctx context.Context, locks ...*Mutex) []Outcome {
 }
 
 // TryLockEach takes those of the locks that are free and that nobody waits for, in one round trip. The outcomes are in
-// the order of the locks; the errors of the others wrap [waitqueue.ErrBusy].
+// the order of the locks; the errors of the others wrap [lease.ErrBusy].
 func TryLockEach(ctx context.Context, locks ...*Mutex) []Outcome {
 	return named("try lock", locks, waitqueue.TryEach(ctx, queues(locks)...))
 }

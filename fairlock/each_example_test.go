@@ -73,7 +73,7 @@ func ExampleWithReplicas() {
 
 	careful := fairlock.New(clients[0], "ledger", fairlock.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrTime), strings.Contains(err.Error(), "half the lease"))
+	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
 	// Output:
 	// true true
 }

@@ -67,7 +67,7 @@ func TestATryOfManyTakesThoseThatAreFree(t *testing.T) {
 		var taken []*lease.Lease
 		for i, o := range all {
 			if i == 3 || i == 7 {
-				require.ErrorIs(t, o.Err, waitqueue.ErrBusy)
+				require.ErrorIs(t, o.Err, lease.ErrBusy)
 				require.ErrorContains(t, o.Err, locks[i].Name())
 				require.Nil(t, o.Lease)
 				continue
@@ -115,8 +115,8 @@ func TestWhatOneOfManyCannotHaveIsItsOwnFailure(t *testing.T) {
 		all := fairlock.LockEach(ctx, locks...)
 		require.NoError(t, all[0].Err)
 		require.ErrorIs(t, all[1].Err, context.DeadlineExceeded)
-		require.ErrorIs(t, all[2].Err, waitqueue.ErrName)
-		require.ErrorIs(t, all[3].Err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, all[2].Err, lease.ErrInvalid)
+		require.ErrorIs(t, all[3].Err, lease.ErrDeadlock)
 		kit.Release(t, all[0].Lease)
 		kit.Release(t, held)
 		require.ErrorIs(t, fairlock.ReleaseEach(t.Context(), all[0].Lease)[0], lease.ErrReleased)
@@ -151,7 +151,7 @@ func TestManyLocksOfAClosedClient(t *testing.T) {
 			require.ErrorIs(t, err, lease.ErrClientClosed)
 		}
 		for _, o := range fairlock.LockEach(t.Context(), locks...) {
-			require.ErrorIs(t, o.Err, waitqueue.ErrClosed)
+			require.ErrorIs(t, o.Err, lease.ErrClosed)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func ExampleMutex_TryLock() {
 		panic(err)
 	}
 	_, err = fairlock.New(clients[1], "report").TryLock(ctx)
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy), err)
+	fmt.Println(errors.Is(err, lease.ErrBusy), err)
 	fmt.Println(held.Release(ctx))
 	// Output:
 	// true fairlock: try lock "report": busy
@@ -101,7 +101,7 @@ func ExampleMutex_Lock_timeout() {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, err = fairlock.New(clients[1], "report").Lock(ctx)
-	var wait *waitqueue.WaitError
+	var wait *lease.WaitError
 	fmt.Println(errors.Is(err, context.DeadlineExceeded), errors.As(err, &wait) && wait.Place == 1)
 	// Output:
 	// true true

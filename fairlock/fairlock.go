@@ -34,11 +34,11 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 //
 // Calls are served in the order in which Redis saw them, across all clients. If ctx ends first, Lock
 // gives up its place and returns an error that wraps the context's and its cause, and tells the place
-// in the queue and the time waited ([waitqueue.WaitError]). The lease is renewed until it is released
+// in the queue and the time waited ([lease.WaitError]). The lease is renewed until it is released
 // or lost; see [lease.Lease.Context].
 //
 // With a context that comes from a hold of the same lock, Lock fails at once with
-// [waitqueue.ErrDeadlock].
+// [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.queue.Acquire(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.queue.Try(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -74,7 +74,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 }
 
 // Inspect tells who holds m and who waits for it. It takes no place in any order.
-func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.queue.Inspect(ctx)
 	if err != nil {
 		return info, fmt.Errorf("fairlock: inspect %q: %w", m.queue.Label(), err)
@@ -84,7 +84,7 @@ func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
 
 // ForceRelease frees m whoever holds it; the holder's context ends with the cause [lease.ErrForced]. See
 // [waitqueue.Queue.ForceRelease] for what the token does and for what the holder may still do.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := m.queue.ForceRelease(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("fairlock: force release %q: %w", m.queue.Label(), err)

@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTheLeaseOfADeadHolderIsNotCutByWhoeverAsks(t *testing.T) {
 	end := number(t, s, kit.Name(t), "until")
 	for !c.Returned() {
 		_, err := asker.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 	}
 	l := c.Value(t)
 	require.GreaterOrEqual(t, number(t, s, kit.Name(t), "since"), end)

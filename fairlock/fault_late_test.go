@@ -306,7 +306,7 @@ func TestRequestsOfAFormerHolderThatComeLateDisturbNobody(t *testing.T) {
 		other := fairlock.New(r.client, kit.Name(t))
 		for range 100 { // A lease that was cut or freed would be taken.
 			_, err := other.TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			synctime.Pass(100 * time.Millisecond)
 		}
 		holds(t, r.prompt, next)

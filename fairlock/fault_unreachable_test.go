@@ -98,7 +98,7 @@ func TestCloseReturnsWhenItsContextEndsWhileRedisIsUnreachable(t *testing.T) {
 		require.Less(t, time.Since(begun), given+promptly)
 		require.ErrorIs(t, context.Cause(o.held.Context()), lease.ErrClientClosed)
 		for _, c := range []*call{asking, o.waiting} {
-			require.ErrorIs(t, c.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, c.Err(t), lease.ErrClosed)
 		}
 		require.Less(t, time.Since(begun), given+promptly)
 	})
@@ -119,7 +119,7 @@ func TestCloseReturnsWhenItsContextEndsWhileTheServerIsStopped(t *testing.T) {
 	begun := time.Now()
 	require.ErrorIs(t, client.Close(ctx), context.DeadlineExceeded)
 	require.Less(t, time.Since(begun), given+2*promptly)
-	require.ErrorIs(t, waiting.Err(t), waitqueue.ErrClosed)
+	require.ErrorIs(t, waiting.Err(t), lease.ErrClosed)
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
 	s.Cont()
 	kit.Release(t, busy)

@@ -44,7 +44,7 @@ type call = kit.Call[*lease.Lease]
 func begin(ctx context.Context, m *fairlock.Mutex) *call { return kit.Lock(ctx, m.Lock) }
 
 // inspect tells who holds and who waits.
-func inspect(t testing.TB, m *fairlock.Mutex) waitqueue.Info {
+func inspect(t testing.TB, m *fairlock.Mutex) lease.Info {
 	t.Helper()
 	info, err := m.Inspect(context.Background())
 	require.NoError(t, err)

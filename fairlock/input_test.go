@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const year = 365 * 24 * time.Hour
@@ -48,18 +48,18 @@ func TestUnusableNamesAreRefusedBeforeRedis(t *testing.T) {
 			is       error
 			contains string
 		}{
-			{"", waitqueue.ErrName, "empty"},
-			{"}", waitqueue.ErrName, "put something before it"},
-			{"}x", waitqueue.ErrName, "put something before it"},
-			{"a\nb", waitqueue.ErrName, "encode"},
-			{"a\x00b", waitqueue.ErrName, "encode"},
-			{"a\x1b[2Jb", waitqueue.ErrName, "encode"},
-			{"\xff", waitqueue.ErrName, "encode"},
-			{"a\xffb", waitqueue.ErrName, "encode"},
-			{"a\u0085b", waitqueue.ErrName, "encode"},
-			{strings.Repeat("x", waitqueue.MaxName+1), waitqueue.ErrTooLarge, "use a hash"},
-			{strings.Repeat("x", 1<<20), waitqueue.ErrTooLarge, "use a hash"},
-			{strings.Repeat("\xff", 1<<20), waitqueue.ErrTooLarge, "use a hash"},
+			{"", lease.ErrInvalid, "empty"},
+			{"}", lease.ErrInvalid, "put something before it"},
+			{"}x", lease.ErrInvalid, "put something before it"},
+			{"a\nb", lease.ErrInvalid, "encode"},
+			{"a\x00b", lease.ErrInvalid, "encode"},
+			{"a\x1b[2Jb", lease.ErrInvalid, "encode"},
+			{"\xff", lease.ErrInvalid, "encode"},
+			{"a\xffb", lease.ErrInvalid, "encode"},
+			{"a\u0085b", lease.ErrInvalid, "encode"},
+			{strings.Repeat("x", lease.MaxName+1), lease.ErrTooLarge, "use a hash"},
+			{strings.Repeat("x", 1<<20), lease.ErrTooLarge, "use a hash"},
+			{strings.Repeat("\xff", 1<<20), lease.ErrTooLarge, "use a hash"},
 		} {
 			m := fairlock.New(c, bad.name)
 			rejected(t, s, m, bad.is, bad.contains)
@@ -76,7 +76,7 @@ func TestUnusualNamesWork(t *testing.T) {
 		a, b := kit.Dial(t, s), kit.Dial(t, s)
 		names := []string{
 			"{x}", "a}b", "{}x", "{", "a{b}c", "a b", "%d%s", `"quoted"`, `back\slash`, "*", "[a-z]?", "$1",
-			"Prüfung/日本語/🔒", "a:b:queue", ":", "-", "--", "'; return 1", strings.Repeat("x", waitqueue.MaxName),
+			"Prüfung/日本語/🔒", "a:b:queue", ":", "-", "--", "'; return 1", strings.Repeat("x", lease.MaxName),
 		}
 		for _, name := range names {
 			m, other := fairlock.New(a, name), fairlock.New(b, name)
@@ -84,7 +84,7 @@ func TestUnusualNamesWork(t *testing.T) {
 			c := begin(t.Context(), other)
 			queued(t, m, 1)
 			_, err := m.TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			kit.Release(t, l)
 			next := c.Value(t)
 			require.Greater(t, next.Token(), l.Token())
@@ -117,29 +117,29 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		for _, d := range []time.Duration{
-			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, waitqueue.MinLease - 1,
-			waitqueue.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
+			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, lease.MinLease - 1,
+			lease.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
 		} {
-			rejected(t, s, fairlock.New(c, "name", fairlock.WithLease(d)), waitqueue.ErrTime, "must be from 1ms to 8760h")
+			rejected(t, s, fairlock.New(c, "name", fairlock.WithLease(d)), lease.ErrInvalid, "must be from 1ms to 8760h")
 			if d != 0 { // No maximum.
 				m := fairlock.New(c, "name", fairlock.WithMaxHold(d))
-				rejected(t, s, m, waitqueue.ErrTime, "maximum hold")
+				rejected(t, s, m, lease.ErrInvalid, "maximum hold")
 			}
 		}
-		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MaxInt)), waitqueue.ErrTooLarge, "priority")
-		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MinInt)), waitqueue.ErrTooLarge, "priority")
-		rejected(t, s, fairlock.New(c, "", fairlock.WithLease(0)), waitqueue.ErrName, "empty")
+		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MinInt)), lease.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "", fairlock.WithLease(0)), lease.ErrInvalid, "empty")
 	})
 }
 
 func TestExtremeTimesWork(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c, other := kit.Dial(t, s), kit.Dial(t, s)
-		long := fairlock.New(c, "long", fairlock.WithLease(waitqueue.MaxLease))
+		long := fairlock.New(c, "long", fairlock.WithLease(lease.MaxLease))
 		l := hold(t, long)
-		require.InDelta(t, waitqueue.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
-		require.WithinRange(t, l.Deadline(), time.Now().Add(waitqueue.MaxLease*9/10), time.Now().Add(waitqueue.MaxLease))
-		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(waitqueue.MaxLease)))
+		require.InDelta(t, lease.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
+		require.WithinRange(t, l.Deadline(), time.Now().Add(lease.MaxLease*9/10), time.Now().Add(lease.MaxLease))
+		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(lease.MaxLease)))
 		queued(t, long, 1)
 		kit.Release(t, l)
 		next := w.Value(t)
@@ -147,7 +147,7 @@ func TestExtremeTimesWork(t *testing.T) {
 		kit.Release(t, next)
 
 		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
-		short := fairlock.New(c, "short", fairlock.WithLease(waitqueue.MinLease))
+		short := fairlock.New(c, "short", fairlock.WithLease(lease.MinLease))
 		if l, err := short.TryLock(t.Context()); err == nil {
 			_ = l.Release(t.Context())
 		}

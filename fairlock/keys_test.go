@@ -9,7 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // lives is for how long the longest of a lock's keys lives.
@@ -117,11 +117,11 @@ func TestAForcedReleaseSaysThatAnotherTokenHolds(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s)
 		_, err := m.ForceRelease(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrNotHeld)
-		require.NotErrorIs(t, err, waitqueue.ErrOtherToken)
+		require.ErrorIs(t, err, lease.ErrNotHeld)
+		require.NotErrorIs(t, err, lease.ErrOtherToken)
 		l := hold(t, m)
 		_, err = m.ForceRelease(t.Context(), l.Token()-1)
-		require.ErrorIs(t, err, waitqueue.ErrOtherToken)
+		require.ErrorIs(t, err, lease.ErrOtherToken)
 		kit.Release(t, l)
 	})
 }
@@ -129,6 +129,6 @@ func TestAForcedReleaseSaysThatAnotherTokenHolds(t *testing.T) {
 func TestACohortOfLessThanNoneIsNotTooLarge(t *testing.T) {
 	t.Parallel()
 	_, err := dialMutex(t, redistest.Mini(t), fairlock.WithCohort(-1)).Lock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrCount)
-	require.NotErrorIs(t, err, waitqueue.ErrTooLarge)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.NotErrorIs(t, err, lease.ErrTooLarge)
 }

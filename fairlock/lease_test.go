@@ -173,7 +173,7 @@ func TestTheContextOfAHoldHasTheValuesOfTheCallAndOutlivesIt(t *testing.T) {
 		cancel()
 		require.NoError(t, l.Context().Err())
 		_, err = other.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		kit.Release(t, l)
 
 		ctx, cancel = context.WithCancel(t.Context())
@@ -190,9 +190,9 @@ func TestTheDeadlineOfAHoldIsWithinItsLeaseAndMovesWithRenewals(t *testing.T) {
 		begun := time.Now()
 		l := hold(t, dialMutex(t, s))
 		first := l.Deadline()
-		require.WithinRange(t, first, begun.Add(waitqueue.DefaultLease*9/10), begun.Add(waitqueue.DefaultLease))
-		synctime.Pass(waitqueue.DefaultLease / 2)
-		require.WithinRange(t, l.Deadline(), first.Add(waitqueue.DefaultLease/4), time.Now().Add(waitqueue.DefaultLease))
+		require.WithinRange(t, first, begun.Add(lease.DefaultLease*9/10), begun.Add(lease.DefaultLease))
+		synctime.Pass(lease.DefaultLease / 2)
+		require.WithinRange(t, l.Deadline(), first.Add(lease.DefaultLease/4), time.Now().Add(lease.DefaultLease))
 		kit.Release(t, l)
 	})
 }
@@ -203,7 +203,7 @@ func TestDoReleasesAndJoinsWhatWentWrong(t *testing.T) {
 		mine := errors.New("mine")
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
 			_, err := other.TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			return ctx.Err()
 		}))
 		require.False(t, inspect(t, m).Held)

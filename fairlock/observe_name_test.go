@@ -16,7 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 func TestTheObserverIsToldOfDeadWaitersThatAreSkipped(t *testing.T) {
@@ -29,7 +29,7 @@ func TestTheObserverIsToldOfDeadWaitersThatAreSkipped(t *testing.T) {
 		queued(t, holder, 8)
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
-		skipped := o.Of(waitqueue.Skipped)
+		skipped := o.Of(observe.Skipped)
 		require.Len(t, skipped, 1)
 		require.Equal(t, 7, skipped[0].Count)
 		require.Equal(t, kit.Name(t), skipped[0].Name)
@@ -49,7 +49,7 @@ func TestTheObserverIsToldOfLeasesThatRanOutAndTheirClientThatItIsASuspect(t *te
 		d.Cut()
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		held := next.Value(t)
-		expired := o.Of(waitqueue.Expired)
+		expired := o.Of(observe.Expired)
 		require.Len(t, expired, 1)
 		require.Equal(t, 1, expired[0].Count)
 		d.Heal()
@@ -57,7 +57,7 @@ func TestTheObserverIsToldOfLeasesThatRanOutAndTheirClientThatItIsASuspect(t *te
 		synctest.Wait()
 		kit.Release(t, held)
 		kit.Release(t, again.Value(t))
-		require.NotEmpty(t, cut.Of(waitqueue.Suspected), "its next look says so")
+		require.NotEmpty(t, cut.Of(observe.Suspected), "its next look says so")
 	})
 }
 
@@ -74,7 +74,7 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 
 		s.Do("DEL", queue)
 		synctime.Pass(3 * time.Second) // It has looked.
-		rejoined := o.Of(waitqueue.Rejoined)
+		rejoined := o.Of(observe.Rejoined)
 		require.Len(t, rejoined, 1)
 		require.Equal(t, ticket, rejoined[0].Ticket)
 
@@ -82,7 +82,7 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 		kit.Release(t, l)
 		l = next.Value(t)
 		synctime.Pass(time.Second)
-		missed := o.Of(waitqueue.Missed)
+		missed := o.Of(observe.Missed)
 		require.Len(t, missed, 1)
 		require.Equal(t, ticket, missed[0].Ticket)
 		kit.Release(t, l)
@@ -94,7 +94,7 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 		now := kit.ServerTime(s)
 		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s 1 %d %d", stale, now, now+1e6))
 		synctest.Wait()
-		back := o.Of(waitqueue.GivenBack)
+		back := o.Of(observe.GivenBack)
 		require.Len(t, back, 1)
 		require.Equal(t, stale, back[0].Ticket)
 		kit.Release(t, held)

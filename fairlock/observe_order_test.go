@@ -19,6 +19,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -28,9 +30,9 @@ type deaf struct {
 	dialer *faults.Dialer
 }
 
-func (o deaf) Observe(ctx context.Context, x waitqueue.Observation) {
+func (o deaf) Observe(ctx context.Context, x observe.Observation) {
 	o.Observer.Observe(ctx, x)
-	if x.Moment == waitqueue.Failed {
+	if x.Moment == observe.Failed {
 		o.dialer.LosePushes(0, nil)
 		o.dialer.Cut()
 		synctime.Pass(5 * time.Second) // Its check has found a place for what still waits.
@@ -109,7 +111,7 @@ func disturbed(c *waitqueue.Client, random *rand.Rand, name string, cycles int, 
 		l, err := lock(ctx)
 		cancel()
 		if err != nil {
-			var ended *waitqueue.WaitError
+			var ended *lease.WaitError
 			if errors.As(err, &ended) && ended.Waited == 0 {
 				late++
 			}
@@ -140,18 +142,18 @@ func TestWhatACohortPassesOnIsToldAsHoldsOfTheirOwn(t *testing.T) {
 		for _, c := range calls {
 			kit.Release(t, l)
 			l = c.Value(t)
-			require.Equal(t, l.Token(), o.Of(waitqueue.Granted)[len(o.Of(waitqueue.Granted))-1].Token)
+			require.Equal(t, l.Token(), o.Of(observe.Granted)[len(o.Of(observe.Granted))-1].Token)
 			synctime.Pass(time.Second)
 		}
 		kit.Release(t, l)
 		require.Equal(t, []string{
 			"asked, granted, released", "asked, granted, released", "asked, failed", "asked, granted, released",
 		}, slices.DeleteFunc(o.Story(), func(s string) bool { return s == "woken" }))
-		for i, x := range o.Of(waitqueue.Granted) {
+		for i, x := range o.Of(observe.Granted) {
 			require.InDelta(t, time.Duration(i)*time.Second, x.Waited, float64(50*time.Millisecond))
 			require.Equal(t, []string{"", "1", "2"}[i], x.Note, "of the hold before")
 		}
-		for _, x := range o.Of(waitqueue.Released) {
+		for _, x := range o.Of(observe.Released) {
 			require.InDelta(t, time.Second, x.Held, float64(50*time.Millisecond))
 		}
 	})
@@ -169,11 +171,11 @@ func TestAHoldThatWasPassedOnAndLastsTooLongIsToldInTime(t *testing.T) {
 		l = next.Value(t)
 		synctime.Pass(1500 * time.Millisecond) // Less than until the next renewal.
 		kit.Release(t, l)
-		long := o.Of(waitqueue.HeldLong)
+		long := o.Of(observe.HeldLong)
 		require.Len(t, long, 2)
 		for i, x := range long {
 			require.InDelta(t, time.Second, x.Held, float64(50*time.Millisecond))
-			require.Equal(t, o.Of(waitqueue.Granted)[i].Token, x.Token)
+			require.Equal(t, o.Of(observe.Granted)[i].Token, x.Token)
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -72,25 +73,25 @@ func TestTheObserverIsToldOfPlacesAndHandOffs(t *testing.T) {
 		require.Equal(t, []string{
 			"asked, queued, granted, released", "asked, queued, granted, released", "woken",
 		}, second.Story(), "the second grant comes in the reply to the own release: no message, no hand-off")
-		for i, x := range second.Of(waitqueue.Queued) {
+		for i, x := range second.Of(observe.Queued) {
 			require.Equal(t, 1+i, x.Place)
 			require.Equal(t, 1+i, x.Waiting)
 		}
-		grants := second.Of(waitqueue.Granted)
+		grants := second.Of(observe.Granted)
 		require.Equal(t, "1", grants[0].Note, "the number of the call of the first client")
 		require.Equal(t, "1", grants[1].Note, "and of the own one")
 		require.InDelta(t, time.Second, grants[0].Waited, float64(10*time.Millisecond))
 		require.Greater(t, grants[1].Token, grants[0].Token)
-		woken := second.Of(waitqueue.Woken)
+		woken := second.Of(observe.Woken)
 		require.Len(t, woken, 1)
 		require.Equal(t, 1, woken[0].Count)
 		require.Equal(t, kit.Name(t), woken[0].Name)
-		require.Len(t, first.Of(waitqueue.HandedOff), 1)
+		require.Len(t, first.Of(observe.HandedOff), 1)
 	})
 }
 
 func TestANoteThatCannotStandInAMessageIsLeftOut(t *testing.T) {
-	long := strings.Repeat("x", waitqueue.MaxNote)
+	long := strings.Repeat("x", observe.MaxNote)
 	for note, carried := range map[string]string{
 		"": "", "~!": "~!", long: long, long + "x": "", "two words": "", "line\n": "", "\x7f": "", "ümlaut": "", " ~x": "",
 	} {
@@ -108,8 +109,8 @@ func TestANoteThatCannotStandInAMessageIsLeftOut(t *testing.T) {
 				kit.Release(t, l)
 				kit.Release(t, own.Value(t))
 				kit.Release(t, others.Value(t))
-				require.Equal(t, carried, from.Of(waitqueue.Granted)[1].Note, "in a reply")
-				require.Equal(t, carried, to.Of(waitqueue.Granted)[0].Note, "in a message")
+				require.Equal(t, carried, from.Of(observe.Granted)[1].Note, "in a reply")
+				require.Equal(t, carried, to.Of(observe.Granted)[0].Note, "in a message")
 			})
 		})
 	}
@@ -154,13 +155,13 @@ func TestTheReplyToAnEndInTheBackgroundHasTheNoteToo(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, l.Release(ended), lease.ErrUnconfirmed)
 		kit.Release(t, next.Value(t))
-		require.Equal(t, "1", o.Of(waitqueue.Granted)[1].Note)
+		require.Equal(t, "1", o.Of(observe.Granted)[1].Note)
 	})
 }
 
 // notes are those of the grants that had one.
 func notes(o *kit.Observer) (all []string) {
-	for _, x := range o.Of(waitqueue.Granted) {
+	for _, x := range o.Of(observe.Granted) {
 		if x.Note != "" {
 			all = append(all, x.Note)
 		}
@@ -178,7 +179,7 @@ func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 		"busy": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
 			_, err := m.TryLock(ctx)
 			return err
-		}, waitqueue.ErrBusy, "asked, failed"},
+		}, lease.ErrBusy, "asked, failed"},
 		"time-out": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -195,7 +196,7 @@ func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 			time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
 			_, err := m.Lock(ctx)
 			return err
-		}, waitqueue.ErrClosed, "asked, queued, failed"},
+		}, lease.ErrClosed, "asked, queued, failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
@@ -208,7 +209,7 @@ func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 				require.ErrorIs(t, err, x.wraps)
 				synctest.Wait()
 				require.Equal(t, []string{x.story}, o.Story())
-				failed := o.Of(waitqueue.Failed)
+				failed := o.Of(observe.Failed)
 				require.Len(t, failed, 1)
 				require.ErrorIs(t, failed[0].Err, x.wraps)
 				require.InDelta(t, took, failed[0].Waited, float64(10*time.Millisecond))
@@ -223,14 +224,14 @@ func TestNothingIsToldOfACallThatNeverAsks(t *testing.T) {
 		o := &kit.Observer{}
 		c := kit.Dial(t, s, kit.Observed(o))
 		_, err := fairlock.New(c, "").Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrName)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = fairlock.New(c, kit.Name(t)).Lock(ended)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, c.Close(t.Context()))
 		_, err = fairlock.New(c, kit.Name(t)).Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		require.Empty(t, o.All())
 	})
 }
@@ -241,7 +242,7 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t), fairlock.WithLease(3*time.Second))
 		l := hold(t, m)
 		synctime.Pass(3500 * time.Millisecond)
-		renewed := o.Of(waitqueue.Renewed)
+		renewed := o.Of(observe.Renewed)
 		require.Len(t, renewed, 3)
 		for _, x := range renewed {
 			require.InDelta(t, 2*time.Second, x.Margin, float64(100*time.Millisecond), "due at a third")
@@ -252,7 +253,7 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 		d.Cut()
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		require.ErrorIs(t, l.Release(context.Background()), lease.ErrExpired)
-		failed := o.Of(waitqueue.RenewalFailed)
+		failed := o.Of(observe.RenewalFailed)
 		require.Greater(t, len(failed), 2)
 		for i, x := range failed {
 			require.Error(t, x.Err)
@@ -262,7 +263,7 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{"asked, granted, renewed, renewal failed, lost"}, o.Story(), "and nothing after that")
-		gone := o.Of(waitqueue.Lost)[0]
+		gone := o.Of(observe.Lost)[0]
 		require.ErrorIs(t, gone.Err, lease.ErrExpired)
 		require.Equal(t, l.Token(), gone.Token)
 		require.InDelta(t, 6*time.Second, gone.Held, float64(200*time.Millisecond))
@@ -292,9 +293,9 @@ func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
 				x.lose(t, s, c)
 				require.ErrorIs(t, kit.Lost(t, l), x.cause)
 				require.ErrorIs(t, l.Release(context.Background()), x.cause)
-				found := o.Of(waitqueue.Lost, waitqueue.Released)
+				found := o.Of(observe.Lost, observe.Released)
 				require.Len(t, found, 1)
-				require.Equal(t, waitqueue.Lost, found[0].Moment)
+				require.Equal(t, observe.Lost, found[0].Moment)
 				require.ErrorIs(t, found[0].Err, x.cause)
 				require.Equal(t, l.Token(), found[0].Token)
 			})
@@ -311,7 +312,7 @@ func TestALossThatTheReleaseFindsIsToldAsOne(t *testing.T) {
 		s.Do("DEL", lock)
 		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForgotten)
 		require.Equal(t, []string{"asked, granted, lost"}, o.Story())
-		require.ErrorIs(t, o.Of(waitqueue.Lost)[0].Err, lease.ErrForgotten)
+		require.ErrorIs(t, o.Of(observe.Lost)[0].Err, lease.ErrForgotten)
 	})
 }
 
@@ -324,7 +325,7 @@ func TestAReleaseThatDidNotGoWellSaysSo(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
-		released := o.Of(waitqueue.Released)
+		released := o.Of(observe.Released)
 		require.Len(t, released, 1)
 		require.ErrorIs(t, released[0].Err, lease.ErrUnconfirmed)
 		require.Less(t, released[0].Held, 100*time.Millisecond, "the hold ended when its release began")
@@ -342,10 +343,10 @@ func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
 		l = hold(t, m)
 		begun := time.Now()
 		synctime.Pass(44 * time.Second)
-		require.Empty(t, o.Of(waitqueue.HeldLong))
+		require.Empty(t, o.Of(observe.HeldLong))
 		synctime.Pass(time.Minute)
 		kit.Release(t, l)
-		long := o.Of(waitqueue.HeldLong)
+		long := o.Of(observe.HeldLong)
 		require.Len(t, long, 1)
 		require.Equal(t, l.Token(), long[0].Token)
 		require.InDelta(t, 45*time.Second, long[0].Held, float64(50*time.Millisecond), "since %v", begun)

@@ -10,7 +10,7 @@ import (
 type Option = waitqueue.Option
 
 // WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of
-// it: how long the others wait if the holder dies. The default is [waitqueue.DefaultLease]. It has
+// it: how long the others wait if the holder dies. The default is [lease.DefaultLease]. It has
 // nothing to do with how long a call may wait: that is its context's.
 func WithLease(d time.Duration) Option { return waitqueue.WithLease(d) }
 
@@ -29,7 +29,7 @@ func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
 func WithCohort(n int) Option { return waitqueue.WithCohort(n) }
 
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it within timeout; otherwise it is
-// given back, and the error wraps [waitqueue.ErrReplicas]. See [waitqueue.WithReplicas].
+// given back, and the error wraps [lease.ErrReplicas]. See [waitqueue.WithReplicas].
 func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's, because it has

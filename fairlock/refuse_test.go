@@ -11,7 +11,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
@@ -26,12 +25,12 @@ func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
 		defer cancel()
 		for _, ctx := range []context.Context{l.Context(), child, context.WithoutCancel(child)} {
 			_, err := m.Lock(ctx)
-			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			require.ErrorIs(t, err, lease.ErrDeadlock)
 			require.EqualError(t, err, `fairlock: lock "`+name+`": deadlock: this context already holds the lock`)
 			_, err = fairlock.New(c, name, fairlock.WithLease(time.Minute)).TryLock(ctx)
-			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			require.ErrorIs(t, err, lease.ErrDeadlock)
 			err = m.Do(ctx, func(context.Context) error { t.Error("f was called"); return nil })
-			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			require.ErrorIs(t, err, lease.ErrDeadlock)
 		}
 		require.Equal(t, asks, c.Stats().Asks)
 		require.Equal(t, before, state(t, s, name))
@@ -39,9 +38,9 @@ func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
 		inner, err := other.Lock(child)
 		require.NoError(t, err, "another lock is no deadlock")
 		_, err = m.TryLock(inner.Context())
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock, "the outer hold is the inner's too")
+		require.ErrorIs(t, err, lease.ErrDeadlock, "the outer hold is the inner's too")
 		_, err = other.TryLock(inner.Context())
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, lease.ErrDeadlock)
 		kit.Release(t, inner)
 		kit.Release(t, l)
 	})
@@ -53,7 +52,7 @@ func TestAContextThatHasHeldTheLockIsNoDeadlock(t *testing.T) {
 		l := hold(t, m)
 		kit.Release(t, l)
 		_, err := m.Lock(l.Context())
-		require.NotErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.NotErrorIs(t, err, lease.ErrDeadlock)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, lease.ErrReleased)
 		kit.Release(t, begin(context.WithoutCancel(l.Context()), m).Value(t))
@@ -79,7 +78,7 @@ func TestCloseEndsWaitsAndGivesBackWhatIsHeld(t *testing.T) {
 		require.NoError(t, c.Close(t.Context()))
 		for _, w := range calls {
 			err := w.Err(t)
-			require.ErrorIs(t, err, waitqueue.ErrClosed)
+			require.ErrorIs(t, err, lease.ErrClosed)
 			require.Regexp(t, `^fairlock: lock "`+name+`": waited .*: client closed$`, err.Error())
 		}
 		require.ErrorIs(t, own.Release(t.Context()), lease.ErrClientClosed)
@@ -102,7 +101,7 @@ func TestCloseLeavesNothingOfACallAtAnyMoment(t *testing.T) {
 				inspect(t, holder) // The time of some scripts.
 			}
 			require.NoError(t, c.Close(t.Context()))
-			require.ErrorIs(t, w.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, w.Err(t), lease.ErrClosed)
 			require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
 		}
 		kit.Release(t, l)
@@ -125,7 +124,7 @@ func TestCloseLeavesNothingOfALookThatIsSentTwice(t *testing.T) {
 			inspect(t, holder) // The time of some scripts.
 		}
 		require.NoError(t, c.Close(t.Context()))
-		require.ErrorIs(t, w.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, w.Err(t), lease.ErrClosed)
 		require.Empty(t, inspect(t, holder).Queue, "round %d: Close came back, and its call is still queued", i)
 	}
 	kit.Release(t, l)
@@ -139,14 +138,14 @@ func TestCallsAfterCloseAreRefused(t *testing.T) {
 		require.NoError(t, c.Close(t.Context()), "a second Close does nothing")
 		s.ResetStats()
 		_, err := m.Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		require.EqualError(t, err, `fairlock: lock "`+kit.Name(t)+`": client closed`)
 		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		_, err = m.Inspect(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		_, err = m.ForceRelease(t.Context(), 0)
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		require.Empty(t, s.CommandStats())
 	})
 }

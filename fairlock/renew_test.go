@@ -21,7 +21,7 @@ import (
 )
 
 // keyLife is how long keys stay after the last use of a lock with the default lease.
-const keyLife = waitqueue.DefaultLease + time.Minute
+const keyLife = lease.DefaultLease + time.Minute
 
 func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {

@@ -11,7 +11,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // ward is a server on which a user may do everything until rights are taken from it.
@@ -46,7 +45,7 @@ func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
 	queued(t, a, 1)
 	s.may("-publish")
 	err := l.Release(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+	require.ErrorIs(t, err, lease.ErrUnwoken)
 	require.ErrorContains(t, err, "+publish")
 	info := inspect(t, s.free)
 	require.True(t, !info.Held && info.Waiting == 1 || info.Held && info.Waiting == 0, "half done: %+v", info)
@@ -70,7 +69,7 @@ func TestATicketThatIsPutBackDoesNotStayForEver(t *testing.T) {
 	queued(t, a, 1)
 	s.may("-publish")
 	wire.Freeze(faults.ToServer) // So that it does not get in by itself.
-	require.ErrorIs(t, l.Release(t.Context()), waitqueue.ErrUnwoken)
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrUnwoken)
 	require.Equal(t, 1, inspect(t, s.free).Waiting)
 	expiring(t, s)
 	wire.Heal()

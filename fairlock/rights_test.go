@@ -106,7 +106,7 @@ func TestAUserThatLacksARightIsToldWhichAtTheStart(t *testing.T) {
 			s.Do(append([]string{"ACL", "SETUSER", "lock"}, rules...)...)
 			s.Do("SCRIPT", "FLUSH")
 			err := dialError(t, s, as("lock"))
-			require.ErrorIs(t, err, waitqueue.ErrUnusable)
+			require.ErrorIs(t, err, lease.ErrUnusable)
 			// The list of all that is needed names everything; what is missing must be named beside it.
 			said := line.ReplaceAllString(err.Error(), "")
 			require.NotEqual(t, err.Error(), said, "nor does it say what is needed")
@@ -144,7 +144,7 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	s.Do("HSET", lock, "until", "1") // An expiry, with all that follows it.
 	held := w.Value(t)
 	require.ErrorIs(t, kit.Lost(t, l), lease.ErrLost)
-	require.ErrorIs(t, begin(held.Context(), next).Err(t), waitqueue.ErrDeadlock)
+	require.ErrorIs(t, begin(held.Context(), next).Err(t), lease.ErrDeadlock)
 	again := begin(t.Context(), m)
 	queued(t, m, 1)
 	force(t, next)

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // In these tests no time passes on the way to the server: what does not come at once has waited for a timer.
@@ -78,7 +78,7 @@ func TestADeadlockIsNotWaitedFor(t *testing.T) {
 		defer cancel()
 		begun := time.Now()
 		_, err := m.Lock(ctx)
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, lease.ErrDeadlock)
 		require.Equal(t, begun, time.Now())
 		kit.Release(t, l)
 	})

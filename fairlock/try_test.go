@@ -8,7 +8,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // state is all that Redis has of a lock, but for times to live.
@@ -42,7 +42,7 @@ func TestATryOnAHeldLockIsRefusedAndLeavesNoTrace(t *testing.T) {
 		for _, m := range []*fairlock.Mutex{other, holder} {
 			got, err := m.TryLock(t.Context())
 			require.Nil(t, got)
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`)
 		}
 		require.Equal(t, before, state(t, s, kit.Name(t)))
@@ -61,7 +61,7 @@ func TestATryBehindAQueueIsRefusedAndLeavesNoTrace(t *testing.T) {
 		queued(t, holder, 1)
 		before := state(t, s, kit.Name(t))
 		_, err := other.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.Equal(t, before, state(t, s, kit.Name(t)))
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
@@ -78,7 +78,7 @@ func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("DEL", lock)
 		_, err := other.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		next := c.Value(t)
 		require.Greater(t, next.Token(), l.Token())
 		require.Equal(t, int64(0), s.Int("EXISTS", queue))
@@ -97,14 +97,14 @@ func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing
 		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
 		s.Do("PEXPIRE", queue, "60000")
 		_, err := m.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.Equal(t, int64(2), s.Int("ZCARD", queue))
 		require.Empty(t, s.Text("HGET", lock, "owner"))
 		expiring(t, s)
 		kit.Eventually(t, "the dead to be skipped", func() bool {
 			l, err := m.TryLock(t.Context())
 			if err != nil {
-				require.ErrorIs(t, err, waitqueue.ErrBusy)
+				require.ErrorIs(t, err, lease.ErrBusy)
 				return false
 			}
 			kit.Release(t, l)

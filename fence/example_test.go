@@ -306,7 +306,7 @@ func ExampleHandler_ServeHTTP() {
 	guarded.ServeHTTP(answer, put)
 	fmt.Print(answer.Code, " ", answer.Body)
 	// Output:
-	// 400 unusable fencing token: "forty-two"
+	// 400 invalid argument: the fencing token "forty-two"
 }
 
 // The handler uses the token in a transaction of its own, which is what makes check and write one.

@@ -49,8 +49,7 @@ import (
 var (
 	// ErrStale: a newer token was seen, so the hold of this one is over. [StaleError] has the numbers.
 	ErrStale = errors.New("stale fencing token")
-	// ErrToken: what was given is no token: zero, or above [MaxToken].
-	ErrToken = errors.New("unusable fencing token")
+
 	// ErrShared: the token is one of several that hold at the same time, so none of them makes another stale.
 	ErrShared = errors.New("the token of one permit among several: no guard can go by the highest")
 )
@@ -92,9 +91,9 @@ func usable(ctx context.Context, token uint64) error {
 	case ctx == nil:
 		panic("fence: nil context") // As package context does.
 	case token == 0:
-		return fmt.Errorf("%w: 0 is what a hold without a token has", ErrToken)
+		return fmt.Errorf("%w: the fencing token 0 is what a hold without a token has", lease.ErrInvalid)
 	case token > MaxToken:
-		return fmt.Errorf("%w: %d is above %d", ErrToken, token, int64(MaxToken))
+		return fmt.Errorf("%w: the fencing token %d is above %d", lease.ErrInvalid, token, int64(MaxToken))
 	}
 	if l, ok := lease.FromContext(ctx); ok && l.Shared() && l.Token() == token {
 		return ErrShared
@@ -124,7 +123,7 @@ func refused(key string, err error) error {
 func parse(text string) (uint64, error) {
 	token, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || token == 0 {
-		return 0, fmt.Errorf("%w: %.40q", ErrToken, text)
+		return 0, fmt.Errorf("%w: the fencing token %.40q", lease.ErrInvalid, text)
 	}
 	return token, nil
 }

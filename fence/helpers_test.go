@@ -54,8 +54,8 @@ func hold(t testing.TB, token uint64, shared bool) (*lease.Lease, *lease.Keeper)
 // refusesWhatIsNoToken holds a guard to what all guards refuse.
 func refusesWhatIsNoToken(t *testing.T, g fence.Guard) {
 	t.Helper()
-	require.ErrorIs(t, g.Admit(t.Context(), 0), fence.ErrToken)
-	require.ErrorIs(t, g.Admit(t.Context(), 1<<63), fence.ErrToken)
+	require.ErrorIs(t, g.Admit(t.Context(), 0), lease.ErrInvalid)
+	require.ErrorIs(t, g.Admit(t.Context(), 1<<63), lease.ErrInvalid)
 
 	permit, _ := hold(t, 7, true)
 	require.ErrorIs(t, g.Admit(permit.Context(), 7), fence.ErrShared)

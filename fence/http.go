@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // Header carries the token of a request in decimal. In an answer with status 412 it carries the highest that was
@@ -84,7 +86,7 @@ func tokenOf(r *http.Request) (uint64, error) {
 	case 1:
 		return parse(values[0])
 	}
-	return 0, fmt.Errorf("%w: %d of them", ErrToken, len(values))
+	return 0, fmt.Errorf("%w: %d fencing tokens in one request", lease.ErrInvalid, len(values))
 }
 
 // answer tells the client why its request was not let through. What went wrong with the guard is not its
@@ -100,7 +102,7 @@ func answer(w http.ResponseWriter, err error) {
 		http.Error(w, ErrStale.Error()+": lock again", http.StatusPreconditionFailed)
 	case errors.Is(err, errNoToken):
 		http.Error(w, "send the fencing token of the lock in "+Header, http.StatusPreconditionRequired)
-	case errors.Is(err, ErrToken):
+	case errors.Is(err, lease.ErrInvalid):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:
 		http.Error(w, "the fencing token could not be checked", http.StatusServiceUnavailable)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -86,12 +88,12 @@ func (t redisTerms) check(g *Redis) error {
 	const mostPrefix = 128
 	switch {
 	case g.key == "":
-		return fmt.Errorf("%w: the key is empty", waitqueue.ErrName)
+		return fmt.Errorf("%w: the key is empty", lease.ErrInvalid)
 	case lua.Slot(g.mark) != g.slot:
-		return fmt.Errorf("%w: a mark cannot share the slot of this key: give it a tag in braces", waitqueue.ErrName)
-	case t.prefix == "" || len(t.prefix) > mostPrefix || strings.ContainsAny(t.prefix, "{}") || !waitqueue.Printable(t.prefix):
+		return fmt.Errorf("%w: a mark cannot share the slot of this key: give it a tag in braces", lease.ErrInvalid)
+	case t.prefix == "" || len(t.prefix) > mostPrefix || strings.ContainsAny(t.prefix, "{}") || !names.Printable(t.prefix):
 		return fmt.Errorf("%w: prefix %.40q: must be printable, without braces, at most %d bytes",
-			waitqueue.ErrName, t.prefix, mostPrefix)
+			lease.ErrInvalid, t.prefix, mostPrefix)
 	case t.lifetime != 0:
 		return waitqueue.CheckLifetime(t.lifetime)
 	}
@@ -133,7 +135,7 @@ func NewScript(source string) *Script {
 	return &Script{rueidis.NewLuaScript(prologue + source)}
 }
 
-// Admit returns nil and keeps the token, unless a higher one was seen. An error that wraps [waitqueue.ErrUnknown]
+// Admit returns nil and keeps the token, unless a higher one was seen. An error that wraps [lease.ErrOutcomeUnknown]
 // says that no answer came.
 //
 // A write behind it in a request of its own can come late all the same: [Redis.Run] does both at once.
@@ -149,7 +151,7 @@ func (g *Redis) Admit(ctx context.Context, token uint64) error {
 //
 // The keys must be in the slot of the guard's key, also where there is no cluster. If the token is stale the error of
 // the result is an [ErrStale], and nothing was changed. If the script fails the token stays kept. Run does
-// not repeat a script: an error that wraps [waitqueue.ErrUnknown] says that no answer came, so that it may have run.
+// not repeat a script: an error that wraps [lease.ErrOutcomeUnknown] says that no answer came, so that it may have run.
 func (g *Redis) Run(ctx context.Context, token uint64, s *Script, keys, args []string) rueidis.RedisResult {
 	return g.exec(ctx, token, s.lua, keys, args)
 }
@@ -164,7 +166,7 @@ func (g *Redis) exec(ctx context.Context, token uint64, script *rueidis.Lua, key
 	}
 	for _, key := range keys {
 		if lua.Slot(key) != g.slot {
-			err := fmt.Errorf("%w: the key %.40q is in another slot: give both the same tag in braces", waitqueue.ErrName, key)
+			err := fmt.Errorf("%w: the key %.40q is in another slot: give both the same tag in braces", lease.ErrInvalid, key)
 			return fail(err)
 		}
 	}
@@ -189,7 +191,7 @@ func (g *Redis) verdict(ctx context.Context, token uint64, err error) error {
 		if ctx.Err() != nil {
 			err = ended(ctx)
 		}
-		return fmt.Errorf("%w: %w", waitqueue.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
 	}
 	code, rest, _ := strings.Cut(answer.Error(), " ")
 	switch code {

@@ -15,8 +15,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/fenced"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // document is a number in Redis, behind a guard if there is one.
@@ -241,7 +241,7 @@ func TestAMarkStaysUnlessItIsToldOtherwise(t *testing.T) {
 		require.NoError(t, goes.Admit(t.Context(), 1))
 		require.Greater(t, s.Int("PTTL", goes.Mark()), int64(60_000), "it does not count from the last use")
 		short := fence.NewRedis(c, "goes", fence.WithLifetime(time.Second))
-		require.ErrorIs(t, short.Admit(t.Context(), 1), waitqueue.ErrTime)
+		require.ErrorIs(t, short.Admit(t.Context(), 1), lease.ErrInvalid)
 	})
 }
 
@@ -262,14 +262,14 @@ func TestAMarkSharesTheSlotOfItsKeyAndIsOfNoOther(t *testing.T) {
 	require.Equal(t, "shop:fence:{7}:account:{7}", fence.NewRedis(nil, "account:{7}", fence.WithPrefix("shop")).Mark())
 
 	for _, name := range []string{"", "}", "a}b", "{}x", "{}"} {
-		require.ErrorIs(t, fence.NewRedis(nil, name).Admit(t.Context(), 1), waitqueue.ErrName, name)
+		require.ErrorIs(t, fence.NewRedis(nil, name).Admit(t.Context(), 1), lease.ErrInvalid, name)
 	}
 	for _, prefix := range []string{"", "a{b", "}", "a\n", "\xff", strings.Repeat("p", 129)} {
 		g := fence.NewRedis(nil, "n", fence.WithPrefix(prefix))
-		require.ErrorIs(t, g.Admit(t.Context(), 1), waitqueue.ErrName, prefix)
+		require.ErrorIs(t, g.Admit(t.Context(), 1), lease.ErrInvalid, prefix)
 	}
 	run := fence.NewRedis(nil, "n").Run(t.Context(), 1, set, []string{"m"}, []string{"1"})
-	require.ErrorIs(t, run.Error(), waitqueue.ErrName)
+	require.ErrorIs(t, run.Error(), lease.ErrInvalid)
 	require.ErrorContains(t, run.Error(), "another slot")
 }
 
@@ -324,7 +324,7 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 		add := fence.NewScript("return redis.call('INCR', KEYS[1])")
 		require.NoError(t, g.Run(t.Context(), 1, add, []string{"n"}, nil).Error())
 		p.LoseReplies(1, scripted)
-		require.ErrorIs(t, g.Run(t.Context(), 2, add, []string{"n"}, nil).Error(), waitqueue.ErrUnknown)
+		require.ErrorIs(t, g.Run(t.Context(), 2, add, []string{"n"}, nil).Error(), lease.ErrOutcomeUnknown)
 		require.Equal(t, "2", s.Text("GET", "n"), "it was repeated, or it did not run")
 		require.NoError(t, g.Run(t.Context(), 2, add, []string{"n"}, nil).Error())
 		p.LoseReplies(1, scripted)
@@ -332,7 +332,7 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 		c.Close()
 		err = g.Admit(t.Context(), 3)
 		require.ErrorIs(t, err, rueidis.ErrClosing)
-		require.NotErrorIs(t, err, waitqueue.ErrUnknown)
+		require.NotErrorIs(t, err, lease.ErrOutcomeUnknown)
 	})
 }
 

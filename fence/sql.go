@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // DB is a [sql.Tx], a [sql.DB] or a [sql.Conn].
@@ -58,10 +58,10 @@ func (g SQL) admit(ctx context.Context, token uint64) error {
 	}
 	table := or(g.Table, "headwaiter_fence")
 	if g.Name == "" {
-		return fmt.Errorf("%w: it is empty", waitqueue.ErrName)
+		return fmt.Errorf("%w: the resource is empty", lease.ErrInvalid)
 	}
 	if !isIdentifier(table) {
-		return fmt.Errorf("%w: a table %.40q", waitqueue.ErrName, table)
+		return fmt.Errorf("%w: the table %.40q is no name in SQL", lease.ErrInvalid, table)
 	}
 	// A stale token locks the row and writes nothing: else it could make others' transactions fail.
 	done, err := g.DB.ExecContext(ctx, "INSERT INTO "+table+" AS mark (name, token) VALUES ($1, $2) "+
@@ -129,7 +129,7 @@ func (r Row) update(ctx context.Context, token uint64, set string, args []any) e
 	columns := slices.Sorted(maps.Keys(r.Key))
 	for _, name := range append([]string{r.Table, mark}, columns...) {
 		if !isIdentifier(name) {
-			return fmt.Errorf("%w: a table or column %.40q", waitqueue.ErrName, name)
+			return fmt.Errorf("%w: the table or column %.40q is no name in SQL", lease.ErrInvalid, name)
 		}
 	}
 	if len(columns) == 0 {

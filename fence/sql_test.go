@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fence"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestATableOfMarksIsAskedOnce(t *testing.T) {
@@ -104,11 +104,11 @@ func TestNamesThatAreNoneDoNotGetIntoAStatement(t *testing.T) {
 			fence.Row{DB: db, Table: "t", Key: key, Column: name},
 			fence.Row{DB: db, Table: "t", Key: map[string]any{name: 7}},
 		} {
-			require.ErrorIs(t, g.Admit(t.Context(), 5), waitqueue.ErrName, name)
+			require.ErrorIs(t, g.Admit(t.Context(), 5), lease.ErrInvalid, name)
 		}
 	}
-	require.ErrorIs(t, fence.SQL{DB: db}.Admit(t.Context(), 5), waitqueue.ErrName)
-	require.ErrorIs(t, fence.Row{DB: db, Key: key}.Admit(t.Context(), 5), waitqueue.ErrName)
+	require.ErrorIs(t, fence.SQL{DB: db}.Admit(t.Context(), 5), lease.ErrInvalid)
+	require.ErrorIs(t, fence.Row{DB: db, Key: key}.Admit(t.Context(), 5), lease.ErrInvalid)
 	require.ErrorContains(t, fence.Row{DB: db, Table: "t"}.Admit(t.Context(), 5), "every row")
 	require.Empty(t, server.sent)
 	for _, name := range []string{"a", "_a1$", "Straße", "a.b", `"a b;"`, `a."b.c"`, `"a".b`} {

@@ -71,7 +71,7 @@ func (t *Transport) token(r *http.Request) (uint64, error) {
 	case held.Context().Err() != nil:
 		return 0, context.Cause(held.Context())
 	case held.Token() == 0:
-		return 0, fmt.Errorf("%w: the lease has none", ErrToken)
+		return 0, fmt.Errorf("%w: the lease has no fencing token", lease.ErrInvalid)
 	}
 	return held.Token(), nil
 }

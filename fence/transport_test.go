@@ -93,7 +93,7 @@ func TestARequestOfAHoldThatIsOverIsNotSent(t *testing.T) {
 	for _, c := range []struct {
 		held *lease.Lease
 		want error
-	}{{lost, lease.ErrForced}, {released, lease.ErrReleased}, {permit, fence.ErrShared}, {none, fence.ErrToken}} {
+	}{{lost, lease.ErrForced}, {released, lease.ErrReleased}, {permit, fence.ErrShared}, {none, lease.ErrInvalid}} {
 		base, body := &wire{}, &closing{Reader: strings.NewReader("x")}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "http://me:secret@resource/n", body)
 		_, err := (&fence.Transport{Base: base, Lease: c.held}).RoundTrip(r) //nolint:bodyclose // There is none.

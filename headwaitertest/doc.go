@@ -7,7 +7,7 @@
 //			done := startImport(fairlock.New(server.Client(t), "import"))
 //			synctest.Wait() // It holds, and works.
 //			server.Force("import")
-//			time.Sleep(waitqueue.DefaultLease) // A loss that no message tells, the next renewal does.
+//			time.Sleep(lease.DefaultLease) // A loss that no message tells, the next renewal does.
 //			synctest.Wait()
 //			if !done() {
 //				t.Error("the import goes on without its lock")

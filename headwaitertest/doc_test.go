@@ -13,7 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // startImport begins to import under a lock, until that is lost, and returns what tells whether it has ended.
@@ -36,7 +36,7 @@ func TestTheImportStopsWhenItLosesItsLock(t *testing.T) {
 		done := startImport(fairlock.New(server.Client(t), "import"))
 		synctest.Wait() // It holds, and works.
 		server.Force("import")
-		time.Sleep(waitqueue.DefaultLease) // A loss that no message tells, the next renewal does.
+		time.Sleep(lease.DefaultLease) // A loss that no message tells, the next renewal does.
 		synctest.Wait()
 		if !done() {
 			t.Error("the import goes on without its lock")

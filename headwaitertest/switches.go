@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/faults"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -17,8 +18,8 @@ import (
 // holds, the test fails.
 func (s *Server) Force(name string) {
 	s.t.Helper()
-	s.each(name, func(ctx context.Context, c *waitqueue.Client, kind string, holders []waitqueue.Holder) error {
-		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: waitqueue.DefaultLease})
+	s.each(name, func(ctx context.Context, c *waitqueue.Client, kind string, holders []lease.Holder) error {
+		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: lease.DefaultLease})
 		for _, h := range holders {
 			var err error
 			if many(kind) {
@@ -26,7 +27,7 @@ func (s *Server) Force(name string) {
 			} else {
 				_, err = queue.ForceRelease(ctx, h.Token)
 			}
-			if err != nil && !errors.Is(err, waitqueue.ErrNotHeld) { // Released since we looked.
+			if err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
 				return err
 			}
 		}
@@ -50,7 +51,7 @@ return 1`
 // fencing tokens are for. If nobody holds, the test fails.
 func (s *Server) Expire(name string) {
 	s.t.Helper()
-	s.each(name, func(_ context.Context, _ *waitqueue.Client, kind string, _ []waitqueue.Holder) error {
+	s.each(name, func(_ context.Context, _ *waitqueue.Client, kind string, _ []lease.Holder) error {
 		keys := lua.ProtocolOf(kind).Keys(prefix, name)
 		_, err := s.redis.Try("EVAL", expire, "2", keys.Lock, keys.Holders)
 		return err
@@ -112,7 +113,7 @@ func many(kind string) bool { return kind == lua.Semaphore.Kind || kind == lua.R
 
 // each calls do for every kind of which the name is held. The test fails if there is none, or do does.
 func (s *Server) each(
-	name string, do func(ctx context.Context, c *waitqueue.Client, kind string, holders []waitqueue.Holder) error,
+	name string, do func(ctx context.Context, c *waitqueue.Client, kind string, holders []lease.Holder) error,
 ) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)

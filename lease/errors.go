@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
+	"time" // ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
 )
 
 var (
-	// ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
 	ErrLost = errors.New("lease lost")
 	// ErrReleased ends the context of a hold that its owner released, and answers a second Release.
 	ErrReleased = errors.New("lease released")
@@ -16,6 +15,52 @@ var (
 	// given back, and if not it ends with its lease.
 	ErrUnconfirmed = errors.New("release not confirmed")
 )
+
+// Why a call did not get what it asked for. All engines return the same ones.
+var (
+	// ErrBusy: a try found the lock held, or others waiting for it.
+	ErrBusy = errors.New("busy")
+	// ErrClosed: the client was closed.
+	ErrClosed = errors.New("client closed")
+	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant.
+	ErrDeadlock = errors.New("deadlock: this context already holds the lock")
+	// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for each
+	// other for ever.
+	ErrUpgrade = errors.New("cannot upgrade a read hold to a write hold: release it first")
+	// ErrInvalid: an argument or an option cannot be used. The text names it, and says what can.
+	ErrInvalid = errors.New("invalid argument")
+	// ErrTooLarge: a name or a count is above its limit.
+	ErrTooLarge = errors.New("too large")
+	// ErrMismatch: another client has stated another limit for the name, and that one counts.
+	ErrMismatch = errors.New("mismatch")
+	// ErrOutcomeUnknown: no answer came, so what was asked for may have been done or not.
+	ErrOutcomeUnknown = errors.New("no answer: it may have been done or not")
+	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake the waiters, who find
+	// out by themselves some time later.
+	ErrUnwoken = errors.New("done, but those who wait were not woken")
+	// ErrNoLeader: nobody leads, or the one who does has not proclaimed anything yet.
+	ErrNoLeader = errors.New("no leader")
+	// ErrReplicas: fewer replicas than were asked for acknowledged a hold in time, so it was given back.
+	ErrReplicas = errors.New("too few replicas acknowledged")
+	// ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
+	ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
+	// ErrUnusable: the server, or the user that was logged on as, lacks what the protocol needs.
+	ErrUnusable = errors.New("this Redis cannot be used")
+)
+
+// Why there was nothing to release by force.
+var (
+	// ErrNotHeld: nobody held, or a ticket did not.
+	ErrNotHeld = errors.New("not held")
+	// ErrOtherToken: it is held, but not with the token that was asked for. It is an ErrNotHeld too.
+	ErrOtherToken error = otherToken{}
+)
+
+type otherToken struct{}
+
+func (otherToken) Error() string { return "held with another token" }
+
+func (otherToken) Is(target error) bool { return target == ErrNotHeld }
 
 // The causes of a loss. Each is an ErrLost.
 var (

@@ -107,3 +107,16 @@ func ExampleKeeper_Failing() {
 	fmt.Println(context.Cause(keeper.Lease().Context()))
 	// Output: lease lost: orders:42: no renewal was answered for 10s: connection refused
 }
+
+// Within is what the Do of every primitive does.
+func ExampleWithin() {
+	held := hold(context.Background()).Lease()
+	late := errors.New("the carrier is late")
+	err, ended := lease.Within(context.Background(), held, func(context.Context) error { return late })
+	fmt.Println(err, ended)
+	fmt.Println(context.Cause(held.Context()))
+	// Output:
+	// given back
+	// the carrier is late <nil>
+	// lease released
+}

@@ -217,16 +217,6 @@ func (l *Lease) loss(cause error) error {
 	return e
 }
 
-// readable makes a span readable: three digits are enough.
-func readable(d time.Duration) time.Duration {
-	for unit := time.Millisecond; unit < time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit)
-		}
-	}
-	return d
-}
-
 // err is the context's error. It looks at the deadline too, because the timer that watches it may be
 // late: the process was stopped, or its machine.
 func (l *Lease) err() error {

@@ -58,7 +58,7 @@ func TestATryThatWaitsForReplicasHasWhatItWasGranted(t *testing.T) {
 	require.NoError(t, err)
 	kit.Release(t, l)
 	_, err = with(2).TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrReplicas)
+	require.ErrorIs(t, err, lease.ErrReplicas)
 	free(t, other, all)
 }
 
@@ -101,7 +101,7 @@ func TestAClientThatClosesEndsACallOnItsWay(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			require.NoError(t, c.Close(ctx), after)
 			cancel()
-			require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 			kit.Release(t, held)
 			for _, name := range all {
 				require.False(t, holds(t, other, name), after)
@@ -302,7 +302,7 @@ func TestACallThatEndsWhileNobodyAnswersSaysHowLongItHasWaited(t *testing.T) {
 		defer cancel()
 		_, err := m.Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var waited *waitqueue.WaitError
+		var waited *lease.WaitError
 		require.ErrorAs(t, err, &waited)
 		require.Equal(t, 5*time.Second, waited.Waited.Round(time.Second))
 		require.Error(t, waited.Last)

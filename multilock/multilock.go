@@ -67,11 +67,11 @@ func New(c *waitqueue.Client, names []string, opts ...Option) *Lock {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
 	case len(names) == 0:
-		m.err = fmt.Errorf("%w: no names", waitqueue.ErrName)
+		m.err = fmt.Errorf("%w: no names", lease.ErrInvalid)
 	case len(names) > MaxNames:
-		m.err = fmt.Errorf("%w: %d names, at most %d are possible", waitqueue.ErrTooLarge, len(names), MaxNames)
+		m.err = fmt.Errorf("%w: %d names, at most %d are possible", lease.ErrTooLarge, len(names), MaxNames)
 	case s.bound < time.Millisecond:
-		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", waitqueue.ErrTime, s.bound)
+		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", lease.ErrInvalid, s.bound)
 	}
 	for _, name := range names {
 		m.queues = append(m.queues, c.Queue(lua.Fairlock, name, waitqueue.With(s.options)))
@@ -95,7 +95,7 @@ func (m *Lock) Names() []string {
 // of the nodes differ by less than the time since the grant.
 //
 // If ctx ends first, Lock gives up all its places and returns an error that wraps the context's and its cause. With a
-// context that comes from a hold of one of the names it fails at once with [waitqueue.ErrDeadlock].
+// context that comes from a hold of one of the names it fails at once with [lease.ErrDeadlock].
 func (m *Lock) Lock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
@@ -109,7 +109,7 @@ func (m *Lock) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on all names if nobody holds or waits for any of them, and an error that wraps
-// [waitqueue.ErrBusy] otherwise. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
@@ -130,7 +130,7 @@ func (m *Lock) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, fmt.Errorf("multilock: unlock %s: %w", waitqueue.Names(m.queues), ended))
 	}

@@ -53,7 +53,7 @@ func TestAllAreTakenAndGivenBackAtOnce(t *testing.T) {
 		require.EqualValues(t, 1, s.CommandStats()["evalsha"])
 		for _, name := range all {
 			_, err := fairlock.New(c, name).TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			info, err := fairlock.New(c, name).Inspect(t.Context())
 			require.NoError(t, err)
 			require.LessOrEqual(t, info.Token, l.Token())
@@ -77,7 +77,7 @@ func TestATryTakesAllOrNone(t *testing.T) {
 		held, err := fairlock.New(a, all[2]).Lock(t.Context())
 		require.NoError(t, err)
 		_, err = multilock.New(b, all).TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		for i, name := range all {
 			info, err := fairlock.New(a, name).Inspect(t.Context())
 			require.NoError(t, err)
@@ -181,9 +181,9 @@ func TestAHolderOfOneCannotWaitForItself(t *testing.T) {
 		l, err := multilock.New(c, all[:2]).Lock(t.Context())
 		require.NoError(t, err)
 		_, err = multilock.New(c, all[1:]).Lock(l.Context())
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, lease.ErrDeadlock)
 		_, err = fairlock.New(c, all[0]).Lock(l.Context())
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, lease.ErrDeadlock)
 		other, err := fairlock.New(c, all[2]).Lock(l.Context())
 		require.NoError(t, err)
 		kit.Release(t, other)
@@ -251,7 +251,7 @@ func TestLostRepliesAreMadeGood(t *testing.T) {
 				last = l.Token()
 				for _, name := range all {
 					_, err := fairlock.New(other, name).TryLock(t.Context())
-					require.ErrorIs(t, err, waitqueue.ErrBusy)
+					require.ErrorIs(t, err, lease.ErrBusy)
 				}
 				kit.Release(t, l)
 			}
@@ -269,7 +269,7 @@ func TestAClientThatClosesEndsItsCalls(t *testing.T) {
 		call := kit.Lock(t.Context(), multilock.New(b, all).Lock)
 		kit.Waiting(t, 1, fairlock.New(a, all[1]).Inspect)
 		require.NoError(t, b.Close(t.Context()))
-		require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 		require.NoError(t, a.Close(t.Context()))
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
 		free(t, kit.Dial(t, s), all)
@@ -280,9 +280,9 @@ func TestWhatCannotBeUsedIsSaid(t *testing.T) {
 	c := kit.Dial(t, redistest.Mini(t))
 	many := names(t, multilock.MaxNames+1)
 	for want, m := range map[error]*multilock.Lock{
-		waitqueue.ErrName:     multilock.New(c, nil),
-		waitqueue.ErrTooLarge: multilock.New(c, many),
-		waitqueue.ErrTime:     multilock.New(c, many[:2], multilock.WithBound(0)),
+		lease.ErrInvalid:  multilock.New(c, nil),
+		lease.ErrTooLarge: multilock.New(c, many),
+		lease.ErrInvalid:  multilock.New(c, many[:2], multilock.WithBound(0)),
 	} {
 		_, err := m.Lock(t.Context())
 		require.ErrorIs(t, err, want)
@@ -290,7 +290,7 @@ func TestWhatCannotBeUsedIsSaid(t *testing.T) {
 		require.ErrorIs(t, err, want)
 	}
 	_, err := multilock.New(c, []string{"a", "}"}).Lock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrName)
+	require.ErrorIs(t, err, lease.ErrInvalid)
 	m := multilock.New(c, []string{"b", "a", "b"})
 	require.Equal(t, []string{"a", "b"}, m.Names())
 	l, err := m.Lock(t.Context())
@@ -440,7 +440,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 	held, err := fairlock.New(a, all[5]).Lock(t.Context())
 	require.NoError(t, err)
 	_, err = multilock.New(b, all).TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	kit.Release(t, held)
 	free(t, a, all)
 }

@@ -124,7 +124,7 @@ func (c *call) voted(i int, l *lease.Lease, err error) bool {
 // and what the node is busy with is no hold. The lock is held.
 func (c *call) retry(i int) {
 	v := &c.votes[i]
-	if c.keeper == nil || v.lease != nil || !errors.Is(v.failed, waitqueue.ErrBusy) {
+	if c.keeper == nil || v.lease != nil || !errors.Is(v.failed, lease.ErrBusy) {
 		return
 	}
 	v.failed = nil
@@ -234,7 +234,7 @@ func (v *vote) missing() bool { return v.lease == nil && (v.failed != nil || v.s
 func (c *call) hopeless(missing int) error {
 	busy, silent := 0, 0
 	var why nodeErrors
-	none := waitqueue.ErrBusy
+	none := lease.ErrBusy
 	for i := range c.votes {
 		v := &c.votes[i]
 		if !v.missing() {
@@ -245,11 +245,11 @@ func (c *call) hopeless(missing int) error {
 		case err == nil:
 			err = v.last
 			silent++
-		case errors.Is(err, waitqueue.ErrName) || errors.Is(err, waitqueue.ErrTooLarge) || errors.Is(err, waitqueue.ErrTime):
+		case errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrTooLarge):
 			return err // It is the name or the terms, and no node's fault.
-		case errors.Is(err, waitqueue.ErrBusy):
+		case errors.Is(err, lease.ErrBusy):
 			busy++
-			if errors.Is(err, waitqueue.ErrRestarted) {
+			if errors.Is(err, lease.ErrRestarted) {
 				none = err
 			}
 			continue
@@ -263,7 +263,7 @@ func (c *call) hopeless(missing int) error {
 	if silent == len(why) {
 		verb = "did not answer"
 	}
-	return &waitqueue.WaitError{
+	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun),
 		Err: fmt.Errorf("%w: %d of %d nodes %s: %w", ErrNoQuorum, len(why), len(c.votes), verb, why),
 	}
@@ -295,7 +295,7 @@ func (c *call) ended(ctx context.Context) error {
 			last = fmt.Errorf("node %d: %w", i+1, v.last)
 		}
 	}
-	return &waitqueue.WaitError{
+	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun), Last: last,
 		Err: fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), whyEnded(ctx)),
 	}

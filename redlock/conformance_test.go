@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -41,8 +42,8 @@ func conforms(t *testing.T, nodes int, changes ...func(*waitqueue.Options)) {
 		Dial: func(t testing.TB) conformance.Client { return conform(t, all, changes...) },
 		Fair: true, Fenced: true, Told: true,
 		Errors: conformance.Errors{
-			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
-			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
+			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
 		},
 	})
 	for _, m := range missed {
@@ -104,7 +105,7 @@ func (m conformed) Waiting(ctx context.Context) (int, error) {
 
 // Break takes what is held at each node now: not the votes of the next, who may hold before the last node is asked.
 func (m conformed) Break(ctx context.Context) error {
-	held := make([]waitqueue.Info, len(m.clients))
+	held := make([]lease.Info, len(m.clients))
 	for i, c := range m.clients {
 		var err error
 		if held[i], err = m.queue(c).Inspect(ctx); err != nil {
@@ -115,7 +116,7 @@ func (m conformed) Break(ctx context.Context) error {
 		if !held[i].Held {
 			continue
 		}
-		if _, err := m.queue(c).ForceRelease(ctx, held[i].Token); err != nil && !errors.Is(err, waitqueue.ErrNotHeld) {
+		if _, err := m.queue(c).ForceRelease(ctx, held[i].Token); err != nil && !errors.Is(err, lease.ErrNotHeld) {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -49,7 +50,7 @@ func Example() {
 	}
 	fmt.Println("held, with a token:", l.Token() > 0)
 	_, err = m.TryLock(ctx)
-	fmt.Println("busy meanwhile:", errors.Is(err, waitqueue.ErrBusy))
+	fmt.Println("busy meanwhile:", errors.Is(err, lease.ErrBusy))
 	fmt.Println("released:", l.Release(ctx))
 	// Output:
 	// held, with a token: true

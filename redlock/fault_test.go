@@ -92,7 +92,7 @@ func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
 			require.NoError(t, err)
 			next := kit.Lock(soon(t), b.Lock)
 			_, err = c.TryLock(t.Context())
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			kit.Release(t, l)
 			kit.Release(t, next.Value(t))
 
@@ -229,7 +229,7 @@ func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 				})
 			}
 			_, err = c.TryLock(soon(t))
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			require.False(t, next.Returned())
 			require.NoError(t, held.Context().Err())
 			kit.Release(t, held)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // elect makes the hold if a quorum of votes is certain and agrees on a token. The lock is held.
@@ -165,7 +164,7 @@ func (o *outcome) add(err error) bool {
 	switch {
 	case err == nil:
 		o.ours++
-	case errors.Is(err, waitqueue.ErrUnwoken):
+	case errors.Is(err, lease.ErrUnwoken):
 		o.ours++
 		o.asleep = err
 	case errors.Is(err, lease.ErrLost):

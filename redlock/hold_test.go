@@ -146,8 +146,8 @@ func TestATryAtNodesThatHaveJustStartedSaysSo(t *testing.T) {
 	t.Parallel()
 	m := redlock.New(dial(t, servers(t, 3)), kit.Name(t), redlock.WithLease(time.Minute))
 	_, err := m.TryLock(soon(t))
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
-	require.ErrorIs(t, err, waitqueue.ErrRestarted)
+	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrRestarted)
 	require.ErrorContains(t, err, `of 3 nodes: busy: the server has restarted`)
 }
 
@@ -167,7 +167,7 @@ func TestLockingWithTheContextOfAHoldIsADeadlock(t *testing.T) {
 	m := mutex(t, clients)
 	err := m.Do(soon(t), func(ctx context.Context) error {
 		_, err := mutex(t, []*waitqueue.Client{clients[2], clients[0], clients[1]}).Lock(ctx)
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+		require.ErrorIs(t, err, lease.ErrDeadlock)
 		require.ErrorContains(t, err, `redlock: lock "TestLocking`)
 		l, err := redlock.New(clients, "another", redlock.WithoutSafeRestart()).Lock(ctx)
 		require.NoError(t, err)
@@ -219,7 +219,7 @@ func TestOneAndSevenNodes(t *testing.T) {
 			l, err := a.Lock(soon(t))
 			require.NoError(t, err)
 			_, err = b.TryLock(soon(t))
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			next := kit.Lock(soon(t), b.Lock)
 			queued(t, all, 1)
 			kit.Release(t, l)

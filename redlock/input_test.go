@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -23,18 +24,18 @@ func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"no nodes":           {redlock.New(nil, "a"), redlock.ErrNodes, "there are none"},
-		"a node twice":       {redlock.New(same, "a"), redlock.ErrNodes, "client 3 is nil or there before"},
-		"no client":          {redlock.New([]*waitqueue.Client{nil}, "a"), redlock.ErrNodes, "client 1 is nil"},
-		"a short lease":      {mutex(t, clients, redlock.WithLease(time.Millisecond)), waitqueue.ErrTime, "at least 100ms"},
-		"an endless lease":   {mutex(t, clients, redlock.WithLease(1<<62)), waitqueue.ErrTime, "a lease of"},
-		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), waitqueue.ErrTime, "half the lease"},
-		"a negative hold":    {mutex(t, clients, redlock.WithMaxHold(-1)), waitqueue.ErrTime, "maximum hold"},
-		"too high a place":   {mutex(t, clients, redlock.WithPriority(1<<30)), waitqueue.ErrTooLarge, "priority"},
-		"an empty name":      {redlock.New(clients, ""), waitqueue.ErrName, `redlock: lock "": unusable name: it is empty`},
-		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), waitqueue.ErrTooLarge, `aaa…"`},
-		"a brace that opens": {redlock.New(clients, "}a"), waitqueue.ErrName, "closing brace"},
-		"a name of no nodes": {redlock.New(nil, strings.Repeat("ä", 1<<16)), redlock.ErrNodes, `ää…": unusable nodes`},
+		"no nodes":           {redlock.New(nil, "a"), lease.ErrInvalid, "there are no nodes"},
+		"a node twice":       {redlock.New(same, "a"), lease.ErrInvalid, "client 3 is nil or there before"},
+		"no client":          {redlock.New([]*waitqueue.Client{nil}, "a"), lease.ErrInvalid, "client 1 is nil"},
+		"a short lease":      {mutex(t, clients, redlock.WithLease(time.Millisecond)), lease.ErrInvalid, "at least 100ms"},
+		"an endless lease":   {mutex(t, clients, redlock.WithLease(1<<62)), lease.ErrInvalid, "a lease of"},
+		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), lease.ErrInvalid, "half the lease"},
+		"a negative hold":    {mutex(t, clients, redlock.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
+		"too high a place":   {mutex(t, clients, redlock.WithPriority(1<<30)), lease.ErrTooLarge, "priority"},
+		"an empty name":      {redlock.New(clients, ""), lease.ErrInvalid, `redlock: lock "": invalid argument: the name is empty`},
+		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), lease.ErrTooLarge, `aaa…"`},
+		"a brace that opens": {redlock.New(clients, "}a"), lease.ErrInvalid, "closing brace"},
+		"a name of no nodes": {redlock.New(nil, strings.Repeat("ä", 1<<16)), lease.ErrInvalid, `ää…": invalid argument`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.mutex.Lock(soon(t))
@@ -72,7 +73,7 @@ func TestAnErrorSaysHowFarTheCallCame(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, reason)
 	require.ErrorContains(t, err, "with 0 of 3 votes: context canceled: no time")
-	var how *waitqueue.WaitError
+	var how *lease.WaitError
 	require.ErrorAs(t, err, &how)
 	require.Positive(t, how.Waited)
 	kit.Release(t, l)
@@ -91,7 +92,7 @@ func TestClosedClientsEndACall(t *testing.T) {
 	require.False(t, wait.Returned(), "two nodes are a majority yet")
 	require.NoError(t, clients[0].Close(soon(t)))
 	err = wait.Err(t)
-	require.ErrorIs(t, err, waitqueue.ErrClosed)
+	require.ErrorIs(t, err, lease.ErrClosed)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "no quorum: 2 of 3 nodes failed: node 1: ")
 	kit.Release(t, l)

@@ -148,7 +148,7 @@ func root(err error) error {
 		case interface{ Unwrap() error }:
 			walk(e.Unwrap())
 		default:
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) && err != waitqueue.ErrUnknown { //nolint:errorlint // The same.
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) && err != lease.ErrOutcomeUnknown { //nolint:errorlint // The same.
 				found = err
 			}
 		}

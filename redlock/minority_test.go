@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -88,7 +89,7 @@ func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T
 					next := kit.Lock(t.Context(), y.Lock)
 					within("to be told that it is busy", func() {
 						_, err = z.TryLock(t.Context())
-						require.ErrorIs(t, err, waitqueue.ErrBusy)
+						require.ErrorIs(t, err, lease.ErrBusy)
 					})
 					within("to hand on", func() {
 						kit.Release(t, held)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -20,7 +21,7 @@ type settings struct {
 type Option func(*settings)
 
 // WithLease sets for how long a vote lasts unless it is renewed, which each node's client does at a third of it: how
-// long the others wait if the holder dies. The default is [waitqueue.DefaultLease], the least [MinLease].
+// long the others wait if the holder dies. The default is [lease.DefaultLease], the least [MinLease].
 func WithLease(d time.Duration) Option { return func(s *settings) { s.lease = d } }
 
 // WithTimeout sets how long a node may take to answer before it counts as one that does not. It should be small
@@ -49,7 +50,7 @@ const (
 )
 
 func with(opts []Option) settings {
-	s := settings{lease: waitqueue.DefaultLease}
+	s := settings{lease: lease.DefaultLease}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -61,13 +62,13 @@ func with(opts []Option) settings {
 
 func (s settings) check() error {
 	if s.lease < MinLease {
-		return fmt.Errorf("%w: a lease of %v must be at least %v", waitqueue.ErrTime, s.lease, MinLease)
+		return fmt.Errorf("%w: a lease of %v must be at least %v", lease.ErrInvalid, s.lease, MinLease)
 	}
 	if s.timeout < time.Millisecond || s.timeout > s.lease/2 {
-		return fmt.Errorf("%w: a time-out of %v must be from 1ms to half the lease of %v", waitqueue.ErrTime, s.timeout, s.lease)
+		return fmt.Errorf("%w: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, s.timeout, s.lease)
 	}
 	if s.maxHold != 0 && s.maxHold < MinLease {
-		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", waitqueue.ErrTime, s.maxHold, MinLease)
+		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
 	}
 	return nil
 }

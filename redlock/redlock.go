@@ -16,9 +16,6 @@ import (
 // ErrNoQuorum: so many nodes did not answer, or failed, that the others are no majority.
 var ErrNoQuorum = errors.New("no quorum")
 
-// ErrNodes: the nodes cannot be used as they were given.
-var ErrNodes = errors.New("unusable nodes")
-
 // A Mutex is the name of a lock on several independent servers, as one client of each sees it. Its methods may be
 // called by several goroutines at once.
 type Mutex struct {
@@ -63,11 +60,11 @@ func New(clients []*waitqueue.Client, name string, opts ...Option) *Mutex {
 
 func checkNodes(clients []*waitqueue.Client) error {
 	if len(clients) == 0 {
-		return fmt.Errorf("%w: there are none", ErrNodes)
+		return fmt.Errorf("%w: there are no nodes", lease.ErrInvalid)
 	}
 	for i, c := range clients {
 		if c == nil || slices.Contains(clients[:i], c) {
-			return fmt.Errorf("%w: client %d is nil or there before", ErrNodes, i+1)
+			return fmt.Errorf("%w: client %d is nil or there before", lease.ErrInvalid, i+1)
 		}
 	}
 	return nil
@@ -84,7 +81,7 @@ func (m *Mutex) Name() string { return m.name }
 // its places and returns an error that wraps the context's. In each case whatever it has at any node is given back;
 // what cannot be told to a node ends there with its lease.
 //
-// With a context that comes from a hold of the same lock, Lock fails at once with [waitqueue.ErrDeadlock].
+// With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
 	if err != nil {
@@ -94,9 +91,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if a majority of the nodes gives it at once, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
+// [lease.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
 // moment all may fail. It waits for about a time-out at the most, and gives back what it has got. Where that is because
-// nodes have no vote yet after a restart, the error wraps [waitqueue.ErrRestarted] too. Once it holds by a majority, it
+// nodes have no vote yet after a restart, the error wraps [lease.ErrRestarted] too. Once it holds by a majority, it
 // goes on asking the nodes that were busy.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
@@ -115,7 +112,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -139,10 +136,10 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 		return nil, m.err
 	}
 	if ctx.Err() != nil {
-		return nil, &waitqueue.WaitError{Place: -1, Err: whyEnded(ctx)}
+		return nil, &lease.WaitError{Place: -1, Err: whyEnded(ctx)}
 	}
 	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
-		return nil, waitqueue.ErrDeadlock
+		return nil, lease.ErrDeadlock
 	}
 	c := m.begin(try)
 	l, err := c.wait(ctx)

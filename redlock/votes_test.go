@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // votesFor is a call with votes that last so many seconds; 0 is none.
@@ -95,7 +94,7 @@ func TestAnOutcomeIsDecidedByAQuorum(t *testing.T) {
 		{"three were lost of five", 5, []error{lease.ErrForced, nil, lease.ErrForced, lease.ErrForced}, lease.ErrForced, true},
 		{"one was lost of three", 3, []error{nil, nil, lease.ErrForgotten}, lease.ErrForgotten, true},
 		{"one did not confirm of three", 3, []error{nil, nil, lease.ErrUnconfirmed}, lease.ErrUnconfirmed, false},
-		{"nobody was woken", 3, []error{nil, waitqueue.ErrUnwoken, nil}, waitqueue.ErrUnwoken, true},
+		{"nobody was woken", 3, []error{nil, lease.ErrUnwoken, nil}, lease.ErrUnwoken, true},
 	} {
 		o := outcome{quorum: 3, votes: c.votes}
 		decided := false

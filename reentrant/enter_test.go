@@ -130,7 +130,7 @@ func TestWhatComesFromALeaseContextEntersAndNothingElseDoes(t *testing.T) {
 		require.Equal(t, outer.Token(), deep.Token())
 
 		_, err := reentrant.New(d, m.Name()).TryLock(deep.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy, "a context is nobody's with another client")
+		require.ErrorIs(t, err, lease.ErrBusy, "a context is nobody's with another client")
 		require.Zero(t, reentrant.New(d, m.Name()).HoldCount(deep.Context()))
 
 		kit.Release(t, inner)
@@ -169,7 +169,7 @@ func TestCallsOfOneOwnerEnterOneHold(t *testing.T) {
 			{mine, other}, // The same name with another client is somebody else.
 		} {
 			_, err := foreign.m.TryLock(foreign.ctx)
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 		}
 		kit.Release(t, first)
 		third := hold(t, mine, m)
@@ -225,7 +225,7 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 		}
 		for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
 			_, err := lock(outer.Context())
-			require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+			require.ErrorIs(t, err, lease.ErrTooLarge)
 			require.ErrorContains(t, err, "it was entered 65535 times")
 		}
 		require.Equal(t, waitqueue.MaxEntries, m.HoldCount(outer.Context()))

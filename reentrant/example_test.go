@@ -80,7 +80,7 @@ func ExampleMutex_Lock() {
 
 	fmt.Println(outer.Release(ctx), report.HoldCount(inner.Context()))
 	_, err := report.TryLock(ctx)
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy)) // The inner lease still holds.
+	fmt.Println(errors.Is(err, lease.ErrBusy)) // The inner lease still holds.
 	fmt.Println(inner.Release(ctx))
 	// Output:
 	// true 2
@@ -237,7 +237,7 @@ func ExampleWithReplicas() {
 
 	careful := reentrant.New(clients[0], "ledger", reentrant.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
 }
 

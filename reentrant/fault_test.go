@@ -14,7 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // cuts is how many replies are lost to one kind of request.
@@ -161,13 +160,13 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			m  *reentrant.Mutex
 			is error
 		}{
-			{reentrant.New(c, ""), waitqueue.ErrName},
-			{reentrant.New(c, "}x"), waitqueue.ErrName},
-			{reentrant.New(c, "a\nb"), waitqueue.ErrName},
-			{reentrant.New(c, strings.Repeat("x", waitqueue.MaxName+1)), waitqueue.ErrTooLarge},
-			{reentrant.New(c, "n", reentrant.WithLease(0)), waitqueue.ErrTime},
-			{reentrant.New(c, "n", reentrant.WithMaxHold(-1)), waitqueue.ErrTime},
-			{reentrant.New(c, "n", reentrant.WithPriority(math.MinInt)), waitqueue.ErrTooLarge},
+			{reentrant.New(c, ""), lease.ErrInvalid},
+			{reentrant.New(c, "}x"), lease.ErrInvalid},
+			{reentrant.New(c, "a\nb"), lease.ErrInvalid},
+			{reentrant.New(c, strings.Repeat("x", lease.MaxName+1)), lease.ErrTooLarge},
+			{reentrant.New(c, "n", reentrant.WithLease(0)), lease.ErrInvalid},
+			{reentrant.New(c, "n", reentrant.WithMaxHold(-1)), lease.ErrInvalid},
+			{reentrant.New(c, "n", reentrant.WithPriority(math.MinInt)), lease.ErrTooLarge},
 		} {
 			ctx := reentrant.Owner(t.Context(), "job")
 			_, err := bad.m.Lock(ctx)

@@ -45,7 +45,7 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // once, before all who wait, with the same token, and without a word to Redis, which learns of the number of
 // entries with the renewals. Otherwise calls are served in the order in which Redis saw them, across all
 // clients, and an error is as of fairlock's Lock. More than [waitqueue.MaxEntries] entries are an error that
-// wraps [waitqueue.ErrTooLarge].
+// wraps [lease.ErrTooLarge].
 //
 // If the hold is lost, the contexts of all its leases end, and nothing is left of its count: the next
 // Lock asks anew.
@@ -58,7 +58,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns a lease on m if ctx holds it already, or if nobody has it and nobody waits for it, and an
-// error that wraps [waitqueue.ErrBusy] otherwise.
+// error that wraps [lease.ErrBusy] otherwise.
 //
 // Unlike the tryLock of Java's ReentrantLock it never overtakes those who wait.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
@@ -78,7 +78,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -90,7 +90,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 func (m *Mutex) HoldCount(ctx context.Context) int { return m.queue.HoldCount(ctx, 0) }
 
 // Inspect tells who holds m, how many times it was entered, and who waits. It takes no place in any order.
-func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.queue.Inspect(ctx)
 	if err != nil {
 		return info, fmt.Errorf("reentrant: inspect %q: %w", m.queue.Label(), err)
@@ -101,7 +101,7 @@ func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
 // ForceRelease frees m whoever holds it and however often it was entered; the contexts of all its leases end
 // with the cause [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the token does and for what
 // the holder may still do.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := m.queue.ForceRelease(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("reentrant: force release %q: %w", m.queue.Label(), err)

@@ -45,7 +45,7 @@ func hold(t testing.TB, ctx context.Context, m *reentrant.Mutex) *lease.Lease {
 func busy(t testing.TB, m *reentrant.Mutex) {
 	t.Helper()
 	_, err := m.TryLock(context.Background())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 }
 
 // free asserts that m is free and has no queue, and can be had.

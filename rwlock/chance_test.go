@@ -136,7 +136,7 @@ func (p *plan) lock(client int) {
 	}
 	l, err := try(p.t.Context())
 	if err != nil {
-		require.ErrorIs(p.t, err, waitqueue.ErrBusy)
+		require.ErrorIs(p.t, err, lease.ErrBusy)
 		return
 	}
 	p.groups++

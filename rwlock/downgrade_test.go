@@ -113,7 +113,7 @@ func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
 		counts(t, m, w.Context(), 2, 0)
 		readable(t, other, true)
 		_, err = m.Lock(w.Context())
-		require.ErrorIs(t, err, rwlock.ErrUpgrade)
+		require.ErrorIs(t, err, lease.ErrUpgrade)
 		kit.Release(t, w)
 		kit.Release(t, third)
 		free(t, other)
@@ -126,8 +126,8 @@ func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 		m, other := rwlock.New(c, kit.Name(t), rwlock.WithLease(time.Second)), rwlock.New(c, kit.Name(t)+":other")
 		r := read(t, t.Context(), m)
 		require.NoError(t, m.Downgrade(t.Context(), r), "it is one for reading already")
-		require.ErrorIs(t, other.Downgrade(t.Context(), r), waitqueue.ErrNotHeld)
-		require.ErrorIs(t, rwlock.New(kit.Dial(t, s), m.Name()).Downgrade(t.Context(), r), waitqueue.ErrNotHeld)
+		require.ErrorIs(t, other.Downgrade(t.Context(), r), lease.ErrNotHeld)
+		require.ErrorIs(t, rwlock.New(kit.Dial(t, s), m.Name()).Downgrade(t.Context(), r), lease.ErrNotHeld)
 		kit.Release(t, r)
 		err := m.Downgrade(t.Context(), r)
 		require.ErrorIs(t, err, lease.ErrReleased)
@@ -146,7 +146,7 @@ func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 }
 
 // holder is the hold whose lease ends first.
-func holder(t testing.TB, m *rwlock.RWMutex) waitqueue.Holder {
+func holder(t testing.TB, m *rwlock.RWMutex) lease.Holder {
 	t.Helper()
 	info, err := m.Inspect(context.Background())
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestADowngradedHoldIsRenewedAsAReader(t *testing.T) {
 		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s))
 		w := write(t, t.Context(), m)
 		require.NoError(t, m.Downgrade(t.Context(), w))
-		synctime.Pass(5 * waitqueue.DefaultLease)
+		synctime.Pass(5 * lease.DefaultLease)
 		require.NoError(t, w.Context().Err())
 		readable(t, other, true)
 		writable(t, other, false)

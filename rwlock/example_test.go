@@ -76,7 +76,7 @@ func ExampleRWMutex_Lock() {
 
 	held := must(config.RLock(ctx))
 	_, err := config.Lock(held.Context())
-	fmt.Println(errors.Is(err, rwlock.ErrUpgrade), err)
+	fmt.Println(errors.Is(err, lease.ErrUpgrade), err)
 	fmt.Println(held.Release(ctx))
 	write := must(config.Lock(ctx))
 	fmt.Println(write.Token() > held.Token(), write.Release(ctx))
@@ -94,7 +94,7 @@ func ExampleRWMutex_TryLock() {
 
 	held := must(config.TryLock(ctx))
 	_, err := config.TryLock(ctx)
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy), held.Release(ctx))
+	fmt.Println(errors.Is(err, lease.ErrBusy), held.Release(ctx))
 	// Output:
 	// true <nil>
 }
@@ -277,7 +277,7 @@ func ExampleWithReplicas() {
 
 	careful := rwlock.New(clients[0], "ledger", rwlock.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestLostRepliesToReadersAndWritersHaveTheirEffectOnce(t *testing.T) {
@@ -131,7 +130,7 @@ func TestAReaderThatIsCutOffLosesItsHoldAlone(t *testing.T) {
 		d.Refuse()
 		d.Cut()
 		require.ErrorIs(t, kit.Lost(t, cut), lease.ErrExpired)
-		synctime.Pass(waitqueue.DefaultLease)
+		synctime.Pass(lease.DefaultLease)
 		require.NoError(t, living.Context().Err())
 		require.False(t, writer.Returned())
 		released := time.Now()
@@ -156,7 +155,7 @@ func TestCloseGivesBackReadsAndWritesAndLeavesTheQueue(t *testing.T) {
 		behind := kit.Lock(t.Context(), m.RLock)
 		kit.Waiting(t, 2, m.Inspect)
 		require.NoError(t, c.Close(t.Context()))
-		require.ErrorIs(t, blocked.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, blocked.Err(t), lease.ErrClosed)
 		kit.Release(t, behind.Value(t)) // The writer that kept it out has left.
 		for _, l := range []*lease.Lease{theirs, again} {
 			require.ErrorIs(t, l.Release(t.Context()), lease.ErrClientClosed)
@@ -177,13 +176,13 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			m  *rwlock.RWMutex
 			is error
 		}{
-			{rwlock.New(c, ""), waitqueue.ErrName},
-			{rwlock.New(c, "}x"), waitqueue.ErrName},
-			{rwlock.New(c, "a\nb"), waitqueue.ErrName},
-			{rwlock.New(c, strings.Repeat("x", waitqueue.MaxName+1)), waitqueue.ErrTooLarge},
-			{rwlock.New(c, "n", rwlock.WithLease(0)), waitqueue.ErrTime},
-			{rwlock.New(c, "n", rwlock.WithMaxHold(-1)), waitqueue.ErrTime},
-			{rwlock.New(c, "n", rwlock.WithPriority(math.MinInt)), waitqueue.ErrTooLarge},
+			{rwlock.New(c, ""), lease.ErrInvalid},
+			{rwlock.New(c, "}x"), lease.ErrInvalid},
+			{rwlock.New(c, "a\nb"), lease.ErrInvalid},
+			{rwlock.New(c, strings.Repeat("x", lease.MaxName+1)), lease.ErrTooLarge},
+			{rwlock.New(c, "n", rwlock.WithLease(0)), lease.ErrInvalid},
+			{rwlock.New(c, "n", rwlock.WithMaxHold(-1)), lease.ErrInvalid},
+			{rwlock.New(c, "n", rwlock.WithPriority(math.MinInt)), lease.ErrTooLarge},
 		} {
 			for _, lock := range []func(context.Context) (*lease.Lease, error){bad.m.Lock, bad.m.RLock, bad.m.TryLock, bad.m.TryRLock} {
 				_, err := lock(t.Context())
@@ -206,10 +205,10 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		r := read(t, t.Context(), m)
 		w := kit.Lock(t.Context(), other.Lock)
 		kit.Waiting(t, 1, m.Inspect)
-		synctime.Pass(3 * waitqueue.DefaultLease)
+		synctime.Pass(3 * lease.DefaultLease)
 		kit.Release(t, r)
 		require.NoError(t, other.Downgrade(t.Context(), w.Value(t)))
-		synctime.Pass(3 * waitqueue.DefaultLease)
+		synctime.Pass(3 * lease.DefaultLease)
 		kit.Release(t, w.Value(t))
 		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))

@@ -57,11 +57,11 @@ func TestAnUpgradeIsRefusedAtOnce(t *testing.T) {
 		for _, ctx := range []context.Context{r.Context(), deep.Context(), context.WithoutCancel(deep.Context())} {
 			for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
 				_, err := lock(ctx)
-				require.ErrorIs(t, err, rwlock.ErrUpgrade)
+				require.ErrorIs(t, err, lease.ErrUpgrade)
 				require.ErrorContains(t, err, "release it first")
 			}
 			err := m.Do(ctx, func(context.Context) error { t.Error("f was called"); return nil })
-			require.ErrorIs(t, err, rwlock.ErrUpgrade)
+			require.ErrorIs(t, err, lease.ErrUpgrade)
 		}
 		counts(t, m, r.Context(), 2, 0)
 		kit.Waiting(t, 0, other.Inspect)
@@ -93,7 +93,7 @@ func TestAReadWithinAWriteOutlivesIt(t *testing.T) {
 		require.Equal(t, w.Token(), r.Token())
 		require.False(t, writer.Returned())
 		_, err := m.Lock(r.Context())
-		require.ErrorIs(t, err, rwlock.ErrUpgrade, "what is left is a read")
+		require.ErrorIs(t, err, lease.ErrUpgrade, "what is left is a read")
 		kit.Release(t, r)
 		require.False(t, writer.Returned())
 		kit.Release(t, f)
@@ -113,7 +113,7 @@ func TestAHoldOfOneOwnerIsEnteredByBothKinds(t *testing.T) {
 		counts(t, m, mine, 1, 1)
 		kit.Release(t, w)
 		_, err := m.Lock(mine)
-		require.ErrorIs(t, err, rwlock.ErrUpgrade)
+		require.ErrorIs(t, err, lease.ErrUpgrade)
 		kit.Release(t, r)
 		counts(t, m, mine, 0, 0)
 		free(t, m)

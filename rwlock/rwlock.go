@@ -27,11 +27,6 @@ type RWMutex struct {
 	read, write waitqueue.Queue
 }
 
-// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for
-// each other for ever; release the read hold first, and look again at what was read once the write hold is
-// there.
-var ErrUpgrade = waitqueue.ErrUpgrade
-
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *waitqueue.Client, name string, opts ...Option) *RWMutex {
 	q := c.Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
@@ -46,17 +41,17 @@ func (m *RWMutex) Name() string { return m.read.Name() }
 //
 // Calls are served in the order in which Redis saw them, across all clients. If ctx ends first, Lock gives up
 // its place and returns an error that wraps the context's and its cause, and tells the place in the queue
-// and the time waited ([waitqueue.WaitError]).
+// and the time waited ([lease.WaitError]).
 //
 // With the context of a lease for writing it enters that hold again, at once. With that of a lease for
-// reading it fails at once with [ErrUpgrade].
+// reading it fails at once with [lease.ErrUpgrade].
 func (m *RWMutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.write.Acquire(ctx)
 	return l, m.wrap("lock", err)
 }
 
 // TryLock returns a lease for writing if nobody holds m and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: unlike Java's, it never overtakes those who wait.
+// [lease.ErrBusy] otherwise: unlike Java's, it never overtakes those who wait.
 func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.write.Try(ctx)
 	return l, m.wrap("try lock", err)
@@ -76,7 +71,7 @@ func (m *RWMutex) RLock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryRLock returns a lease for reading if nobody holds m for writing and nobody waits for it, and an error that
-// wraps [waitqueue.ErrBusy] otherwise: unlike Java's, it never overtakes a writer that waits.
+// wraps [lease.ErrBusy] otherwise: unlike Java's, it never overtakes a writer that waits.
 func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.read.Try(ctx)
 	return l, m.wrap("try read lock", err)
@@ -88,7 +83,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 // they are released or downgraded too.
 //
 // A lease that is lost is an error for which errors.Is(err, lease.ErrLost) holds, one that was released is
-// [lease.ErrReleased], one of another lock [waitqueue.ErrNotHeld], and stays as it is. After any other error the lease is one for reading, though readers may be kept out
+// [lease.ErrReleased], one of another lock [lease.ErrNotHeld], and stays as it is. After any other error the lease is one for reading, though readers may be kept out
 // until Downgrade is called again or the lease is released.
 func (m *RWMutex) Downgrade(ctx context.Context, l *lease.Lease) error {
 	return m.wrap("downgrade", m.write.Downgrade(ctx, l))
@@ -114,7 +109,7 @@ func (m *RWMutex) do(
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -129,14 +124,14 @@ func (m *RWMutex) HoldCount(ctx context.Context) (reads, writes int) {
 
 // Inspect tells who holds m and who waits. It takes no place in any order. A writer holds all
 // [lua.AllReaders] permits, a reader 1.
-func (m *RWMutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.read.Inspect(ctx, fmt.Sprint(lua.AllReaders))
 	return info, m.wrap("inspect", err)
 }
 
 // ForceRelease frees the hold of the ticket that Inspect names; the contexts of its leases end with the cause
 // [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
-func (m *RWMutex) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+func (m *RWMutex) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
 	w, err := m.read.ForceTicket(ctx, ticket)
 	return w, m.wrap("force release", err)
 }

@@ -66,7 +66,7 @@ func tried(t testing.TB, try func(context.Context) (*lease.Lease, error), can bo
 	t.Helper()
 	l, err := try(context.Background())
 	if !can {
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		return
 	}
 	require.NoError(t, err)

@@ -79,7 +79,7 @@ func ExampleSemaphore_Acquire() {
 	fmt.Println(job.Release(ctx)) // All 12 of them.
 
 	_, err = memory.Acquire(ctx, 17)
-	fmt.Println(errors.Is(err, waitqueue.ErrTooLarge)) // At once: it would wait for ever.
+	fmt.Println(errors.Is(err, lease.ErrTooLarge)) // At once: it would wait for ever.
 	// Output:
 	// 4 <nil>
 	// <nil>
@@ -197,7 +197,7 @@ func ExampleNew_mismatch() {
 	seat := must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 1))
 	defer seat.Release(ctx)
 	_, err := semaphore.New(clients[1], "seats", 4).TryAcquire(ctx, 1)
-	fmt.Println(errors.Is(err, waitqueue.ErrMismatch))
+	fmt.Println(errors.Is(err, lease.ErrMismatch))
 	// Output:
 	// true
 }
@@ -266,7 +266,7 @@ func ExampleWithReplicas() {
 
 	careful := semaphore.New(clients[0], "ledger", 3, semaphore.WithReplicas(1, time.Minute))
 	_, err := careful.Acquire(context.Background(), 1)
-	fmt.Println(errors.Is(err, waitqueue.ErrTime)) // Half the lease is the most that replicas may take.
+	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
 }
 

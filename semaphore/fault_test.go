@@ -235,7 +235,7 @@ func TestARefusedMessageLeavesThePermitsToTheChecks(t *testing.T) {
 	l := take(t, near, 3)
 	calls := queue(t, far, far, 1, 2)
 	s.Do("ACL", "SETUSER", "mute", "-publish")
-	require.ErrorIs(t, l.Release(t.Context()), waitqueue.ErrUnwoken)
+	require.ErrorIs(t, l.Release(t.Context()), lease.ErrUnwoken)
 	for _, c := range calls {
 		kit.Release(t, c.Value(t))
 	}

@@ -79,7 +79,7 @@ func TestOfTwoHoldersOneLosesItsPermits(t *testing.T) {
 		d.Cut()
 		gone := time.Now()
 		require.ErrorIs(t, kit.Lost(t, cut), lease.ErrExpired)
-		require.LessOrEqual(t, time.Since(gone), waitqueue.DefaultLease)
+		require.LessOrEqual(t, time.Since(gone), lease.DefaultLease)
 		pending(t, calls...)
 		kit.Eventually(t, "the permits of the lost hold to be free", func() bool {
 			n, err := near.Available(t.Context())
@@ -120,7 +120,7 @@ func TestAHoldReleasedByForceIsTold(t *testing.T) {
 		require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
 		require.NoError(t, second.Context().Err(), "the other hold of the same client stands")
 		_, err = y.ForceRelease(t.Context(), ticket)
-		require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+		require.ErrorIs(t, err, lease.ErrNotHeld)
 		require.Regexp(t, `^semaphore: force release ".*": not held$`, err.Error())
 		kit.Release(t, second)
 		unused(t, x)
@@ -138,7 +138,7 @@ func TestCloseEndsWaitsAndGivesBackAllPermits(t *testing.T) {
 		next := queue(t, x, x, 7)[0]
 		require.NoError(t, c.Close(t.Context()))
 		for _, call := range calls {
-			require.ErrorIs(t, call.Err(t), waitqueue.ErrClosed)
+			require.ErrorIs(t, call.Err(t), lease.ErrClosed)
 		}
 		for _, l := range held {
 			require.ErrorIs(t, kit.Lost(t, l), lease.ErrClientClosed)
@@ -150,11 +150,11 @@ func TestCloseEndsWaitsAndGivesBackAllPermits(t *testing.T) {
 		available(t, x, 7)
 		_, err := y.Acquire(t.Context(), 1)
 		require.EqualError(t, err, `semaphore: acquire "`+y.Name()+`": client closed`)
-		require.ErrorIs(t, y.Resize(t.Context(), 3), waitqueue.ErrClosed)
+		require.ErrorIs(t, y.Resize(t.Context(), 3), lease.ErrClosed)
 		_, err = y.Available(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		_, _, err = y.Drain(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 		kit.Release(t, mine)
 		unused(t, x)
 	})
@@ -171,7 +171,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		for _, key := range s.List("KEYS", "*") {
 			left := s.Int("PTTL", key)
 			require.Positive(t, left)
-			require.LessOrEqual(t, time.Duration(left)*time.Millisecond, waitqueue.DefaultLease+61*time.Second, key)
+			require.LessOrEqual(t, time.Duration(left)*time.Millisecond, lease.DefaultLease+61*time.Second, key)
 		}
 		kit.Release(t, l)
 		synctime.Pass(75 * time.Second)

@@ -36,8 +36,8 @@ func TestNumbersThatNameNoPermitsAreRefusedBeforeRedis(t *testing.T) {
 		s.ResetStats()
 		good := semaphore.New(c, kit.Name(t), 3)
 		for n, want := range map[int64]error{
-			0: waitqueue.ErrCount, -1: waitqueue.ErrCount, math.MinInt64: waitqueue.ErrCount,
-			semaphore.MaxPermits + 1: waitqueue.ErrTooLarge, math.MaxInt64: waitqueue.ErrTooLarge,
+			0: lease.ErrInvalid, -1: lease.ErrInvalid, math.MinInt64: lease.ErrInvalid,
+			semaphore.MaxPermits + 1: lease.ErrTooLarge, math.MaxInt64: lease.ErrTooLarge,
 		} {
 			bad := semaphore.New(c, kit.Name(t), n)
 			_, err := bad.Acquire(t.Context(), 1)
@@ -67,12 +67,12 @@ func TestMoreThanThereAreIsRefusedAtOnce(t *testing.T) {
 		x, y := semaphores(t, a, b, 3)
 		for range 2 { // Also by a semaphore that nobody has used.
 			_, err := x.Acquire(t.Context(), 4)
-			readable(t, err, waitqueue.ErrTooLarge, "4 permits of 3")
+			readable(t, err, lease.ErrTooLarge, "4 permits of 3")
 			_, err = y.TryAcquire(t.Context(), semaphore.MaxPermits)
-			readable(t, err, waitqueue.ErrTooLarge, "9007199254740991 permits of 3")
+			readable(t, err, lease.ErrTooLarge, "9007199254740991 permits of 3")
 			l := take(t, x, 3)
 			_, err = y.Acquire(t.Context(), 4)
-			readable(t, err, waitqueue.ErrTooLarge, "4 permits of 3")
+			readable(t, err, lease.ErrTooLarge, "4 permits of 3")
 			kit.Waiting(t, 0, x.Inspect)
 			kit.Release(t, l)
 		}
@@ -119,12 +119,12 @@ func TestAnotherLimitIsAMismatch(t *testing.T) {
 		l := take(t, x, 1)
 		for range 2 {
 			_, err := y.Acquire(t.Context(), 1)
-			readable(t, err, waitqueue.ErrMismatch, "made with 3")
+			readable(t, err, lease.ErrMismatch, "made with 3")
 			_, err = y.TryAcquire(t.Context(), 1)
-			readable(t, err, waitqueue.ErrMismatch, "made with 3")
+			readable(t, err, lease.ErrMismatch, "made with 3")
 			_, _, err = y.Drain(t.Context())
-			readable(t, err, waitqueue.ErrMismatch, "made with 3")
-			readable(t, y.Resize(t.Context(), 9), waitqueue.ErrMismatch, "made with 3")
+			readable(t, err, lease.ErrMismatch, "made with 3")
+			readable(t, y.Resize(t.Context(), 9), lease.ErrMismatch, "made with 3")
 			info, err := y.Inspect(t.Context())
 			require.NoError(t, err, "who looks may see what it is")
 			require.EqualValues(t, 3, info.Limit)
@@ -146,14 +146,14 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			is       error
 			contains string
 		}{
-			{semaphore.New(c, "", 1), waitqueue.ErrName, "empty"},
-			{semaphore.New(c, "}x", 1), waitqueue.ErrName, "put something before it"},
-			{semaphore.New(c, "a\x1b[2Jb", 1), waitqueue.ErrName, "encode"},
-			{semaphore.New(c, strings.Repeat("x", waitqueue.MaxName+1), 1), waitqueue.ErrTooLarge, "use a hash"},
-			{semaphore.New(c, "n", 1, semaphore.WithLease(0)), waitqueue.ErrTime, "must be from"},
-			{semaphore.New(c, "n", 1, semaphore.WithLease(-time.Second), semaphore.WithoutRenewal()), waitqueue.ErrTime, "must be from"},
-			{semaphore.New(c, "n", 1, semaphore.WithMaxHold(-1)), waitqueue.ErrTime, "maximum hold"},
-			{semaphore.New(c, "n", 1, semaphore.WithPriority(math.MaxInt)), waitqueue.ErrTooLarge, "priority"},
+			{semaphore.New(c, "", 1), lease.ErrInvalid, "empty"},
+			{semaphore.New(c, "}x", 1), lease.ErrInvalid, "put something before it"},
+			{semaphore.New(c, "a\x1b[2Jb", 1), lease.ErrInvalid, "encode"},
+			{semaphore.New(c, strings.Repeat("x", lease.MaxName+1), 1), lease.ErrTooLarge, "use a hash"},
+			{semaphore.New(c, "n", 1, semaphore.WithLease(0)), lease.ErrInvalid, "must be from"},
+			{semaphore.New(c, "n", 1, semaphore.WithLease(-time.Second), semaphore.WithoutRenewal()), lease.ErrInvalid, "must be from"},
+			{semaphore.New(c, "n", 1, semaphore.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
+			{semaphore.New(c, "n", 1, semaphore.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority"},
 		} {
 			_, err := bad.s.Acquire(t.Context(), 1)
 			readable(t, err, bad.is, bad.contains)

@@ -11,8 +11,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // The requests are held back on their way until nobody waits for them any more.
@@ -53,7 +53,7 @@ func TestAResizeThatIsNotAnsweredSaysSo(t *testing.T) {
 		defer cancel()
 		err := far.Resize(ctx, 7)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, waitqueue.ErrUnknown)
+		require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
 		require.Regexp(t, `^semaphore: resize ".*": `, err.Error())
 		synctime.Pass(20 * time.Second)
 		d.Heal()

@@ -11,8 +11,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // One release lets several in: the message to their client has one note for all, and one wake-up is told.
@@ -34,15 +34,15 @@ func TestTheNoteOfAReleaseReachesAllThatItLetsIn(t *testing.T) {
 		require.Equal(t, []string{
 			"asked, queued, granted, released", "asked, queued, granted, released", "woken, handed off",
 		}, to.Story())
-		for i, x := range to.Of(waitqueue.Queued) {
+		for i, x := range to.Of(observe.Queued) {
 			require.Equal(t, i+1, x.Place)
 			require.Equal(t, "semaphore", x.Kind)
 		}
-		for _, x := range to.Of(waitqueue.Granted) {
+		for _, x := range to.Of(observe.Granted) {
 			require.Equal(t, "1", x.Note)
 		}
-		require.Equal(t, 2, to.Of(waitqueue.Woken)[0].Count)
-		require.Equal(t, "2", from.Of(waitqueue.Granted)[1].Note, "of the release that let it in")
+		require.Equal(t, 2, to.Of(observe.Woken)[0].Count)
+		require.Equal(t, "2", from.Of(observe.Granted)[1].Note, "of the release that let it in")
 	})
 }
 
@@ -58,10 +58,10 @@ func TestANoteReachesAHolderInTheReplyToTheOwnRelease(t *testing.T) {
 		for _, c := range calls {
 			kit.Release(t, c.Value(t))
 		}
-		for _, x := range o.Of(waitqueue.Granted)[1:] {
+		for _, x := range o.Of(observe.Granted)[1:] {
 			require.Equal(t, "1", x.Note)
 		}
-		require.Empty(t, o.Of(waitqueue.HandedOff, waitqueue.Woken), "no message")
+		require.Empty(t, o.Of(observe.HandedOff, observe.Woken), "no message")
 	})
 }
 
@@ -76,7 +76,7 @@ func TestANoteReachesTheNextHolder(t *testing.T) {
 			c := queue(t, y, y, 1)[0]
 			kit.Release(t, l)
 			kit.Release(t, c.Value(t))
-			grants := to.Of(waitqueue.Granted)
+			grants := to.Of(observe.Granted)
 			note := grants[len(grants)-1].Note
 			require.Contains(t, []string{"", "00-a~b-01"}, note)
 			return note != ""
@@ -100,12 +100,12 @@ func TestTheObserverIsToldOfTheHolderThatLostItsPermits(t *testing.T) {
 		kit.Release(t, living)
 
 		require.Equal(t, "asked, granted, renewal failed, lost", far.Story()[0])
-		require.ErrorIs(t, far.Of(waitqueue.Lost)[0].Err, lease.ErrExpired)
+		require.ErrorIs(t, far.Of(observe.Lost)[0].Err, lease.ErrExpired)
 		require.Equal(t, []string{"asked, granted, renewed, released", "asked, queued, granted, released"}, near.Story()[:2])
-		expired := near.Of(waitqueue.Expired)
+		expired := near.Of(observe.Expired)
 		require.Len(t, expired, 1)
 		require.Equal(t, 1, expired[0].Count)
-		require.Empty(t, near.Of(waitqueue.Lost))
+		require.Empty(t, near.Of(observe.Lost))
 	})
 }
 
@@ -115,12 +115,12 @@ func TestTheObserverIsToldOfRequestsThatFail(t *testing.T) {
 		x, _ := semaphores(t, kit.Dial(t, s, kit.Observed(o)), kit.Dial(t, s), 2)
 		l := take(t, x, 2)
 		_, err := x.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		_, err = x.Acquire(t.Context(), 3)
 		require.Error(t, err)
 		kit.Release(t, l)
 		require.Equal(t, []string{"asked, granted, released", "asked, failed", "asked, failed"}, o.Story())
-		for _, f := range o.Of(waitqueue.Failed) {
+		for _, f := range o.Of(observe.Failed) {
 			require.Error(t, f.Err)
 		}
 	})

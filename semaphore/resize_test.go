@@ -76,19 +76,19 @@ func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
 		require.NoError(t, s.Resize(t.Context(), 3))
 		// Nothing is free, so it is their clients' looks that find out.
 		err := calls[0].Err(t)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 		require.ErrorContains(t, err, "4 permits of 3")
 		pending(t, calls[1])
 		kit.Release(t, l)
 		l = calls[1].Value(t)
 		for i, n := range []int{5, 6} {
 			err := calls[2+i].Err(t)
-			require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+			require.ErrorIs(t, err, lease.ErrTooLarge)
 			require.ErrorContains(t, err, fmt.Sprintf("%d permits of 3", n))
 		}
 		kit.Waiting(t, 0, s.Inspect)
 		_, err = other.Acquire(t.Context(), 4)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 		kit.Release(t, l)
 		available(t, other, 3)
 	})
@@ -104,7 +104,7 @@ func TestWhoWaitsForMoreThanAResizeLeavesIsRefusedThoughItsMessageIsLost(t *test
 		p.LosePushes(1<<30, func(push []string) bool { return push[0] == "message" })
 		require.NoError(t, x.Resize(t.Context(), 2))
 		err := large.Err(t)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 		require.ErrorContains(t, err, "3 permits of 2")
 		kit.Release(t, l)
 		kit.Release(t, small.Value(t))
@@ -137,7 +137,7 @@ func TestAResizeTakesNobodyDownWhateverNumberTheyState(t *testing.T) {
 		three, five, four := semaphore.New(c, kit.Name(t), 3), semaphore.New(c, kit.Name(t), 5), semaphore.New(c, kit.Name(t), 4)
 		l := take(t, three, 1)
 		_, err := five.Acquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrMismatch, "nobody has resized it")
+		require.ErrorIs(t, err, lease.ErrMismatch, "nobody has resized it")
 		require.ErrorContains(t, err, "made with 3")
 		limit := int64(3)
 		use := func() {
@@ -151,7 +151,7 @@ func TestAResizeTakesNobodyDownWhateverNumberTheyState(t *testing.T) {
 				kit.Release(t, rest)
 				kit.Release(t, waits.Value(t))
 				_, err = x.Acquire(t.Context(), limit+1)
-				require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+				require.ErrorIs(t, err, lease.ErrTooLarge)
 			}
 		}
 		for i, by := range []*semaphore.Semaphore{three, five, four, three} {

@@ -31,7 +31,7 @@ type Semaphore struct {
 // that cannot be used is reported by the first call.
 //
 // The first client that uses it makes it. One that states another number then gets an error that wraps
-// [waitqueue.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
+// [lease.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
 // states, it goes by the new one. A semaphore that nobody holds or waits for is forgotten after a minute, and made
 // anew by its next use; one that was resized, after 30 days, a day more or less.
 func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
@@ -45,9 +45,9 @@ func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semap
 func countable(what string, permits int64) error {
 	switch {
 	case permits < 1:
-		return fmt.Errorf("%w: %s of %d permits: at least 1 is needed", waitqueue.ErrCount, what, permits)
+		return fmt.Errorf("%w: %s of %d permits: at least 1 is needed", lease.ErrInvalid, what, permits)
 	case permits > MaxPermits:
-		return fmt.Errorf("%w: %s of %d permits: at most %d can be counted", waitqueue.ErrTooLarge, what, permits, int64(MaxPermits))
+		return fmt.Errorf("%w: %s of %d permits: at most %d can be counted", lease.ErrTooLarge, what, permits, int64(MaxPermits))
 	}
 	return nil
 }
@@ -58,8 +58,8 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // Acquire waits its turn and returns a lease on n permits. Its Release gives all of them back.
 //
 // If ctx ends first, Acquire gives up its place and returns an error that wraps the context's and its cause,
-// and tells the place in the queue and the time waited ([waitqueue.WaitError]). More than there are is
-// refused at once with an error that wraps [waitqueue.ErrTooLarge]; so are those who wait for more than a
+// and tells the place in the queue and the time waited ([lease.WaitError]). More than there are is
+// refused at once with an error that wraps [lease.ErrTooLarge]; so are those who wait for more than a
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
@@ -75,7 +75,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 }
 
 // TryAcquire returns a lease on n permits if that many are free and nobody waits, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: unlike the tryAcquire of Java's Semaphore it never overtakes those who
+// [lease.ErrBusy] otherwise: unlike the tryAcquire of Java's Semaphore it never overtakes those who
 // wait.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	q, err := s.ask(n)
@@ -87,7 +87,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, erro
 }
 
 // Drain returns a lease on all permits that are free, and their number, and an error that wraps
-// [waitqueue.ErrBusy] if there are none or somebody waits.
+// [lease.ErrBusy] if there are none or somebody waits.
 func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 	if s.err != nil {
 		return nil, 0, s.wrap("drain", s.err)
@@ -117,7 +117,7 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 // nothing from those who hold: what they give back is gone until the new number is reached. Who waits for more
 // than that number is refused, if not at once then when its client looks next. From then on clients may state any
 // number in [New], so programs with the old one and with the new one run side by side.
-// An error that wraps [waitqueue.ErrUnknown] leaves open whether it was done; to call it again does no harm.
+// An error that wraps [lease.ErrOutcomeUnknown] leaves open whether it was done; to call it again does no harm.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err
 	if err == nil {
@@ -147,9 +147,9 @@ func (s *Semaphore) resize(ctx context.Context, permits int64) error {
 }
 
 // Inspect tells who holds permits and who waits. It takes no place in any order.
-func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (s *Semaphore) Inspect(ctx context.Context) (lease.Info, error) {
 	if s.err != nil {
-		return waitqueue.Info{}, s.wrap("inspect", s.err)
+		return lease.Info{}, s.wrap("inspect", s.err)
 	}
 	info, err := s.queue.Inspect(ctx, strconv.FormatInt(s.permits, 10))
 	return info, s.wrap("inspect", err)
@@ -157,7 +157,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
 
 // ForceRelease frees the hold of the ticket that Inspect names; its context ends with the cause
 // [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
-func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
 	w, err := s.queue.ForceTicket(ctx, ticket)
 	return w, s.wrap("force release", err)
 }

@@ -76,7 +76,7 @@ func unused(t testing.TB, s *semaphore.Semaphore) {
 func refused(t testing.TB, s *semaphore.Semaphore, n int64) {
 	t.Helper()
 	_, err := s.TryAcquire(context.Background(), n)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 }
 
 func TestATryTakesWhatIsFree(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAHoldIsNotEnteredAgain(t *testing.T) {
 		require.NoError(t, err)
 		available(t, s, 0)
 		_, err = s.TryAcquire(second.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		kit.Release(t, first)
 		require.NoError(t, second.Context().Err())
 		kit.Release(t, second)
@@ -169,7 +169,7 @@ func TestATryDoesNotOvertake(t *testing.T) {
 		available(t, s, 2)
 		refused(t, s, 1)
 		_, _, err := s.Drain(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		kit.Release(t, l)
 		l = c.Value(t)
 		kit.Release(t, l)
@@ -221,7 +221,7 @@ func TestInspectTellsHoldersAndWaiters(t *testing.T) {
 		info, err = other.Inspect(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []int64{5, 5}, []int64{info.Limit, info.Used})
-		held := map[int64]waitqueue.Holder{}
+		held := map[int64]lease.Holder{}
 		for _, h := range info.Holders {
 			held[h.Permits] = h
 			require.Contains(t, h.Who, "test@")
@@ -248,7 +248,7 @@ func TestDrainTakesWhatIsFree(t *testing.T) {
 		require.EqualValues(t, 7, n)
 		available(t, other, 0)
 		_, n, err = other.Drain(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.Zero(t, n)
 		kit.Release(t, all)
 		available(t, other, 7)

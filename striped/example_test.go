@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/striped"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -62,7 +63,7 @@ func ExampleNew() {
 	defer held.Release(ctx)
 
 	_, err = striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
-	fmt.Println(errors.Is(err, waitqueue.ErrMismatch), err)
+	fmt.Println(errors.Is(err, lease.ErrMismatch), err)
 	// Output:
 	// true striped: try lock "account:7": mismatch: 32 stripes here, 64 elsewhere
 }
@@ -79,7 +80,7 @@ func ExampleMutex_Lock() {
 	}
 	// Another key of the same stripe is the same lock.
 	_, err = accounts.Lock(held.Context(), "account:9")
-	fmt.Println(accounts.Stripe("account:7") == accounts.Stripe("account:9"), errors.Is(err, waitqueue.ErrDeadlock))
+	fmt.Println(accounts.Stripe("account:7") == accounts.Stripe("account:9"), errors.Is(err, lease.ErrDeadlock))
 	fmt.Println(held.Release(ctx))
 	// Output:
 	// true true
@@ -96,7 +97,7 @@ func ExampleMutex_TryLock() {
 		panic(err)
 	}
 	_, err = striped.New(clients[1], "accounts", 4).TryLock(ctx, "account:7")
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+	fmt.Println(errors.Is(err, lease.ErrBusy))
 	fmt.Println(held.Release(ctx))
 	// Output:
 	// true

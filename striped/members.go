@@ -43,7 +43,7 @@ func membersOf(c *waitqueue.Client, name string, stripes int, opts []Option) mem
 	outlast := func(t *waitqueue.Terms) {
 		// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
 		// the client makes of the name have leases of one length.
-		t.Lease = min(2*max(t.Lease, waitqueue.DefaultLease), waitqueue.MaxLease)
+		t.Lease = min(2*max(t.Lease, lease.DefaultLease), lease.MaxLease)
 		t.MaxHold, t.WithoutRenewal, t.Priority = 0, false, 0
 	}
 	opts = append(append([]Option(nil), opts...), outlast)
@@ -58,7 +58,7 @@ func (m members) join(ctx context.Context) error {
 		}
 	}
 	permit, err := m.permits.Acquire(valueless{ctx}, 1)
-	if errors.Is(err, waitqueue.ErrMismatch) {
+	if errors.Is(err, lease.ErrMismatch) {
 		return m.mismatch(ctx, err)
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func (m members) agrees(stripes int) error {
 	if stripes == m.stripes {
 		return nil
 	}
-	return fmt.Errorf("%w: %d stripes here, %d elsewhere", waitqueue.ErrMismatch, m.stripes, stripes)
+	return fmt.Errorf("%w: %d stripes here, %d elsewhere", lease.ErrMismatch, m.stripes, stripes)
 }
 
 // mismatch is what it means that another number counts, with that number if it can be had.

@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/striped"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -25,10 +26,10 @@ func refused(t *testing.T, m *striped.Mutex, here, elsewhere string) {
 		_, err := m.Lock(t.Context(), "k")
 		return err
 	}).Err(t)
-	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+	require.ErrorIs(t, err, lease.ErrMismatch)
 	require.ErrorContains(t, err, `striped: lock "k": mismatch: `+here+` stripes here, `+elsewhere+` elsewhere`)
 	_, err = m.TryLock(t.Context(), "k")
-	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+	require.ErrorIs(t, err, lease.ErrMismatch)
 }
 
 // permits are those that clients have as members, as one that states so many stripes sees them.
@@ -83,7 +84,7 @@ func TestAClientStatesTheNumberOnce(t *testing.T) {
 		require.NoError(t, c2.Close(t.Context()))
 		require.Equal(t, int64(1), permits(t, c1, kit.Name(t), 4))
 		_, err := striped.New(c2, kit.Name(t), 4).Lock(t.Context(), "k")
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 }
 
@@ -115,7 +116,7 @@ func TestTheNumberOfADeadClientIsForgotten(t *testing.T) {
 				network.Drop()
 				synctime.Pass(of) // So long it may still hold the key.
 				_, err := striped.New(c, "n", 32).Lock(t.Context(), "k")
-				require.ErrorIs(t, err, waitqueue.ErrMismatch)
+				require.ErrorIs(t, err, lease.ErrMismatch)
 				synctime.Pass(of + 2*time.Minute)
 				kit.Release(t, lock(t, striped.New(c, "n", 32), "k"))
 			})
@@ -158,7 +159,7 @@ func TestACallThatWaitedIsStillAMember(t *testing.T) {
 		kit.Release(t, lock(t, striped.New(c2, "n", 32), "k"))
 		synctime.Pass(time.Minute)
 		kit.Release(t, held)
-		require.ErrorIs(t, waits.Err(t), waitqueue.ErrMismatch)
+		require.ErrorIs(t, waits.Err(t), lease.ErrMismatch)
 		free, err := fairlock.New(c2, m.Stripe("k")).TryLock(t.Context())
 		require.NoError(t, err, "what was got was kept")
 		kit.Release(t, free)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/striped"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -142,7 +143,7 @@ func TestTheNumberOfStripes(t *testing.T) {
 		require.Len(t, found, want)
 		require.Equal(t, "orders", m.Name())
 	}
-	for stripes, want := range map[int]error{-1: waitqueue.ErrCount, striped.MaxStripes + 1: waitqueue.ErrTooLarge} {
+	for stripes, want := range map[int]error{-1: lease.ErrInvalid, striped.MaxStripes + 1: lease.ErrTooLarge} {
 		m := striped.New(c, "orders", stripes)
 		_, err := m.Lock(t.Context(), "k")
 		require.ErrorIs(t, err, want)
@@ -167,7 +168,7 @@ func TestStripesAreServedByAllNodesOfACluster(t *testing.T) {
 		stripe := m.Stripe(key)
 		if held[stripe] {
 			_, err := m.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			continue
 		}
 		_, err := m.TryLock(t.Context(), key)

@@ -44,7 +44,7 @@ type Option = waitqueue.Option
 // All who use the name must state the same number, or equal keys would be of different locks. So the first call of a
 // client takes a permit of a semaphore, name + ":stripes", which stands for the number, and keeps it until the
 // client is closed. While anybody has one, a client that states another number gets an error that wraps
-// [waitqueue.ErrMismatch]. To change the number, close the clients of the old one and wait for two
+// [lease.ErrMismatch]. To change the number, close the clients of the old one and wait for two
 // minutes and two leases; or take another name.
 func New(c *waitqueue.Client, name string, stripes int, opts ...Option) *Mutex {
 	m := &Mutex{name: name}
@@ -53,11 +53,11 @@ func New(c *waitqueue.Client, name string, stripes int, opts ...Option) *Mutex {
 	}
 	switch {
 	case name == "":
-		m.err = fmt.Errorf("%w: it is empty", waitqueue.ErrName)
+		m.err = fmt.Errorf("%w: the name is empty", lease.ErrInvalid)
 	case stripes < 0:
-		m.err = fmt.Errorf("%w: %d stripes: at least 1 is needed", waitqueue.ErrCount, stripes)
+		m.err = fmt.Errorf("%w: %d stripes: at least 1 is needed", lease.ErrInvalid, stripes)
 	case stripes > MaxStripes:
-		m.err = fmt.Errorf("%w: %d stripes: at most %d", waitqueue.ErrTooLarge, stripes, MaxStripes)
+		m.err = fmt.Errorf("%w: %d stripes: at most %d", lease.ErrTooLarge, stripes, MaxStripes)
 	}
 	if m.err != nil {
 		return m
@@ -102,7 +102,7 @@ func hash(key string) uint64 {
 
 // Lock waits its turn for the lock of the key and returns the lease on it; see [fairlock.Mutex.Lock].
 //
-// With a context that comes from a hold of the same stripe Lock fails with [waitqueue.ErrDeadlock], also where that
+// With a context that comes from a hold of the same stripe Lock fails with [lease.ErrDeadlock], also where that
 // was for another key. To lock one key within a hold of another is no good idea at all: holders of two stripes that
 // ask for each other's wait until their contexts end. The key may be anything, also empty.
 func (m *Mutex) Lock(ctx context.Context, key string) (*lease.Lease, error) {
@@ -110,7 +110,7 @@ func (m *Mutex) Lock(ctx context.Context, key string) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on the lock of the key if nobody holds it and nobody waits for it, and an error that
-// wraps [waitqueue.ErrBusy] otherwise, also if that is for another key of the same stripe.
+// wraps [lease.ErrBusy] otherwise, also if that is for another key of the same stripe.
 func (m *Mutex) TryLock(ctx context.Context, key string) (*lease.Lease, error) {
 	return m.acquire(ctx, "try lock", key, (*fairlock.Mutex).TryLock)
 }
@@ -144,7 +144,7 @@ func (m *Mutex) Do(ctx context.Context, key string, f func(context.Context) erro
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, m.wrap("unlock", key, ended))
 	}

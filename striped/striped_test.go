@@ -45,7 +45,7 @@ func TestKeysOfOneStripeExcludeEachOther(t *testing.T) {
 		held := lock(t, m1, a)
 		for _, key := range []string{a, b} {
 			_, err := m2.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			require.EqualError(t, err, `striped: try lock "`+key+`": fairlock: try lock "`+m2.Stripe(key)+`": busy`)
 		}
 		free, err := m2.TryLock(t.Context(), other)
@@ -92,14 +92,14 @@ func TestAnotherKeyOfAStripeThatIsHeldIsADeadlock(t *testing.T) {
 		held := lock(t, m, a)
 		for _, key := range []string{a, b} {
 			_, err := m.Lock(held.Context(), key)
-			require.ErrorIs(t, err, waitqueue.ErrDeadlock)
+			require.ErrorIs(t, err, lease.ErrDeadlock)
 			require.ErrorContains(t, err, `striped: lock "`+key+`"`)
-			require.ErrorIs(t, m.Do(held.Context(), key, nil), waitqueue.ErrDeadlock)
+			require.ErrorIs(t, m.Do(held.Context(), key, nil), lease.ErrDeadlock)
 		}
 		inner, err := m.Lock(held.Context(), other)
 		require.NoError(t, err)
 		_, err = m.Lock(inner.Context(), b)
-		require.ErrorIs(t, err, waitqueue.ErrDeadlock, "the outer one is forgotten")
+		require.ErrorIs(t, err, lease.ErrDeadlock, "the outer one is forgotten")
 		kit.Release(t, inner)
 		kit.Release(t, held)
 	})
@@ -112,7 +112,7 @@ func TestDoHoldsWhileItRuns(t *testing.T) {
 		err := m.Do(t.Context(), "a", func(ctx context.Context) error {
 			require.NoError(t, ctx.Err())
 			_, err := m.TryLock(t.Context(), "a")
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			return wrong
 		})
 		require.Equal(t, wrong, err)
@@ -177,16 +177,16 @@ func TestNamesThatCannotBeUsed(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		for name, want := range map[string]error{
-			"": waitqueue.ErrName, "}": waitqueue.ErrName, "\n": waitqueue.ErrName, strings.Repeat("n", 510): waitqueue.ErrTooLarge,
+			"": lease.ErrInvalid, "}": lease.ErrInvalid, "\n": lease.ErrInvalid, strings.Repeat("n", 510): lease.ErrTooLarge,
 		} {
 			_, err := striped.New(c, name, 4).Lock(t.Context(), "k")
 			require.ErrorIs(t, err, want, name)
 			require.ErrorContains(t, err, `striped: lock "k": `)
 		}
 		_, err := striped.New(c, kit.Name(t), 4, fairlock.WithLease(0)).Lock(t.Context(), "k")
-		require.ErrorIs(t, err, waitqueue.ErrTime)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "a lease of 0s")
-		_, err = striped.New(c, kit.Name(t), 4, fairlock.WithLease(waitqueue.MaxLease)).TryLock(t.Context(), "k")
+		_, err = striped.New(c, kit.Name(t), 4, fairlock.WithLease(lease.MaxLease)).TryLock(t.Context(), "k")
 		require.NoError(t, err)
 
 		// Any key will do, and errors show no more of it than they should.
@@ -194,7 +194,7 @@ func TestNamesThatCannotBeUsed(t *testing.T) {
 		for _, key := range []string{"", "\n\x00", "}{", strings.Repeat("k", 1<<20)} {
 			held := lock(t, m, key)
 			_, err := m.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, waitqueue.ErrBusy)
+			require.ErrorIs(t, err, lease.ErrBusy)
 			require.Less(t, len(err.Error()), 400)
 			require.Regexp(t, `^\P{C}*$`, err.Error())
 			kit.Release(t, held)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -19,7 +20,7 @@ func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	return l, err
 }
 
-// Try returns the hold if it can be had at once and nobody waits, and an error that wraps [ErrBusy]
+// Try returns the hold if it can be had at once and nobody waits, and an error that wraps [lease.ErrBusy]
 // otherwise.
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
 	l, _, err := obtain(ctx, q, lua.Try)
@@ -61,7 +62,7 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 		w.site.finish(w.ticket, w.clean)
 		w.ended(err)
 	}
-	if errors.Is(err, ErrReplicas) {
+	if errors.Is(err, lease.ErrReplicas) {
 		w.outlast()
 	}
 	return l, err
@@ -122,7 +123,7 @@ func (w *wait) run() (*lease.Lease, error) {
 		case failure != nil:
 			return nil, w.failed(failure)
 		case w.ctx.Err() != nil:
-			return nil, w.failed(whyEnded(w.ctx))
+			return nil, w.failed(retry.WhyEnded(w.ctx))
 		case st == idling || st == asking:
 			if err := w.ask(); err != nil {
 				return nil, w.failed(err)
@@ -162,7 +163,7 @@ func (w *wait) ask() error {
 		w.last = advise(err) // Else it is the call's own deadline that has ended the request.
 	}
 	w.tries++
-	return w.rest(pause(w.tries - 1))
+	return w.rest(retry.Pause(w.tries - 1))
 }
 
 // busyPauses is how often the pause doubles between the asks of a call for which there is no room yet: it lasts
@@ -180,10 +181,10 @@ func (w *wait) answered(r *lua.Reply) error {
 	case lua.Busy:
 		if w.event != nil { // Not now, but soon.
 			w.tries++
-			return w.rest(pause(min(w.tries-1, busyPauses)))
+			return w.rest(retry.Pause(min(w.tries-1, busyPauses)))
 		}
 		w.clean = true
-		return ErrBusy
+		return lease.ErrBusy
 	case lua.Granted, lua.Waiting, lua.Acting:
 		w.taken = r.Place
 	default:
@@ -210,9 +211,9 @@ func (c *Client) rest(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return whyEnded(ctx)
+		return retry.WhyEnded(ctx)
 	case <-c.life.Done():
-		return ErrClosed
+		return lease.ErrClosed
 	}
 }
 
@@ -224,7 +225,7 @@ func (w *wait) confirm() {
 	s.mu.Lock()
 	left := time.Until(t.believed)
 	if left > 0 && w.mode != lua.Wait {
-		t.refused = fmt.Errorf("%w: %w", ErrBusy, ErrRestarted)
+		t.refused = fmt.Errorf("%w: %w", lease.ErrBusy, lease.ErrRestarted)
 	}
 	waited := t.state == held && !t.believed.IsZero()
 	if waited {
@@ -240,13 +241,13 @@ func (w *wait) confirm() {
 	if err != nil && w.ctx.Err() == nil {
 		w.last = advise(err)
 		w.tries++
-		_ = w.rest(pause(w.tries - 1)) // ErrClosed is in the ticket too.
+		_ = w.rest(retry.Pause(w.tries - 1)) // ErrClosed is in the ticket too.
 	}
 }
 
 // failed wraps why the call ends with how far it came.
 func (w *wait) failed(err error) error {
-	if errors.Is(err, ErrBusy) || w.clean && w.ticket.arrival == 0 {
+	if errors.Is(err, lease.ErrBusy) || w.clean && w.ticket.arrival == 0 {
 		return err // At once.
 	}
 	w.site.mu.Lock()
@@ -260,7 +261,7 @@ func (w *wait) failed(err error) error {
 		}
 	}
 	w.site.mu.Unlock()
-	return &WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
+	return &lease.WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
 }
 
 // inBackground runs f, and comes back early if ctx ends; f then goes on by itself. Where ctx cannot end,
@@ -279,7 +280,7 @@ func inBackground[T any](ctx context.Context, c *Client, f func() (T, error)) (T
 		v, err := f()
 		done <- answer{v, err}
 	}) {
-		return none, ErrClosed
+		return none, lease.ErrClosed
 	}
 	select {
 	case a := <-done:

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -45,23 +46,23 @@ type part struct {
 
 // AcquireAll waits its turn for all of the names, which must be of one client and of the protocol of the fair lock,
 // and returns one lease on all of them: lost when one of them is, released at once. It holds some of them while it
-// waits for others for bound at the most; 0 stands for [DefaultBound]. A name that is there twice is [ErrName].
+// waits for others for bound at the most; 0 stands for [DefaultBound]. A name that is there twice is [lease.ErrInvalid].
 func AcquireAll(ctx context.Context, queues []Queue, bound time.Duration) (*lease.Lease, error) {
 	return acquireAll(ctx, queues, bound, lua.Wait)
 }
 
 // TryAll returns a lease on all of the names if they can be had at once and nobody waits for any, and an error that
-// wraps [ErrBusy] otherwise.
+// wraps [lease.ErrBusy] otherwise.
 func TryAll(ctx context.Context, queues []Queue) (*lease.Lease, error) {
 	return acquireAll(ctx, queues, 0, lua.Try)
 }
 
 func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode string) (*lease.Lease, error) {
-	given(ctx)
+	retry.Given(ctx)
 	w := &whole{ctx: ctx, mode: mode, bound: bound, begun: time.Now()}
 	switch {
 	case mode == lua.Try:
-		w.bound = MaxLease // Nobody is waited for.
+		w.bound = lease.MaxLease // Nobody is waited for.
 	case bound == 0:
 		w.bound = DefaultBound
 	}
@@ -82,7 +83,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 	})
 	for i := 1; i < len(w.parts); i++ {
 		if q := w.parts[i].queue; q.name == w.parts[i-1].queue.name {
-			return nil, fmt.Errorf("%w: %q is there twice", ErrName, q.Label())
+			return nil, fmt.Errorf("%w: %q is there twice", lease.ErrInvalid, q.Label())
 		}
 	}
 	for rest := w.parts; len(rest) > 0; {
@@ -121,7 +122,7 @@ func (w *whole) take(parts []*part) error {
 	if refused(parts) {
 		if w.mode == lua.Try {
 			w.have(parts)
-			return ErrBusy
+			return lease.ErrBusy
 		}
 		w.hear(parts)
 		if err := w.ask(parts, lua.Wait); err != nil {
@@ -204,7 +205,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 	var last error
 	for tries := 0; ; tries++ {
 		if w.ctx.Err() != nil {
-			return w.failed(whyEnded(w.ctx), last)
+			return w.failed(retry.WhyEnded(w.ctx), last)
 		}
 		late, err := w.askOnce(parts, mode, budget)
 		switch {
@@ -221,7 +222,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 			if time.Since(begun) > w.bound {
 				w.yield() // What other slots have granted.
 			}
-			if err := w.client.rest(w.ctx, pause(tries)); err != nil {
+			if err := w.client.rest(w.ctx, retry.Pause(tries)); err != nil {
 				return w.failed(err, last)
 			}
 		}
@@ -230,7 +231,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 
 // failed wraps why the call ends before there was an answer.
 func (w *whole) failed(err, last error) error {
-	return &WaitError{Place: -1, Waited: time.Since(w.begun), Last: last, Err: err}
+	return &lease.WaitError{Place: -1, Waited: time.Since(w.begun), Last: last, Err: err}
 }
 
 func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late bool, err error) {
@@ -364,7 +365,7 @@ func (w *whole) await() error {
 		missing, holds := w.missing()
 		switch {
 		case len(missing) > 0 && w.mode == lua.Try:
-			return ErrBusy // One was lost already.
+			return lease.ErrBusy // One was lost already.
 		case len(missing) > 0 && (holds || c.running == 0):
 			// One of the others is there: come back to the places that were given up.
 			for _, p := range missing {

@@ -49,7 +49,7 @@ func (w *whole) lease(waited time.Duration) *lease.Lease {
 		parts[i] = p.lease
 		terms.Token = max(terms.Token, p.lease.Token())
 	}
-	terms.Until = lease.Until{Deadline: time.Now().Add(MaxLease), Slept: lease.Slept()}
+	terms.Until = lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()}
 	stops := make([]func() bool, len(parts))
 	var keeper *lease.Keeper
 	terms.Release = func(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -46,7 +47,7 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 		s.taken(w.ticket, q, &r, err)
 		return r, err
 	})
-	if errors.Is(err, ErrClosed) && !begun {
+	if errors.Is(err, lease.ErrClosed) && !begun {
 		s.unsent(w.ticket)
 	}
 	return r, err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // How a client hears that a hold was released by force: on one channel of its own, whatever the names. It is subscribed
@@ -98,7 +99,7 @@ func (c *Client) told(text string) {
 	if s == nil {
 		return
 	}
-	s.tell(Observation{Moment: Woken})
+	s.tell(observe.Observation{Moment: observe.Woken})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tickets[m.Ticket]; t != nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -240,22 +242,22 @@ func (q Queue) RequestID() string {
 
 // Call runs a script that waits for nothing, again and again until it is answered: it must do the same when
 // it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
-// not 0; then the error wraps [ErrUnknown] if the script may have run.
+// not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
 func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
 	return q.callWith(ctx, q.keys.All(), script, limit, args)
 }
 
 // callWith is Call with the keys that the script wants.
 func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
-	given(ctx)
+	retry.Given(ctx)
 	if q.err != nil {
 		return lua.Reply{}, q.err
 	}
 	if ctx.Err() != nil {
-		return lua.Reply{}, whyEnded(ctx)
+		return lua.Reply{}, retry.WhyEnded(ctx)
 	}
 	if q.client.life.Err() != nil {
-		return lua.Reply{}, ErrClosed
+		return lua.Reply{}, lease.ErrClosed
 	}
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -264,7 +266,7 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 	}
 	last, ends := ctx.Deadline()
 	if !ends {
-		last = time.Now().Add(MaxLease)
+		last = time.Now().Add(lease.MaxLease)
 	}
 	c := q.client
 	budget, unsure := attemptTime, false
@@ -289,7 +291,7 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 		if !transient(err) && ctx.Err() == nil {
 			return r, unsureOf(unsure, advise(err))
 		}
-		if ended := c.rest(ctx, pause(tries)); ended != nil {
+		if ended := c.rest(ctx, retry.Pause(tries)); ended != nil {
 			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, advise(err)))
 		}
 	}
@@ -303,7 +305,7 @@ func repeats(last time.Time) string {
 
 func unsureOf(unsure bool, err error) error {
 	if unsure {
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
 	}
 	return err
 }

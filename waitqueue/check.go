@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // Every state that waits has a timer that ends in a check (I5). One check names the oldest tickets of its
@@ -149,7 +151,7 @@ func (s *site) failed(tickets []*ticket, err error) {
 		}
 	}
 	if passes && s.anyWaits() {
-		s.lookAt(time.Now().Add(pause(s.failures)))
+		s.lookAt(time.Now().Add(retry.Pause(s.failures)))
 	}
 	s.failures++
 }
@@ -273,7 +275,7 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 	case lua.StateAgain, lua.StateQueued:
 		if state == lua.StateAgain && t.state == waiting {
 			s.client.stats.rejoined.Add(1)
-			s.tell(Observation{Moment: Rejoined, Ticket: t.text})
+			s.tell(observe.Observation{Moment: observe.Rejoined, Ticket: t.text})
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}

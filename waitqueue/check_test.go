@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -39,7 +40,7 @@ func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
 					for k := range x.tickets {
 						ticket := lua.Ticket{
 							Client: fmt.Sprintf("client%016d", i), Number: uint64(k + 1), Kind: lua.Exclusive, Permits: 1,
-							Lease: DefaultLease, Grant: time.Second,
+							Lease: lease.DefaultLease, Grant: time.Second,
 						}
 						ahead = append(ahead, fmt.Sprint(len(ahead)), ticket.String())
 					}

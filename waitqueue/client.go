@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -138,7 +140,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 func newClient(commands, side rueidis.Client, o Options) *Client {
 	id := uuid.New()
 	c := &Client{
-		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: who(o.Name),
+		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), commands: commands, side: side,
 		sites: make(map[string]*site),
 	}
@@ -250,7 +252,7 @@ func (c *Client) register(q Queue, t *ticket) (*site, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		return nil, ErrClosed
+		return nil, lease.ErrClosed
 	}
 	s := c.site(q)
 	s.mu.Lock()

@@ -26,7 +26,7 @@ func dial(t *testing.T, s redistest.Backend) *Client {
 
 // queueOf is the queue of a lock as a client sees it.
 func queueOf(c *Client, name string) Queue {
-	return c.Queue(lua.Fairlock, name, Terms{Lease: DefaultLease})
+	return c.Queue(lua.Fairlock, name, Terms{Lease: lease.DefaultLease})
 }
 
 // acquire asks in the background. What comes of it is in the channel.
@@ -139,7 +139,7 @@ func TestNewTakesTheConnectionsOfItsCallerAndLeavesThemOpen(t *testing.T) {
 			l, err := queueOf(other, "name").Acquire(t.Context())
 			require.NoError(t, err)
 			next := acquire(t.Context(), queueOf(c, "name"))
-			for info := (Info{}); info.Waiting == 0; {
+			for info := (lease.Info{}); info.Waiting == 0; {
 				info, err = queueOf(other, "name").Inspect(t.Context())
 				require.NoError(t, err)
 			}

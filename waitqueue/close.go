@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// Close ends waits with [ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
 // with the server away for as long as there is something to give back: until the leases are over that the server may
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
@@ -18,7 +19,7 @@ import (
 // On connections of the caller's that are being made at that moment, Close waits for rueidis to give that up, whatever ctx
 // says: as long as the time-out of its Dialer or its ConnWriteTimeout.
 func (c *Client) Close(ctx context.Context) error {
-	given(ctx)
+	retry.Given(ctx)
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *site) close() {
 			t.hold.lose(lease.ErrClientClosed)
 			continue
 		}
-		t.err = ErrClosed
+		t.err = lease.ErrClosed
 		if t.stop != nil {
 			t.stop()
 		}

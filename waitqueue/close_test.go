@@ -155,19 +155,31 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 // long as there is the ticket.
 func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := dial(t, redistest.Bubble(t))
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		c, err := Dial(Options{Redis: o, Name: "test"})
+		require.NoError(t, err)
+		defer func() { _ = c.Close(context.Background()) }()
+		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
 		q := queueOf(c, "name")
 		ticket := q.newTicket()
-		s, err := c.enter(t.Context(), q, ticket)
+		at, err := c.enter(t.Context(), q, ticket)
 		require.NoError(t, err)
-		s.mu.Lock()
+		at.mu.Lock()
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
-		s.settled(ticket) // The answer of a look, while that of the end is on its way.
-		s.mu.Unlock()
-		s.departed(&departure{site: s, text: ticket.text, ticket: ticket}, sending(), &lua.Reply{}, nil)
-		require.Equal(t, ending, ticket.state)
+		at.settled(ticket) // The answer of a look, while that of the end is on its way.
+		at.mu.Unlock()
+		at.departed(&departure{site: at, text: ticket.text, ticket: ticket}, sending(), &lua.Reply{}, nil)
+		state := func() state {
+			at.mu.Lock()
+			defer at.mu.Unlock()
+			return ticket.state
+		}
+		require.Equal(t, ending, state())
 		synctime.Pass(time.Minute)
-		require.Equal(t, ended, ticket.state)
+		require.Equal(t, ended, state())
 		require.EqualValues(t, 1, c.Stats().Ends)
 	})
 }

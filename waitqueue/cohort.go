@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // A cohort is the calls of one client for one name that may pass a hold on among themselves. One of them, the leader,
@@ -103,7 +105,7 @@ func (c *Client) cohort(q Queue) (*cohort, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		return nil, ErrClosed
+		return nil, lease.ErrClosed
 	}
 	s := c.site(q)
 	s.mu.Lock()
@@ -190,9 +192,9 @@ func (co *cohort) leave(m *mate) error {
 		if !co.client.spawn(func() { co.undo(m) }) {
 			co.undo(m)
 		}
-		return m.gaveUp(whyEnded(m.ctx))
+		return m.gaveUp(retry.WhyEnded(m.ctx))
 	}
-	return m.failed(m.gaveUp(whyEnded(m.ctx)))
+	return m.failed(m.gaveUp(retry.WhyEnded(m.ctx)))
 }
 
 // undo ends what a mate has become whose call has ended, and tells the observer of it.
@@ -208,13 +210,13 @@ func (co *cohort) undo(m *mate) {
 }
 
 func (m *mate) gaveUp(err error) error {
-	return &WaitError{Place: -1, Waited: time.Since(m.begun), Err: err}
+	return &lease.WaitError{Place: -1, Waited: time.Since(m.begun), Err: err}
 }
 
 // failed tells of a call that ended without a hold, and returns why.
 func (m *mate) failed(err error) error {
 	if m.ticket != nil {
-		m.ticket.tell(Observation{Moment: Failed, Waited: time.Since(m.begun), Err: err})
+		m.ticket.tell(observe.Observation{Moment: observe.Failed, Waited: time.Since(m.begun), Err: err})
 	}
 	return err
 }
@@ -251,7 +253,7 @@ func (co *cohort) next() {
 // close ends the calls of all mates, for a client that closes.
 func (co *cohort) close() {
 	for m := co.call(true); m != nil; m = co.call(true) {
-		m.err = m.failed(m.gaveUp(ErrClosed))
+		m.err = m.failed(m.gaveUp(lease.ErrClosed))
 		close(m.called)
 	}
 }
@@ -324,7 +326,7 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 		defer close(m.called)
 		return co.relay(w, t)
 	})
-	if errors.Is(err, ErrClosed) && !begun {
+	if errors.Is(err, lease.ErrClosed) && !begun {
 		close(m.called)
 		return t.site.sendEnd(ctx, t)
 	}

@@ -70,7 +70,7 @@ func TestAHoldWhoseAppointmentCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *t
 func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
-		q := cohortOf(c, "name", DefaultLease, 8)
+		q := cohortOf(c, "name", lease.DefaultLease, 8)
 		_, err := c.cohort(q)
 		require.NoError(t, err)
 		s := siteOf(q)
@@ -95,7 +95,7 @@ func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
 func TestACohortWhoseSiteWasRetiredPassesItsHoldOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
-		q := cohortOf(c, "name", DefaultLease, 8)
+		q := cohortOf(c, "name", lease.DefaultLease, 8)
 		co, err := c.cohort(q)
 		require.NoError(t, err)
 		synctime.Pass(10 * c.opts.Linger)

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -61,7 +63,7 @@ func TestAFailoverBehindOneEndpointIsWaitedOut(t *testing.T) {
 			return err
 		},
 		"a release by force": func(ctx context.Context, q Queue) error {
-			_, err := q.client.Queue(lua.Fairlock, "held", Terms{Lease: DefaultLease}).ForceRelease(ctx, 0)
+			_, err := q.client.Queue(lua.Fairlock, "held", Terms{Lease: lease.DefaultLease}).ForceRelease(ctx, 0)
 			return err
 		},
 	} {
@@ -90,7 +92,7 @@ func TestHoldsAndWaitsOutlastAFailoverBehindOneEndpoint(t *testing.T) {
 		next := acquire(t.Context(), queueOf(b, "name"))
 		synctime.Pass(time.Second)
 		e.fail(t)
-		synctime.Pass(3 * DefaultLease)
+		synctime.Pass(3 * lease.DefaultLease)
 		require.NoError(t, l.Context().Err())
 		require.Empty(t, next)
 		require.NoError(t, l.Release(t.Context()))
@@ -110,7 +112,7 @@ func TestAServerThatStaysReadOnlyEndsACallWithItsContextAndATryBefore(t *testing
 		begun := time.Now()
 		_, err := queueOf(c, "name").Try(ctx)
 		require.ErrorContains(t, err, "connect to the master")
-		require.LessOrEqual(t, time.Since(begun), tryTime+longPause)
+		require.LessOrEqual(t, time.Since(begun), tryTime+retry.LongPause)
 		_, err = queueOf(c, "name").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "connect to the master")

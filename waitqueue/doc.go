@@ -151,6 +151,6 @@
 // At rest a client has one goroutine, the agenda, which is one heap of timers for leases, looks and repeated ends.
 // While something is subscribed there is the listener, which owns the connection for that, one for each node of a
 // cluster; while there are ends that nobody waits for, the one that sends them. Another writes the log of a client that
-// has one; an [Observer] is called where things happen. Callbacks on the reader of a connection never block and
+// has one; an [observe.Observer] is called where things happen. Callbacks on the reader of a connection never block and
 // never send.
 package waitqueue

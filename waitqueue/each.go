@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -24,7 +25,7 @@ type Outcome struct {
 
 // AcquireEach asks for all of the queues in one round trip to each of their servers, and waits until each is held or has
 // failed; ctx bounds all the waits. The outcomes are in the order of the queues. A name that is there twice fails with
-// [ErrDeadlock] the second time, where it is not for several holders. What is lost while others are waited for has failed
+// [lease.ErrDeadlock] the second time, where it is not for several holders. What is lost while others are waited for has failed
 // with the cause of the loss.
 //
 // What is held while others are waited for is kept: callers who want the same names can wait for each other for ever,
@@ -32,11 +33,11 @@ type Outcome struct {
 func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Wait) }
 
 // TryEach takes those of the queues that can be had at once, in one round trip to each of their servers. The outcomes are
-// in the order of the queues; the error of a lock that is held, or waited for, wraps [ErrBusy].
+// in the order of the queues; the error of a lock that is held, or waited for, wraps [lease.ErrBusy].
 func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Try) }
 
 func each(ctx context.Context, queues []Queue, mode string) []Outcome {
-	given(ctx)
+	retry.Given(ctx)
 	all := make([]Outcome, len(queues))
 	waits := make([]*wait, len(queues))
 	named := make(map[any]bool, len(queues))
@@ -49,7 +50,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		if mode == lua.Wait && q.nesting != Independent && q.kind != lua.Read && !q.terms.Shared && named[q.held] {
-			all[i].Err = ErrDeadlock
+			all[i].Err = lease.ErrDeadlock
 			continue
 		}
 		named[q.held] = true
@@ -106,7 +107,7 @@ func askEach(ctx context.Context, together map[*node][]*wait) {
 					begun = true
 					return c.askBatch(n, batch, questions), nil
 				})
-				if errors.Is(err, ErrClosed) && !begun {
+				if errors.Is(err, lease.ErrClosed) && !begun {
 					unsendEach(batch, questions)
 				}
 				answerEach(batch, answers)
@@ -177,7 +178,7 @@ func (c *Client) askBatch(n *node, batch []*wait, questions []*question) []answe
 // [lease.Lease.Release]; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
 // answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
-	given(ctx)
+	retry.Given(ctx)
 	errs := make([]error, len(leases))
 	var rest sync.WaitGroup
 	together := make(map[*node][]freeing)
@@ -257,7 +258,7 @@ func (c *Client) endEach(ctx context.Context, n *node, tickets []*ticket) []answ
 		}
 		return answers, nil
 	})
-	if errors.Is(err, ErrClosed) && !begun {
+	if errors.Is(err, lease.ErrClosed) && !begun {
 		c.ends.done(1)
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func TestSeveralHoldsOfAnOwnerAreEnteredByItsOtherCalls(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, outcomes[0].Lease.Token(), inner.Token())
 		for _, another := range TryEach(WithOwner(t.Context(), "another"), q) {
-			require.ErrorIs(t, another.Err, ErrBusy)
+			require.ErrorIs(t, another.Err, lease.ErrBusy)
 		}
 		require.Equal(t, []error{nil, nil}, ReleaseEach(t.Context(), outcomes[0].Lease, inner))
 	})
@@ -57,11 +57,11 @@ func TestANameThatIsThereTwiceIsNotWaitedForTwice(t *testing.T) {
 		q := c.Queue(lua.Reentrant, "name", Terms{Lease: 3 * time.Second}).Nested(Reenters)
 		outcomes := AcquireEach(t.Context(), q, q)
 		require.NoError(t, outcomes[0].Err)
-		require.ErrorIs(t, outcomes[1].Err, ErrDeadlock)
+		require.ErrorIs(t, outcomes[1].Err, lease.ErrDeadlock)
 		require.NoError(t, outcomes[0].Lease.Release(t.Context()))
 		lock := c.Queue(lua.Fairlock, "name", Terms{Lease: 3 * time.Second})
 		_, err := AcquireAll(t.Context(), []Queue{lock, lock}, 0)
-		require.ErrorIs(t, err, ErrName)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.Equal(t, begun, time.Now())
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -267,7 +268,7 @@ func (e *ends) retry(d *departure) {
 		}
 		return
 	}
-	e.later(d, time.Now().Add(pause(d.tries-1)))
+	e.later(d, time.Now().Add(retry.Pause(d.tries-1)))
 }
 
 func (e *ends) later(d *departure, at time.Time) {
@@ -376,7 +377,7 @@ func (e *ends) wait(ctx context.Context, owed func() time.Time) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return whyEnded(ctx)
+			return retry.WhyEnded(ctx)
 		}
 		timer.Stop()
 	}

@@ -1,49 +1,24 @@
 package waitqueue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-var (
-	// ErrBusy: a try found the lock held, or others waiting for it.
-	ErrBusy = errors.New("busy")
-	// ErrClosed: the client was closed.
-	ErrClosed = errors.New("client closed")
-	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant.
-	ErrDeadlock = errors.New("deadlock: this context already holds the lock")
-	// ErrTooLarge: a name or a count is above its limit.
-	ErrTooLarge = errors.New("too large")
-	// ErrName: the name cannot be used.
-	ErrName = errors.New("unusable name")
-	// ErrCount: a number of permits, parties or counts is not positive.
-	ErrCount = errors.New("unusable count")
-	// ErrMismatch: another client has stated another limit for the name, and that one counts.
-	ErrMismatch = errors.New("mismatch")
-	// ErrUnknown: no answer came, so what was asked for may have been done or not.
-	ErrUnknown = errors.New("no answer: it may have been done or not")
-	// ErrTime: a lease or another time cannot be used.
-	ErrTime = errors.New("unusable time")
-	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake those who wait,
-	// who will find out by themselves some time later.
-	ErrUnwoken = errors.New("done, but those who wait were not woken")
-)
-
-// Unwoken is [ErrUnwoken] with the right that is missing.
+// Unwoken is [lease.ErrUnwoken] with the right that is missing.
 func (q Queue) Unwoken() error {
-	return fmt.Errorf("%w: the user needs PUBLISH and the wake channels (+publish &%s:*)", ErrUnwoken, q.client.opts.Prefix)
+	return fmt.Errorf("%w: the user needs PUBLISH and the wake channels (+publish &%s:*)", lease.ErrUnwoken, q.client.opts.Prefix)
 }
 
 // excess says that a ticket asks for more than there is.
 func excess(t *ticket, limit string) error {
-	return fmt.Errorf("%w: %d permits of %s", ErrTooLarge, t.queue.permits, limit)
+	return fmt.Errorf("%w: %d permits of %s", lease.ErrTooLarge, t.queue.permits, limit)
 }
 
 // Verdict is what an answer means that is not the one that was hoped for.
@@ -66,60 +41,9 @@ func (v Verdicts) of(status lua.Status, states []string) error {
 		state = states[0]
 	}
 	if status == lua.Mismatch {
-		return fmt.Errorf("%w: it was made with %s, which counts until it is forgotten", ErrMismatch, state)
+		return fmt.Errorf("%w: it was made with %s, which counts until it is forgotten", lease.ErrMismatch, state)
 	}
 	return fmt.Errorf("answer %d %q of Redis makes no sense here", status, state)
-}
-
-// A WaitError says how far a call had come when it ended without the lock. It wraps why it ended: the
-// context's error and cause, ErrClosed, or an error of the server that no retry would mend.
-type WaitError struct {
-	Place  int           // how many were ahead at the last look, the holder among them; -1 if that is unknown
-	Waited time.Duration // since the call
-	Last   error         // the last error of the server that was waited out, if any
-	Err    error
-}
-
-func (e *WaitError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "waited %v", readable(e.Waited))
-	if e.Place > 0 {
-		fmt.Fprintf(&b, " behind %d", e.Place)
-	}
-	if e.Last != nil {
-		fmt.Fprintf(&b, " (last error: %v)", e.Last)
-	}
-	fmt.Fprintf(&b, ": %v", e.Err)
-	return b.String()
-}
-
-// Unwrap returns why the wait ended.
-func (e *WaitError) Unwrap() error { return e.Err }
-
-// readable makes a duration readable: three digits are enough.
-func readable(d time.Duration) time.Duration {
-	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit)
-		}
-	}
-	return d
-}
-
-// given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
-func given(ctx context.Context) {
-	if ctx == nil {
-		panic("waitqueue: nil context")
-	}
-}
-
-// whyEnded is the error of a context, which wraps its cause too.
-func whyEnded(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil || errors.Is(cause, err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a
@@ -166,7 +90,7 @@ func transient(err error) bool {
 // advise adds to an error of Redis what to change.
 func advise(err error) error {
 	if errors.Is(err, rueidis.ErrClosing) {
-		return ErrClosed
+		return lease.ErrClosed
 	}
 	if _, ok := rueidis.IsRedisErr(err); !ok {
 		return err

@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -13,54 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
-
-func TestTheTextOfAWaitError(t *testing.T) {
-	for want, e := range map[string]*WaitError{
-		`waited 5s behind 2: context deadline exceeded`: {Place: 2, Waited: 5*time.Second + 1234*time.Microsecond, Err: context.DeadlineExceeded},
-		`waited 5s: context canceled`:                   {Place: -1, Waited: 5 * time.Second, Err: context.Canceled},
-		`waited 12.3ms: client closed`:                  {Place: 0, Waited: 12_345 * time.Microsecond, Err: ErrClosed},
-		`waited 1h0m0s behind 1 (last error: EOF): context canceled`: {
-			Place: 1, Waited: time.Hour + 23*time.Millisecond, Last: io.EOF, Err: context.Canceled},
-	} {
-		require.EqualError(t, e, want)
-		wrapped := fmt.Errorf("fairlock: lock %q: %w", "orders:42", e)
-		require.EqualError(t, wrapped, `fairlock: lock "orders:42": `+want)
-		require.ErrorIs(t, wrapped, e.Err)
-		var found *WaitError
-		require.ErrorAs(t, wrapped, &found)
-		require.Same(t, e, found)
-		require.NotErrorIs(t, wrapped, io.EOF, "the last error is told, but not why the wait ended")
-	}
-}
-
-func TestDurationsAreToldWithThreeDigits(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", 1: "1ns", 999: "999ns", 1234: "1.23µs", 123_456: "123µs", 1_234_567: "1.23ms",
-		999_999_999: "1s", 5_000_300_000: "5s", 5_123_456_789: "5.12s", 65_432_100_000: "1m5.4s",
-		3 * time.Hour / 2: "1h30m0s", 100*time.Hour + 1234*time.Millisecond: "100h0m0s", -time.Second: "-1s",
-	} {
-		require.Equal(t, want, readable(d).String(), "%d", d)
-	}
-}
-
-func TestWhyAContextEnded(t *testing.T) {
-	require.NoError(t, whyEnded(t.Context()))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Equal(t, context.Canceled, whyEnded(ctx))
-
-	cause := errors.New("cause")
-	ctx, withdraw := context.WithCancelCause(t.Context())
-	withdraw(cause)
-	require.ErrorIs(t, whyEnded(ctx), cause)
-	require.ErrorIs(t, whyEnded(ctx), context.Canceled)
-	require.EqualError(t, whyEnded(ctx), "context canceled: cause")
-
-	ctx, stop := context.WithTimeoutCause(t.Context(), -1, fmt.Errorf("late: %w", context.DeadlineExceeded))
-	defer stop()
-	require.Equal(t, context.DeadlineExceeded, whyEnded(ctx), "a cause that says the same is not told twice")
-}
 
 // redisError is an error as rueidis brings it from a server, without the code that says nothing.
 func redisError(t *testing.T, c rueidis.Client, text string) error {
@@ -121,15 +75,15 @@ func TestErrorsOfTheConnectionAreWaitedOut(t *testing.T) {
 		require.Equal(t, err, advise(err))
 	}
 	require.False(t, transient(rueidis.ErrClosing))
-	require.Equal(t, ErrClosed, advise(rueidis.ErrClosing))
+	require.Equal(t, lease.ErrClosed, advise(rueidis.ErrClosing))
 }
 
 func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
 	for n := range 40 {
-		longest := min(firstPause<<min(n, 20), longPause)
+		longest := min(retry.FirstPause<<min(n, 20), retry.LongPause)
 		seen := map[time.Duration]bool{}
 		for range 100 {
-			d := pause(n)
+			d := retry.Pause(n)
 			require.GreaterOrEqual(t, d, longest/2)
 			require.LessOrEqual(t, d, longest)
 			seen[d] = true
@@ -141,7 +95,7 @@ func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
 }
 
 func TestSentinelsAreToldApart(t *testing.T) {
-	all := []error{ErrBusy, ErrClosed, ErrDeadlock, ErrTooLarge, ErrName, ErrTime, ErrUnwoken, ErrUnusable, ErrNotHeld}
+	all := []error{lease.ErrBusy, lease.ErrClosed, lease.ErrDeadlock, lease.ErrTooLarge, lease.ErrInvalid, lease.ErrMismatch, lease.ErrOutcomeUnknown, lease.ErrUnwoken, lease.ErrUnusable, lease.ErrNotHeld}
 	texts := map[string]bool{}
 	for i, a := range all {
 		texts[a.Error()] = true

@@ -28,7 +28,7 @@ func ExampleDialURL() {
 	}
 	fmt.Println("closed:", client.Close(context.Background()))
 	_, err = fairlock.New(client, "orders:42").Lock(context.Background())
-	fmt.Println(errors.Is(err, waitqueue.ErrClosed))
+	fmt.Println(errors.Is(err, lease.ErrClosed))
 	// Output:
 	// closed: <nil>
 	// true
@@ -101,43 +101,6 @@ func ExampleClient_Above() {
 	// Output: true
 }
 
-// moments is an Observer that prints what it is told of calls.
-type moments struct{ said string }
-
-func (m moments) Observe(_ context.Context, o waitqueue.Observation) {
-	fmt.Println(m.said, o.Moment, o.Name)
-}
-
-func ExampleObservers() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	ctx := context.Background()
-	client, err := waitqueue.Dial(waitqueue.Options{
-		Redis:    rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
-		Observer: waitqueue.Observers(moments{"metrics:"}, moments{"log:"}),
-	})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(ctx)
-
-	if _, err := fairlock.New(client, "orders:42").TryLock(ctx); err != nil {
-		panic(err)
-	}
-	// What follows is said by Close, which gives back what was held.
-
-	// Unordered output:
-	// metrics: asked orders:42
-	// log: asked orders:42
-	// metrics: granted orders:42
-	// log: granted orders:42
-	// metrics: lost orders:42
-	// log: lost orders:42
-}
-
 // Options are the same for all primitives that have them.
 func ExampleWith() {
 	terms := waitqueue.With([]waitqueue.Option{
@@ -157,29 +120,10 @@ func ExampleWith() {
 
 func ExampleCheckLifetime() {
 	fmt.Println(waitqueue.CheckLifetime(time.Hour))
-	fmt.Println(errors.Is(waitqueue.CheckLifetime(time.Second), waitqueue.ErrTime))
+	fmt.Println(errors.Is(waitqueue.CheckLifetime(time.Second), lease.ErrInvalid))
 	// Output:
 	// <nil>
 	// true
-}
-
-// Within is what the Do of every primitive does.
-func ExampleWithin() {
-	clients, end := exampleClients(1)
-	defer end()
-	ctx := context.Background()
-	held, err := fairlock.New(clients[0], "orders:42").Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
-
-	late := errors.New("the carrier is late")
-	err, ended := waitqueue.Within(ctx, held, func(context.Context) error { return late })
-	fmt.Println(err, ended)
-	fmt.Println(context.Cause(held.Context()))
-	// Output:
-	// the carrier is late <nil>
-	// lease released
 }
 
 func ExampleReleaseEach() {

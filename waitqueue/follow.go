@@ -3,6 +3,9 @@ package waitqueue
 import (
 	"context"
 	"strconv"
+
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // Follow returns a channel of what look returns, which it calls at first and again whenever the queue's event has got
@@ -12,7 +15,7 @@ import (
 // receiver, and the last state is never missed. It is closed when ctx ends, and after an error that no retry mends,
 // of which failed makes the last state. The goroutine behind it is the client's, which waits for its end.
 func Follow[T comparable](ctx context.Context, q Queue, look func(context.Context) (T, int64, error), failed func(error) T) <-chan T {
-	given(ctx)
+	retry.Given(ctx)
 	states := make(chan T, 1)
 	put := func(state T) {
 		select {
@@ -32,7 +35,7 @@ func Follow[T comparable](ctx context.Context, q Queue, look func(context.Contex
 		return states
 	}
 	if !q.client.spawn(func() { fail(follow(ctx, q, look, put)) }) {
-		fail(ErrClosed)
+		fail(lease.ErrClosed)
 	}
 	return states
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -21,14 +22,14 @@ type Holding struct {
 
 // CallHeld runs a script that only a holder may run, as [Queue.Call] does, with the keys of a renewal. It gives up when
 // l ends, with the cause of that. If the server says that l does not hold any more, l is lost at once, and the error is
-// why. The lease of another name is [ErrNotHeld].
+// why. The lease of another name is [lease.ErrNotHeld].
 func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script, limit time.Duration, args func(Holding, Attempt) []string) (lua.Reply, error) {
-	given(ctx)
+	retry.Given(ctx)
 	if q.err != nil {
 		return lua.Reply{}, q.err
 	}
 	if found, _ := l.Context().Value(q.held).(*lease.Lease); found != l {
-		return lua.Reply{}, fmt.Errorf("%w: the lease is one of another name", ErrNotHeld)
+		return lua.Reply{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
 	}
 	h := q.holdOf(l)
 	if h == nil || l.Context().Err() != nil {
@@ -45,7 +46,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script,
 	r, err := q.callWith(during, q.keys.Renewed(), script, limit, func(a Attempt) []string { return args(x, a) })
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.
-		return r, unsureOf(errors.Is(err, ErrUnknown), context.Cause(during))
+		return r, unsureOf(errors.Is(err, lease.ErrOutcomeUnknown), context.Cause(during))
 	case err != nil || r.Status != lua.Refused:
 		return r, err
 	}

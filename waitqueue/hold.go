@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -94,7 +95,7 @@ func (s *site) tooLate(t *ticket) {
 }
 
 func (t *ticket) tooShort() error {
-	return fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", ErrTime, t.lease())
+	return fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", lease.ErrInvalid, t.lease())
 }
 
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with
@@ -254,9 +255,9 @@ func (h *hold) outlast(ctx context.Context) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, whyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	case <-t.site.client.life.Done():
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, ErrClosed)
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, lease.ErrClosed)
 	case <-timer.C:
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, errNoAnswer)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -20,12 +22,9 @@ import (
 type Listed struct {
 	Kind string // lock, reentrant, rwlock, semaphore, election, latch, barrier or redlock
 	Name string
-	Info Info  // with the first holder and the first who waits alone
-	Err  error // why it could not be inspected
+	Info lease.Info // with the first holder and the first who waits alone
+	Err  error      // why it could not be inspected
 }
-
-// ErrPattern: the pattern cannot be read.
-var ErrPattern = errors.New("unusable pattern")
 
 const (
 	// listStep is how many keys one SCAN goes over: some tenths of a millisecond of the server's time.
@@ -51,7 +50,7 @@ func (c *Client) List(ctx context.Context, pattern string) iter.Seq2[Listed, err
 
 // list is List with so many tickets of each name.
 func (c *Client) list(ctx context.Context, pattern string, most int) iter.Seq2[Listed, error] {
-	given(ctx)
+	retry.Given(ctx)
 	return func(yield func(Listed, error) bool) {
 		enough := false
 		found := func(names []Listed) bool {
@@ -75,7 +74,7 @@ func (c *Client) list(ctx context.Context, pattern string, most int) iter.Seq2[L
 // Find tells what the server knows of a name, with as much as [Queue.Inspect] tells, for each kind that has it: nothing
 // if there is none. It changes nothing. Of a kind that cannot be inspected the error is in the Listed.
 func (c *Client) Find(ctx context.Context, name string) ([]Listed, error) {
-	given(ctx)
+	retry.Given(ctx)
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("waitqueue: find: %w", err)
 	}
@@ -85,7 +84,7 @@ func (c *Client) Find(ctx context.Context, name string) ([]Listed, error) {
 	}
 	c.inspectAll(ctx, found, inspectQueue)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("waitqueue: find: %w", whyEnded(ctx))
+		return nil, fmt.Errorf("waitqueue: find: %w", retry.WhyEnded(ctx))
 	}
 	answered := slices.ContainsFunc(found, func(n Listed) bool { return n.Err == nil })
 	for _, n := range found {
@@ -105,7 +104,7 @@ func (n *Listed) unused() bool {
 // walk finds names and passes them on, some at a time, until found says that it is enough.
 func (c *Client) walk(ctx context.Context, pattern string, found func([]Listed) bool) error {
 	if _, err := path.Match(pattern, ""); err != nil {
-		return fmt.Errorf("%w: a class without an end, or a backslash at the end", ErrPattern)
+		return fmt.Errorf("%w: the pattern has a class without an end, or a backslash at the end", lease.ErrInvalid)
 	}
 	nodes, err := c.masters(ctx)
 	if err != nil {
@@ -130,7 +129,7 @@ func (c *Client) walk(ctx context.Context, pattern string, found func([]Listed) 
 			for len(names) >= listBatch || cursor == 0 && len(names) > 0 {
 				few := min(len(names), listBatch)
 				if !found(names[:few:few]) {
-					return whyEnded(ctx)
+					return retry.WhyEnded(ctx)
 				}
 				names = names[few:]
 			}
@@ -139,7 +138,7 @@ func (c *Client) walk(ctx context.Context, pattern string, found func([]Listed) 
 			}
 		}
 	}
-	return whyEnded(ctx)
+	return retry.WhyEnded(ctx)
 }
 
 // masters returns the nodes that have slots, or the one that there is.
@@ -180,12 +179,12 @@ func (c *Client) scan(ctx context.Context, n *node, cursor uint64, pattern strin
 			err = failed
 		}
 		if ctx.Err() != nil {
-			return nil, 0, whyEnded(ctx)
+			return nil, 0, retry.WhyEnded(ctx)
 		}
 		if !transient(err) || time.Since(begun) > tryTime {
 			return nil, 0, advise(err)
 		}
-		if ended := c.rest(ctx, pause(tries)); ended != nil {
+		if ended := c.rest(ctx, retry.Pause(tries)); ended != nil {
 			return nil, 0, fmt.Errorf("%w (last error: %w)", ended, err)
 		}
 	}
@@ -232,7 +231,7 @@ func (c *Client) inspectAll(ctx context.Context, names []Listed, most int) {
 	queues := make([]Queue, len(names))
 	batches := make(map[*node][]int)
 	for i := range names {
-		q := c.Queue(lua.ProtocolOf(names[i].Kind), names[i].Name, Terms{Lease: DefaultLease})
+		q := c.Queue(lua.ProtocolOf(names[i].Kind), names[i].Name, Terms{Lease: lease.DefaultLease})
 		if names[i].Err = q.err; q.err == nil {
 			n := c.routes.of(q.keys.Lock)
 			batches[n] = append(batches[n], i)

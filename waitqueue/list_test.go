@@ -126,8 +126,8 @@ func TestPatterns(t *testing.T) {
 			require.Equal(t, want2, listed(t, c, pattern), pattern)
 		}
 		for _, err := range c.List(t.Context(), "[a") {
-			require.ErrorIs(t, err, waitqueue.ErrPattern)
-			require.EqualError(t, err, `waitqueue: list "[a": unusable pattern: a class without an end, or a backslash at the end`)
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			require.EqualError(t, err, `waitqueue: list "[a": invalid argument: the pattern has a class without an end, or a backslash at the end`)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestFindTellsOfOneName(t *testing.T) {
 		require.Len(t, found, 4)
 		require.ErrorContains(t, found[3].Err, "WRONGTYPE")
 		_, err = c.Find(t.Context(), "")
-		require.ErrorIs(t, err, waitqueue.ErrName)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 		s.Kill()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

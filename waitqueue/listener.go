@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -158,13 +159,13 @@ func (l *listener) run() {
 		if !l.connection() {
 			return
 		}
-		if time.Since(began) > longPause {
+		if time.Since(began) > retry.LongPause {
 			tries = 0
 		}
 		if tries == 0 {
 			continue // The first reconnect is at once: waiters are waiting.
 		}
-		timer := time.NewTimer(pause(tries - 1))
+		timer := time.NewTimer(retry.Pause(tries - 1))
 		select {
 		case <-timer.C:
 		case <-l.stopped:

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 const (
@@ -30,7 +32,7 @@ type logger struct {
 type logged struct {
 	ctx context.Context
 	at  time.Time
-	o   Observation
+	o   observe.Observation
 
 	panic any // of the observer; nil: it is the observation
 	stack []byte
@@ -49,7 +51,7 @@ func newLogger(log *slog.Logger) *logger {
 }
 
 // Observe queues a record.
-func (l *logger) Observe(ctx context.Context, o Observation) {
+func (l *logger) Observe(ctx context.Context, o observe.Observation) {
 	if !l.handler.Enabled(ctx, levelOf(&o)) {
 		return
 	}
@@ -117,17 +119,17 @@ func (l *logger) record(e logged) {
 		r.AddAttrs(slog.Uint64("token", o.Token))
 	}
 	switch o.Moment {
-	case Queued:
+	case observe.Queued:
 		r.AddAttrs(slog.Int("place", o.Place), slog.Int("waiting", o.Waiting))
-	case Granted, Failed, Passed:
+	case observe.Granted, observe.Failed, observe.Passed:
 		r.AddAttrs(slog.Duration("waited", o.Waited))
-	case Released, Lost:
+	case observe.Released, observe.Lost:
 		r.AddAttrs(slog.Duration("held", o.Held))
-	case HeldLong:
+	case observe.HeldLong:
 		r.AddAttrs(slog.Duration("held", o.Held), slog.String("holder", o.Who), slog.Time("since", e.at.Add(-o.Held)))
-	case Renewed, RenewalFailed:
+	case observe.Renewed, observe.RenewalFailed:
 		r.AddAttrs(slog.Duration("margin", o.Margin))
-	case Skipped, Expired:
+	case observe.Skipped, observe.Expired:
 		r.AddAttrs(slog.Int("count", o.Count))
 	}
 	if o.Err != nil {
@@ -138,15 +140,15 @@ func (l *logger) record(e logged) {
 
 // levelOf says who should read of it: those who look for something (debug), those who wonder why others wait (info),
 // those who should look into it (warn).
-func levelOf(o *Observation) slog.Level {
+func levelOf(o *observe.Observation) slog.Level {
 	switch o.Moment {
-	case Lost, HeldLong, RenewalFailed, Missed, Suspected:
+	case observe.Lost, observe.HeldLong, observe.RenewalFailed, observe.Missed, observe.Suspected:
 		return slog.LevelWarn
-	case Released:
+	case observe.Released:
 		if o.Err != nil {
 			return slog.LevelWarn
 		}
-	case Skipped, Expired, Rejoined, GivenBack:
+	case observe.Skipped, observe.Expired, observe.Rejoined, observe.GivenBack:
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // records is a handler that keeps what it gets, after block lets it.
@@ -73,33 +74,33 @@ func logging(t *testing.T, s redistest.Backend, h slog.Handler) *Client {
 
 func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 	failure := errors.New("failure")
-	full := Observation{
+	full := observe.Observation{
 		Kind: "lock", Name: "name", Ticket: "ticket", Token: 7, Place: 1, Waiting: 2, Waited: 3, Held: 4, Margin: 5, Count: 6,
 		Note: "note", Who: "who",
 	}
-	for moment, want := range map[Moment]struct {
+	for moment, want := range map[observe.Moment]struct {
 		level  slog.Level
 		fields []string
 	}{
-		Asked:         {slog.LevelDebug, nil},
-		Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
-		Granted:       {slog.LevelDebug, []string{"waited"}},
-		Entered:       {slog.LevelDebug, nil},
-		Passed:        {slog.LevelDebug, []string{"waited"}},
-		Failed:        {slog.LevelDebug, []string{"waited"}},
-		Renewed:       {slog.LevelDebug, []string{"margin"}},
-		RenewalFailed: {slog.LevelWarn, []string{"margin"}},
-		HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
-		Released:      {slog.LevelDebug, []string{"held"}},
-		Lost:          {slog.LevelWarn, []string{"held"}},
-		HandedOff:     {slog.LevelDebug, nil},
-		Skipped:       {slog.LevelInfo, []string{"count"}},
-		Expired:       {slog.LevelInfo, []string{"count"}},
-		Woken:         {slog.LevelDebug, nil},
-		Rejoined:      {slog.LevelInfo, nil},
-		Missed:        {slog.LevelWarn, nil},
-		Suspected:     {slog.LevelWarn, nil},
-		GivenBack:     {slog.LevelInfo, nil},
+		observe.Asked:         {slog.LevelDebug, nil},
+		observe.Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
+		observe.Granted:       {slog.LevelDebug, []string{"waited"}},
+		observe.Entered:       {slog.LevelDebug, nil},
+		observe.Passed:        {slog.LevelDebug, []string{"waited"}},
+		observe.Failed:        {slog.LevelDebug, []string{"waited"}},
+		observe.Renewed:       {slog.LevelDebug, []string{"margin"}},
+		observe.RenewalFailed: {slog.LevelWarn, []string{"margin"}},
+		observe.HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
+		observe.Released:      {slog.LevelDebug, []string{"held"}},
+		observe.Lost:          {slog.LevelWarn, []string{"held"}},
+		observe.HandedOff:     {slog.LevelDebug, nil},
+		observe.Skipped:       {slog.LevelInfo, []string{"count"}},
+		observe.Expired:       {slog.LevelInfo, []string{"count"}},
+		observe.Woken:         {slog.LevelDebug, nil},
+		observe.Rejoined:      {slog.LevelInfo, nil},
+		observe.Missed:        {slog.LevelWarn, nil},
+		observe.Suspected:     {slog.LevelWarn, nil},
+		observe.GivenBack:     {slog.LevelInfo, nil},
 	} {
 		h := &records{level: slog.LevelDebug}
 		l := newLogger(slog.New(h))
@@ -113,14 +114,14 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
 		require.Equal(t, "headwaiter: "+moment.String(), kept[0].Message)
 		require.Equal(t, want.level, kept[0].Level, "%v", moment)
-		if moment == Released {
+		if moment == observe.Released {
 			want.level = slog.LevelWarn
 		}
 		require.Equal(t, want.level, kept[1].Level, "%v with an error", moment)
 		fields := slices.Sorted(maps.Keys(attrs(kept[0])))
 		require.ElementsMatch(t, append(want.fields, "kind", "name", "ticket", "token"), fields, "%v", moment)
 		require.Equal(t, failure, attrs(kept[1])["error"])
-		if moment == HeldLong {
+		if moment == observe.HeldLong {
 			require.Equal(t, "who", attrs(kept[0])["holder"])
 			require.WithinDuration(t, kept[0].Time, attrs(kept[0])["since"].(time.Time), time.Microsecond)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -25,7 +26,7 @@ func benchClient(b testing.TB) *Client {
 }
 
 func benchQueue(c *Client, i int) Queue {
-	return c.Queue(lua.Fairlock, "name"+strconv.Itoa(i), Terms{Lease: DefaultLease})
+	return c.Queue(lua.Fairlock, "name"+strconv.Itoa(i), Terms{Lease: lease.DefaultLease})
 }
 
 // What a message costs from the reader of the connection to the site that it is for, among a thousand.

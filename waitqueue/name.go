@@ -3,13 +3,12 @@ package waitqueue
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -113,14 +112,14 @@ func (q Queue) Says(v Verdicts, extras ...string) Queue {
 
 // usable is why the queue cannot be asked, if it cannot.
 func (q Queue) usable(ctx context.Context) error {
-	given(ctx)
+	retry.Given(ctx)
 	switch {
 	case q.err != nil:
 		return q.err
 	case q.termsErr != nil:
 		return q.termsErr
 	case ctx.Err() != nil:
-		return &WaitError{Place: -1, Err: whyEnded(ctx)}
+		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
 	}
 	return nil
 }
@@ -140,87 +139,39 @@ func (q Queue) Terms() Terms { return q.terms }
 func (q Queue) Name() string { return q.name }
 
 // Label returns the name, cut to what an error should show.
-func (q Queue) Label() string {
-	const most = 64
-	if len(q.name) <= most {
-		return q.name
-	}
-	return strings.ToValidUTF8(q.name[:most], "") + "…"
-}
+func (q Queue) Label() string { return names.Label(q.name) }
 
 func checkName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrName)
-	case len(name) > MaxName:
-		return fmt.Errorf("%w: a name of %d bytes, at most %d are allowed: use a hash of it", ErrTooLarge, len(name), MaxName)
-	case strings.HasPrefix(name, "}"):
-		return fmt.Errorf("%w: it begins with a closing brace, so its keys would not share a slot: put something before it", ErrName)
-	case !Printable(name):
-		return fmt.Errorf("%w: it has bytes that cannot be printed, or signs that cannot be seen: encode them, in hexadecimal for example", ErrName)
+	if strings.HasPrefix(name, "}") && len(name) <= lease.MaxName {
+		return fmt.Errorf("%w: the name begins with a closing brace, so its keys would not share a slot: put something before it", lease.ErrInvalid)
 	}
-	return nil
-}
-
-// Printable reports whether s shows what it is, so that two names which look alike are one: UTF-8 without control
-// characters, signs of no width or that turn the direction of writing, code points that are no characters to all, and
-// separators of lines. The joiner and the non-joiner (U+200D, U+200C) may stand between two letters of scripts that spell
-// words with them, such as Persian and Hindi, and nowhere else: not in emoji.
-func Printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	joined, letter := false, false // whether a joiner wants a letter, and whether the last rune was one that may be joined
-	for _, r := range s {
-		joiner := r == '\u200c' || r == '\u200d'
-		if joiner && !letter || !joiner && unseen(r) {
-			return false
-		}
-		letter = unicode.In(r, unicode.L, unicode.M) && unicode.In(r, joining...)
-		if joined && !letter {
-			return false
-		}
-		joined = joiner
-	}
-	return !joined
-}
-
-// unseen reports whether a rune cannot be seen, or is not the same to all who see it. Spaces can be.
-func unseen(r rune) bool {
-	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
-}
-
-// joining are the scripts in which words may be spelled with a joiner or a non-joiner.
-var joining = []*unicode.RangeTable{
-	unicode.Arabic, unicode.Syriac, unicode.Nko, unicode.Mongolian,
-	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu,
-	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan,
+	return names.Check(name, nil)
 }
 
 func (t Terms) check() error {
-	if t.Lease < MinLease || t.Lease > MaxLease {
-		return fmt.Errorf("%w: a lease of %v must be from %v to %v", ErrTime, t.Lease, MinLease, MaxLease)
+	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
 	}
-	if t.MaxHold != 0 && (t.MaxHold < MinLease || t.MaxHold > MaxLease) {
-		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", ErrTime, t.MaxHold, MinLease, MaxLease)
+	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
+		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
-		return fmt.Errorf("%w: a priority of %d must be from %d to %d", ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+		return fmt.Errorf("%w: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
 	}
 	if t.Cohort < 0 {
-		return fmt.Errorf("%w: a cohort of %d passes", ErrCount, t.Cohort)
+		return fmt.Errorf("%w: a cohort of %d passes", lease.ErrInvalid, t.Cohort)
 	}
 	if t.Cohort > MaxCohort {
-		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", ErrTooLarge, t.Cohort, MaxCohort)
+		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", lease.ErrTooLarge, t.Cohort, MaxCohort)
 	}
 	if t.Arrival < 0 {
-		return fmt.Errorf("%w: an arrival before 1970", ErrTime)
+		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)
 	}
 	if t.Replicas < 0 {
-		return fmt.Errorf("%w: %d replicas", ErrCount, t.Replicas)
+		return fmt.Errorf("%w: %d replicas", lease.ErrInvalid, t.Replicas)
 	}
 	if t.Replicas > 0 && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
-		return fmt.Errorf("%w: to wait %v for replicas must be from 1ms to half the lease of %v", ErrTime, t.ReplicasTimeout, t.Lease)
+		return fmt.Errorf("%w: to wait %v for replicas must be from 1ms to half the lease of %v", lease.ErrInvalid, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
 }
@@ -231,23 +182,4 @@ func (t Terms) first() (lasts time.Duration, phase string) {
 		return t.MaxHold.Truncate(time.Millisecond), lua.PhaseFinal
 	}
 	return t.Lease.Truncate(time.Millisecond), lua.PhaseHeld
-}
-
-func programName() string { return filepath.Base(os.Args[0]) }
-
-// who is what operators see of a client: its name, host and process id.
-func who(name string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "?"
-	}
-	clean := func(s string) string {
-		return strings.Map(func(r rune) rune {
-			if unseen(r) || r == '@' || r == '#' {
-				return '_'
-			}
-			return r
-		}, strings.ToValidUTF8(s, "_"))
-	}
-	return fmt.Sprintf("%.64s@%.64s#%d", clean(name), clean(host), os.Getpid())
 }

@@ -8,28 +8,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 func TestNames(t *testing.T) {
-	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", MaxName), "\u00a0", "🔒",
+	for _, name := range []string{"x", "{x}", "a}b", "{}", "ü", "a b", strings.Repeat("x", lease.MaxName), "\u00a0", "🔒",
 		"الطلبات", "किताब", "ใบสั่งซื้อ", "заказы", "注文", "주문", "הזמנות", "e\u0301",
 		"\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0915\u094d\u200d\u0937", "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
 	} {
 		require.NoError(t, checkName(name), "%q", name)
 	}
 	for name, want := range map[string]error{
-		"": ErrName, "}": ErrName, "}{": ErrName, "a\nb": ErrName, "a\tb": ErrName, "\x00": ErrName, "\x7f": ErrName,
-		"a\u202eb": ErrName, "a\u2066b": ErrName, "or\u200bders": ErrName, "\ufefforders": ErrName, "or\u00adders": ErrName,
-		"a\u2028b": ErrName, "a\u2029b": ErrName, "\ue000": ErrName, "\U000e0041": ErrName, "\u2060": ErrName,
-		"or\u200dders": ErrName, "\u0645\u06cc\u200c": ErrName, "\u0645\u200c\u200c\u0645": ErrName, "\u200c\u0645": ErrName,
-		"\U0001f469\u200d\U0001f4bb": ErrName,
-		"\xff":                       ErrName, "\xed\xa0\x80": ErrName, "\u0085": ErrName,
-		strings.Repeat("x", MaxName+1): ErrTooLarge, strings.Repeat("}", MaxName+1): ErrTooLarge,
+		"": lease.ErrInvalid, "}": lease.ErrInvalid, "}{": lease.ErrInvalid, "a\nb": lease.ErrInvalid, "a\tb": lease.ErrInvalid, "\x00": lease.ErrInvalid, "\x7f": lease.ErrInvalid,
+		"a\u202eb": lease.ErrInvalid, "a\u2066b": lease.ErrInvalid, "or\u200bders": lease.ErrInvalid, "\ufefforders": lease.ErrInvalid, "or\u00adders": lease.ErrInvalid,
+		"a\u2028b": lease.ErrInvalid, "a\u2029b": lease.ErrInvalid, "\ue000": lease.ErrInvalid, "\U000e0041": lease.ErrInvalid, "\u2060": lease.ErrInvalid,
+		"or\u200dders": lease.ErrInvalid, "\u0645\u06cc\u200c": lease.ErrInvalid, "\u0645\u200c\u200c\u0645": lease.ErrInvalid, "\u200c\u0645": lease.ErrInvalid,
+		"\U0001f469\u200d\U0001f4bb": lease.ErrInvalid,
+		"\xff":                       lease.ErrInvalid, "\xed\xa0\x80": lease.ErrInvalid, "\u0085": lease.ErrInvalid,
+		strings.Repeat("x", lease.MaxName+1): lease.ErrTooLarge, strings.Repeat("}", lease.MaxName+1): lease.ErrTooLarge,
 	} {
 		require.ErrorIs(t, checkName(name), want, "%q", name)
 		require.Less(t, len(checkName(name).Error()), 200)
-		require.Equal(t, want == ErrName && !strings.HasPrefix(name, "}") && name != "", !Printable(name), "%q", name)
+		require.Equal(t, want == lease.ErrInvalid && !strings.HasPrefix(name, "}") && name != "", !names.Printable(name), "%q", name)
 	}
 }
 
@@ -56,21 +58,14 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-func TestALongNameIsCutForErrors(t *testing.T) {
-	require.Equal(t, "short", Queue{&binding{name: "short"}}.Label())
-	require.Equal(t, strings.Repeat("x", 64)+"…", Queue{&binding{name: strings.Repeat("x", 65)}}.Label())
-	require.Equal(t, strings.Repeat("x", 63)+"…", Queue{&binding{name: strings.Repeat("x", 63) + "üü"}}.Label())
-	require.Equal(t, "…", Queue{&binding{name: strings.Repeat("\xff", 100)}}.Label())
-}
-
 func TestTerms(t *testing.T) {
-	good := Terms{Lease: DefaultLease}
+	good := Terms{Lease: lease.DefaultLease}
 	require.NoError(t, good.check())
 	for _, change := range []func(*Terms){
-		func(t *Terms) { t.Lease = MinLease },
-		func(t *Terms) { t.Lease = MaxLease },
-		func(t *Terms) { t.MaxHold = MinLease },
-		func(t *Terms) { t.MaxHold = MaxLease },
+		func(t *Terms) { t.Lease = lease.MinLease },
+		func(t *Terms) { t.Lease = lease.MaxLease },
+		func(t *Terms) { t.MaxHold = lease.MinLease },
+		func(t *Terms) { t.MaxHold = lease.MaxLease },
 		func(t *Terms) { t.Priority = maxPriority },
 		func(t *Terms) { t.Priority = -maxPriority },
 	} {
@@ -81,26 +76,26 @@ func TestTerms(t *testing.T) {
 	for _, change := range []func(*Terms){
 		func(t *Terms) { t.Lease = 0 },
 		func(t *Terms) { t.Lease = -1 },
-		func(t *Terms) { t.Lease = MinLease - 1 },
-		func(t *Terms) { t.Lease = MaxLease + 1 },
+		func(t *Terms) { t.Lease = lease.MinLease - 1 },
+		func(t *Terms) { t.Lease = lease.MaxLease + 1 },
 		func(t *Terms) { t.Lease = math.MaxInt64 },
 		func(t *Terms) { t.MaxHold = -1 },
-		func(t *Terms) { t.MaxHold = MinLease - 1 },
-		func(t *Terms) { t.MaxHold = MaxLease + 1 },
+		func(t *Terms) { t.MaxHold = lease.MinLease - 1 },
+		func(t *Terms) { t.MaxHold = lease.MaxLease + 1 },
 	} {
 		terms := good
 		change(&terms)
-		require.ErrorIs(t, terms.check(), ErrTime, "%+v", terms)
+		require.ErrorIs(t, terms.check(), lease.ErrInvalid, "%+v", terms)
 	}
-	require.ErrorIs(t, Terms{Lease: DefaultLease, Priority: maxPriority + 1}.check(), ErrTooLarge)
-	require.ErrorIs(t, Terms{Lease: DefaultLease, Priority: -maxPriority - 1}.check(), ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.check(), lease.ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.check(), lease.ErrTooLarge)
 }
 
 // What Lua counts with is exact up to 2^53.
 func TestTheLargestTimesAreExactInLua(t *testing.T) {
 	const exact = 1 << 53
 	latest := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	require.Less(t, latest+2*MaxLease.Microseconds(), int64(exact))
+	require.Less(t, latest+2*lease.MaxLease.Microseconds(), int64(exact))
 	require.Less(t, latest+int64(maxPriority)*PriorityStep.Microseconds(), int64(exact))
 }
 
@@ -128,7 +123,6 @@ func TestOptions(t *testing.T) {
 	require.Equal(t, "headwaiter", o.Prefix)
 	require.Equal(t, 2*time.Second, o.GrantLease)
 	require.Equal(t, 5*time.Second, o.Linger)
-	require.NotEmpty(t, o.Name)
 	for want, o := range map[string]Options{
 		`prefix "a{b"`:                 {Prefix: "a{b"},
 		`prefix "a}b"`:                 {Prefix: "a}b"},
@@ -136,7 +130,7 @@ func TestOptions(t *testing.T) {
 		`prefix "\xff"`:                {Prefix: "\xff"},
 		"at most 128 bytes":            {Prefix: strings.Repeat("x", 129)},
 		"grant lease -1ns":             {GrantLease: -1},
-		"grant lease 999.999µs":        {GrantLease: MinLease - 1},
+		"grant lease 999.999µs":        {GrantLease: lease.MinLease - 1},
 		"linger must not be negative":  {Linger: -1},
 		"grant lease 2562047h47m16.85": {GrantLease: math.MaxInt64},
 	} {
@@ -147,11 +141,4 @@ func TestOptions(t *testing.T) {
 		_, err = Dial(o)
 		require.ErrorContains(t, err, want)
 	}
-}
-
-func TestWhoAClientIs(t *testing.T) {
-	require.Regexp(t, `^worker@[^@#]+#\d+$`, who("worker"))
-	require.Regexp(t, `^a_b_c_d@[^@#]+#\d+$`, who("a@b#c\nd"))
-	require.Regexp(t, `^x{64}@[^@#]+#\d+$`, who(strings.Repeat("x", 1000)))
-	require.NotEmpty(t, programName())
 }

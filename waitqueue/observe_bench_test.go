@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // quiet is an observer that does nothing.
 type quiet struct{}
 
-func (quiet) Observe(context.Context, Observation) {}
+func (quiet) Observe(context.Context, observe.Observation) {}
 
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
@@ -22,18 +23,18 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t.asked(ctx)
 	t.queued(1)
 	t.granted(ctx, 1, time.Second, "")
-	t.tell(Observation{Moment: Renewed, Token: h.token, Margin: time.Second})
+	t.tell(observe.Observation{Moment: observe.Renewed, Token: h.token, Margin: time.Second})
 	h.long(now, now)
 	h.lost(nil)
 	h.note()
 	h.released(time.Second, nil)
 	w.ended(nil)
-	t.site.tell(Observation{Moment: Woken, Count: 1})
+	t.site.tell(observe.Observation{Moment: observe.Woken, Count: 1})
 	t.site.client.served("lock", "name", &reply)
 }
 
 // observedBy returns a call of a client with the given observer.
-func observedBy(o Observer) (*wait, *hold) {
+func observedBy(o observe.Observer) (*wait, *hold) {
 	c := &Client{watch: newWatch(Options{Observer: o, HeldTooLong: time.Minute}, nil, "who")}
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
 	t := &ticket{site: s, state: waiting, text: "text"}
@@ -52,8 +53,8 @@ func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {
 func BenchmarkTell(b *testing.B) {
 	for _, x := range []struct {
 		name string
-		o    Observer
-	}{{"nobody", nil}, {"observer", quiet{}}, {"tracer", Observers(quiet{}, quiet{})}} {
+		o    observe.Observer
+	}{{"nobody", nil}, {"observer", quiet{}}, {"tracer", observe.Observers(quiet{}, quiet{})}} {
 		b.Run(x.name, func(b *testing.B) {
 			ctx, now := context.Background(), time.Now()
 			w, h := observedBy(x.o)

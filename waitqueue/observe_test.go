@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/multilock"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -25,21 +26,21 @@ import (
 // What the fair lock and the semaphore tell is tested with them. Here are the others, and what they have in common.
 
 // plain is an observer that is no tracer.
-type plain struct{ waitqueue.Observer }
+type plain struct{ observe.Observer }
 
 func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
-	require.Nil(t, waitqueue.Observers())
-	require.Nil(t, waitqueue.Observers(nil, nil))
+	require.Nil(t, observe.Observers())
+	require.Nil(t, observe.Observers(nil, nil))
 	a, b := &kit.Observer{Carry: func() string { return "" }}, &kit.Observer{Carry: func() string { return "b" }}
-	require.Same(t, a, waitqueue.Observers(nil, a), "one is itself")
-	_, tracer := waitqueue.Observers(nil, plain{a}).(waitqueue.Tracer)
+	require.Same(t, a, observe.Observers(nil, a), "one is itself")
+	_, tracer := observe.Observers(nil, plain{a}).(observe.Tracer)
 	require.False(t, tracer)
 
 	c := &kit.Observer{Carry: func() string { return "c" }}
-	all, ok := waitqueue.Observers(plain{&kit.Observer{}}, a, nil, b, c).(waitqueue.Tracer)
+	all, ok := observe.Observers(plain{&kit.Observer{}}, a, nil, b, c).(observe.Tracer)
 	require.True(t, ok)
-	ctx := all.Wait(context.Background(), waitqueue.Observation{})
-	ctx = all.Hold(ctx, waitqueue.Observation{})
+	ctx := all.Wait(context.Background(), observe.Observation{})
+	ctx = all.Hold(ctx, observe.Observation{})
 	for _, o := range []*kit.Observer{a, b, c} {
 		require.Equal(t, 1, o.Holder(ctx))
 	}
@@ -48,15 +49,15 @@ func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
 	var order []string
 	first := told(func() { order = append(order, "first") })
 	second := told(func() { order = append(order, "second") })
-	waitqueue.Observers(first, second).Observe(ctx, waitqueue.Observation{})
+	observe.Observers(first, second).Observe(ctx, observe.Observation{})
 	require.Equal(t, []string{"first", "second"}, order)
-	require.Empty(t, waitqueue.Observers(first, second).(waitqueue.Tracer).Note(ctx))
+	require.Empty(t, observe.Observers(first, second).(observe.Tracer).Note(ctx))
 }
 
 // told is an observer that calls a function.
 type told func()
 
-func (f told) Observe(context.Context, waitqueue.Observation) { f() }
+func (f told) Observe(context.Context, observe.Observation) { f() }
 
 func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
 	_, err := waitqueue.Dial(waitqueue.Options{HeldTooLong: -1})
@@ -65,11 +66,11 @@ func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
 
 func TestMomentsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, m := range []waitqueue.Moment{
-		waitqueue.Asked, waitqueue.Queued, waitqueue.Granted, waitqueue.Entered, waitqueue.Passed, waitqueue.Failed,
-		waitqueue.Renewed, waitqueue.RenewalFailed, waitqueue.HeldLong, waitqueue.Released, waitqueue.Lost,
-		waitqueue.HandedOff, waitqueue.Skipped, waitqueue.Expired, waitqueue.Woken, waitqueue.Rejoined, waitqueue.Missed,
-		waitqueue.Suspected, waitqueue.GivenBack,
+	for _, m := range []observe.Moment{
+		observe.Asked, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,
+		observe.Renewed, observe.RenewalFailed, observe.HeldLong, observe.Released, observe.Lost,
+		observe.HandedOff, observe.Skipped, observe.Expired, observe.Woken, observe.Rejoined, observe.Missed,
+		observe.Suspected, observe.GivenBack,
 	} {
 		require.NotEmpty(t, m.String())
 		require.False(t, seen[m.String()], "%v twice", m)
@@ -92,12 +93,12 @@ func TestAGroupOfReadersGetsTheNoteOfTheWriterBefore(t *testing.T) {
 		for _, c := range calls {
 			kit.Release(t, c.Value(t))
 		}
-		for _, x := range append(to.Of(waitqueue.Granted), from.Of(waitqueue.Granted)[1:]...) {
+		for _, x := range append(to.Of(observe.Granted), from.Of(observe.Granted)[1:]...) {
 			require.Equal(t, "1", x.Note)
 			require.Equal(t, "rwlock", x.Kind)
 		}
-		require.Len(t, to.Of(waitqueue.Granted), 2)
-		require.Equal(t, 2, to.Of(waitqueue.Woken)[0].Count)
+		require.Len(t, to.Of(observe.Granted), 2)
+		require.Equal(t, 2, to.Of(observe.Woken)[0].Count)
 	})
 }
 
@@ -116,12 +117,12 @@ func TestToEnterAgainIsNoCallButOfAnOwnerWhoWaited(t *testing.T) {
 		inner, err := m.Lock(first.Value(t).Context())
 		require.NoError(t, err)
 		for _, l := range []*lease.Lease{first.Value(t), second.Value(t), inner} {
-			require.Empty(t, o.Of(waitqueue.Released), "the hold lasts until its last lease is released")
+			require.Empty(t, o.Of(observe.Released), "the hold lasts until its last lease is released")
 			kit.Release(t, l)
 		}
 		require.Equal(t, []string{"asked, queued, granted, released", "asked, queued, entered"}, o.Story()[:2])
-		require.Len(t, o.Of(waitqueue.Asked), 2)
-		require.InDelta(t, time.Second, o.Of(waitqueue.Entered)[0].Waited, float64(50*time.Millisecond))
+		require.Len(t, o.Of(observe.Asked), 2)
+		require.InDelta(t, time.Second, o.Of(observe.Entered)[0].Waited, float64(50*time.Millisecond))
 	})
 }
 
@@ -147,7 +148,7 @@ func TestTheObserverIsToldOfEventsThatHaveCome(t *testing.T) {
 		require.Equal(t, []string{
 			"asked, queued, passed", "asked, queued, passed", "asked, queued, failed", "asked, passed", "woken",
 		}, o.Story())
-		passed := o.Of(waitqueue.Passed)
+		passed := o.Of(observe.Passed)
 		require.Equal(t, "latch", passed[0].Name)
 		require.InDelta(t, time.Second, passed[0].Waited, float64(50*time.Millisecond))
 	})
@@ -173,13 +174,13 @@ func TestTheObserverIsToldHowTheWaitForOthersEnds(t *testing.T) {
 		action = func(context.Context) error { panic("the action") }
 		require.PanicsWithValue(t, "the action", func() { _ = meet() })
 		synctest.Wait()
-		ends := o.Of(waitqueue.Passed, waitqueue.Failed)
+		ends := o.Of(observe.Passed, observe.Failed)
 		require.Len(t, ends, 6, "each wait ends, also where the action panics")
 		for _, x := range ends[:2] {
-			require.Equal(t, waitqueue.Passed, x.Moment)
+			require.Equal(t, observe.Passed, x.Moment)
 		}
 		for _, x := range ends[2:] {
-			require.Equal(t, waitqueue.Failed, x.Moment)
+			require.Equal(t, observe.Failed, x.Moment)
 			require.Error(t, x.Err)
 		}
 	})
@@ -195,7 +196,7 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		require.Equal(t, []string{"asked, granted, released", "asked, granted, released", "asked, granted, released"}, o.Story())
-		for _, moment := range []waitqueue.Moment{waitqueue.Asked, waitqueue.Granted, waitqueue.Released} {
+		for _, moment := range []observe.Moment{observe.Asked, observe.Granted, observe.Released} {
 			seen := []string{}
 			for _, x := range o.Of(moment) {
 				seen = append(seen, x.Name)
@@ -206,7 +207,7 @@ func TestTheObserverIsToldOfEachNameOfAMultilock(t *testing.T) {
 		busy, err := other.Lock(t.Context())
 		require.NoError(t, err)
 		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.Equal(t, []string{"asked, failed", "asked, failed", "asked, failed"}, o.Story()[3:])
 
 		// It holds two for a second, gives them back, and asks for them again when it has the third.
@@ -239,11 +240,11 @@ func TestAMultilockThatLosesANameReleasesTheOthers(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 		synctest.Wait()
-		lost := o.Of(waitqueue.Lost)
+		lost := o.Of(observe.Lost)
 		require.Len(t, lost, 1)
 		require.Equal(t, "b", lost[0].Name)
 		require.ErrorIs(t, lost[0].Err, lease.ErrForced)
-		require.Len(t, o.Of(waitqueue.Released), 2)
+		require.Len(t, o.Of(observe.Released), 2)
 	})
 }
 
@@ -276,7 +277,7 @@ func TestAMultilockThatIsGivenUpEndsTheWaitForEachName(t *testing.T) {
 		require.ElementsMatch(t, []string{
 			"asked, granted, released", "asked, queued, failed", "asked, granted, released",
 		}, o.Story())
-		failed := o.Of(waitqueue.Failed)[0]
+		failed := o.Of(observe.Failed)[0]
 		require.Equal(t, "b", failed.Name)
 		require.ErrorIs(t, failed.Err, context.DeadlineExceeded)
 		kit.Release(t, busy)

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // Options is what a client needs to know. Only Redis.InitAddress must be set.
@@ -31,7 +35,7 @@ type Options struct {
 	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing.
 	WithoutSkip bool
 	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
-	Observer Observer
+	Observer observe.Observer
 	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what
 	// operators should look into at warn. A goroutine of the client writes it, so a slow handler holds up no lock; what
 	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
@@ -42,22 +46,12 @@ type Options struct {
 
 // Defaults and limits, each with its reason.
 const (
-	// DefaultLease is how long a hold lasts without renewal where a primitive is not told otherwise. It is
-	// what a dead holder costs; a third of it is what a renewal may be late.
-	DefaultLease = 10 * time.Second
-
 	defaultPrefix     = "headwaiter"
 	defaultGrantLease = 2 * time.Second
 	defaultLinger     = 5 * time.Second
 	// minLinger bounds how often a name that is in use is looked at for whether it still is.
 	minLinger = 100 * time.Millisecond
 
-	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
-	MinLease = time.Millisecond
-	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count.
-	MaxLease = 365 * 24 * time.Hour
-	// MaxName keeps keys, channels and log lines readable; a longer name belongs into a hash.
-	MaxName = 512
 	// maxPrefix, for the same reason.
 	maxPrefix = 128
 )
@@ -66,17 +60,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !Printable(o.Prefix) {
+	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
 		return o, fmt.Errorf("waitqueue: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
-	}
-	if o.Name == "" {
-		o.Name = programName()
 	}
 	if o.GrantLease == 0 {
 		o.GrantLease = defaultGrantLease
 	}
-	if o.GrantLease < MinLease || o.GrantLease > MaxLease {
-		return o, fmt.Errorf("waitqueue: grant lease %v: must be from %v to %v", o.GrantLease, MinLease, MaxLease)
+	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
+		return o, fmt.Errorf("waitqueue: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
 	}
 	if o.Linger == 0 {
 		o.Linger = defaultLinger
@@ -96,8 +87,8 @@ const minLifetime = time.Minute
 
 // CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
 func CheckLifetime(d time.Duration) error {
-	if d < minLifetime || d > MaxLease {
-		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", ErrTime, d, minLifetime, MaxLease)
+	if d < minLifetime || d > lease.MaxLease {
+		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", lease.ErrInvalid, d, minLifetime, lease.MaxLease)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -23,14 +24,14 @@ import (
 // fragile is an observer that panics whatever it is told.
 type fragile struct{ kit.Observer }
 
-func (f *fragile) Observe(ctx context.Context, o waitqueue.Observation) {
+func (f *fragile) Observe(ctx context.Context, o observe.Observation) {
 	f.Observer.Observe(ctx, o)
 	panic("observer")
 }
 
-func (f *fragile) Wait(context.Context, waitqueue.Observation) context.Context { panic("wait") }
-func (f *fragile) Hold(context.Context, waitqueue.Observation) context.Context { return nil }
-func (f *fragile) Note(context.Context) string                                 { panic("note") }
+func (f *fragile) Wait(context.Context, observe.Observation) context.Context { panic("wait") }
+func (f *fragile) Hold(context.Context, observe.Observation) context.Context { return nil }
+func (f *fragile) Note(context.Context) string                               { panic("note") }
 
 // pages is what a log is written to.
 type pages struct {
@@ -76,9 +77,9 @@ func TestAPanicOfTheObserverHarmsNoLockAndIsReportedOnce(t *testing.T) {
 		require.ErrorIs(t, inner.Release(t.Context()), lease.ErrForced)
 		require.NoError(t, c.Close(t.Context()))
 
-		require.Len(t, f.Of(waitqueue.Granted), 7, "it was told of each")
-		require.Len(t, f.Of(waitqueue.Released), 6)
-		require.Len(t, f.Of(waitqueue.Lost), 1)
+		require.Len(t, f.Of(observe.Granted), 7, "it was told of each")
+		require.Len(t, f.Of(observe.Released), 6)
+		require.Len(t, f.Of(observe.Lost), 1)
 		text := written.text.String()
 		require.Equal(t, 1, strings.Count(text, "an observer panicked"), "of many")
 		require.Contains(t, text, "panic=wait")

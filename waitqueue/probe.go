@@ -8,11 +8,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-// ErrUnusable: the server, or the user that was logged on as, lacks what the protocol needs.
-var ErrUnusable = errors.New("this Redis cannot be used")
 
 // probe asks the server whether it allows what the protocol does, before anything depends on it.
 func (c *Client) probe() error {
@@ -33,15 +31,15 @@ func (c *Client) probe() error {
 		return c.refusal(err)
 	}
 	if len(fields) != 2 {
-		return fmt.Errorf("waitqueue: %w: the probe answered %d fields", ErrUnusable, len(fields))
+		return fmt.Errorf("waitqueue: %w: the probe answered %d fields", lease.ErrUnusable, len(fields))
 	}
 	now, err1 := fields[0].ToInt64()
 	missing, err2 := fields[1].AsStrSlice()
 	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("waitqueue: %w: the probe's answer: %w", ErrUnusable, err)
+		return fmt.Errorf("waitqueue: %w: the probe's answer: %w", lease.ErrUnusable, err)
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("waitqueue: %w: the user may not %s; it needs %s", ErrUnusable,
+		return fmt.Errorf("waitqueue: %w: the user may not %s; it needs %s", lease.ErrUnusable,
 			strings.Join(missing, ", "), c.rights())
 	}
 	n.clock.observe(a, now, true)
@@ -60,7 +58,7 @@ func (c *Client) probeMode() error {
 	}
 	if err := c.commands.Do(context.Background(), c.commands.B().ClusterSlots().Build()).Error(); answered(err) {
 		return fmt.Errorf("waitqueue: %w: it is part of a cluster, and the user may not ask for its slots; it needs %s %s: %w",
-			ErrUnusable, rights(c.opts.Prefix), clusterRights, err)
+			lease.ErrUnusable, rights(c.opts.Prefix), clusterRights, err)
 	}
 	return nil
 }
@@ -122,7 +120,7 @@ func (c *Client) refusal(err error) error {
 		return fmt.Errorf("waitqueue: connect: %w", err)
 	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run"):
 		return fmt.Errorf("waitqueue: %w: the user may not run scripts or what they call; it needs %s: %w",
-			ErrUnusable, c.rights(), err)
+			lease.ErrUnusable, c.rights(), err)
 	}
-	return fmt.Errorf("waitqueue: %w: %w", ErrUnusable, advise(err))
+	return fmt.Errorf("waitqueue: %w: %w", lease.ErrUnusable, advise(err))
 }

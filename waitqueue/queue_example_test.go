@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -55,7 +57,7 @@ func ExampleQueue_Nested() {
 	_, err = again.Acquire(ctx) // of the same owner
 	fmt.Println(err, again.HoldCount(held.Context(), 0))
 	_, err = once.Acquire(held.Context())
-	fmt.Println(errors.Is(err, waitqueue.ErrDeadlock))
+	fmt.Println(errors.Is(err, lease.ErrDeadlock))
 	// Output:
 	// <nil> 2
 	// true
@@ -221,7 +223,7 @@ func ExampleAcquireEach() {
 // Names, prefixes and what else people have to tell apart.
 func ExamplePrintable() {
 	for _, name := range []string{"orders:42", "\u0645\u06cc\u200c\u0631\u0648\u0645", "or\u200bders", "a\u202eb"} {
-		fmt.Printf("%+q %v\n", name, waitqueue.Printable(name))
+		fmt.Printf("%+q %v\n", name, names.Printable(name))
 	}
 	// Output:
 	// "orders:42" true

@@ -7,8 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // renewals collects the holds that are due at one moment and renews them in one round trip a node. They have a
@@ -113,7 +115,7 @@ func renew(t *ticket, h *hold, now time.Time) renewal {
 	r := renewal{hold: h, lasts: lasts}
 	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
 		r.final = true
-		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), MinLease)
+		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), lease.MinLease)
 	}
 	return r
 }
@@ -157,8 +159,8 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		for sh := range h.shares {
 			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
 		}
-		h.due = time.Now().Add(min(pause(h.failures-1), h.ticket.queue.terms.Lease/10))
-		h.teller().tell(Observation{Moment: RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
+		h.due = time.Now().Add(min(retry.Pause(h.failures-1), h.ticket.queue.terms.Lease/10))
+		h.teller().tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -173,7 +175,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 			h.lose(lease.ErrExpired)
 			return
 		}
-		h.teller().tell(Observation{Moment: Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
+		h.teller().tell(observe.Observation{Moment: observe.Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
 		h.spans = lasts
 		h.due = s.client.renewAt(a.sent, r.lasts)
 		hurried := h.hurried.After(a.sent)
@@ -246,7 +248,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
 		case v.acks < int64(t.queue.terms.Replicas):
-			t.refused = fmt.Errorf("%w: %d of %d within %v", ErrReplicas, v.acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
+			t.refused = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, v.acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
 		case v.left > 0:
 			t.believed = time.Now().Add(v.left)
 		default:

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -156,12 +158,12 @@ func (r Report) Endangered() bool {
 //
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
 func (c *Client) Report(ctx context.Context) (Report, error) {
-	given(ctx)
+	retry.Given(ctx)
 	c.mu.Lock()
 	closing := c.closing
 	c.mu.Unlock()
 	if closing {
-		return Report{}, fmt.Errorf("waitqueue: report: %w", ErrClosed)
+		return Report{}, fmt.Errorf("waitqueue: report: %w", lease.ErrClosed)
 	}
 	return c.report(ctx, c.sockets != nil)
 }
@@ -169,7 +171,7 @@ func (c *Client) Report(ctx context.Context) (Report, error) {
 // Examine is [Dial], [Client.Report] and [Client.Close]. Where Dial refuses a server, Examine returns its error and
 // what could be found out nevertheless.
 func Examine(ctx context.Context, o Options) (Report, error) {
-	given(ctx)
+	retry.Given(ctx)
 	c, refused := Dial(o)
 	if refused == nil {
 		r, err := c.Report(ctx)
@@ -229,7 +231,7 @@ func (c *Client) report(ctx context.Context, own bool) (Report, error) {
 	r.Warnings = judge(&r)
 	switch {
 	case ctx.Err() != nil:
-		return r, fmt.Errorf("waitqueue: report: %w", whyEnded(ctx))
+		return r, fmt.Errorf("waitqueue: report: %w", retry.WhyEnded(ctx))
 	case silent != nil:
 		return r, fmt.Errorf("waitqueue: report: %w", silent)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestReplicasAreAskedToo(t *testing.T) {
@@ -50,7 +51,7 @@ func TestReplicasAreAskedToo(t *testing.T) {
 	require.Contains(t, r.Warnings[0].Remedy, s.Master().Addr())
 	s.Cut(s.Replicas()[1])
 	r, err := Examine(t.Context(), Options{Redis: s.Replicas()[1].Option()})
-	require.ErrorIs(t, err, ErrUnusable)
+	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "this is a replica")
 	require.Equal(t, Danger, about(r)["address"])
 	require.Equal(t, Caution, about(r)["master_link_status"])

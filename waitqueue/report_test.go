@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // reported is what a new client reports of s.
@@ -259,7 +260,7 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 	require.False(t, r.Endangered())
 
 	r, err := Examine(t.Context(), Options{Redis: s.Sentinels()[0].Option()})
-	require.ErrorIs(t, err, ErrUnusable)
+	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.Equal(t, known("sentinel"), r.Servers[0].Role)
 	require.Equal(t, Danger, about(r)["address"])
 	require.Contains(t, r.Warnings[0].Remedy, "master_set")
@@ -269,7 +270,7 @@ func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
 	r, err := Examine(t.Context(), Options{Redis: s.Option()})
-	require.ErrorIs(t, err, ErrUnusable)
+	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "may not PUBLISH")
 	require.Contains(t, r.Missing, "PUBLISH on the wake channels")
 	require.True(t, r.Endangered())
@@ -323,14 +324,14 @@ func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	r, err := c.Report(t.Context())
 	require.Error(t, err)
-	require.NotErrorIs(t, err, ErrClosed)
+	require.NotErrorIs(t, err, lease.ErrClosed)
 	require.Len(t, r.Servers, 1)
 	require.False(t, r.Servers[0].Reachable)
 	require.NotEmpty(t, r.Servers[0].Notes)
 	s.Cont()
 	require.NoError(t, c.Close(t.Context()))
 	_, err = c.Report(t.Context())
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, lease.ErrClosed)
 }
 
 // Whoever stores reports relies on these names.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -136,7 +138,7 @@ func (r *routes) doubt() {
 func (r *routes) keepAsking() {
 	for failures := 0; ; failures++ {
 		r.mu.Lock()
-		wait := time.Until(r.asked.Add(max(routesEvery, pause(failures))))
+		wait := time.Until(r.asked.Add(max(routesEvery, retry.Pause(failures))))
 		r.asked, r.again = time.Now().Add(max(wait, 0)), false
 		r.mu.Unlock()
 		if r.client.rest(context.Background(), wait) != nil {
@@ -173,7 +175,7 @@ func (r *routes) refresh(ctx context.Context) error {
 			owners, err := askSlots(ctx, known[address], address)
 			answers <- answer{owners, err}
 		}) {
-			return ErrClosed
+			return lease.ErrClosed
 		}
 	}
 	failure := errors.New("no node of the cluster is known")

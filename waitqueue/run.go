@@ -208,18 +208,6 @@ func (f *tokenFloor) highest() string {
 	return f.text
 }
 
-const (
-	firstPause = 10 * time.Millisecond
-	longPause  = time.Second
-)
-
-// pause is how long to wait before the nth repeat, from 0: doubling, with half of it left to chance so
-// that those who failed together do not come back together.
-func pause(n int) time.Duration {
-	d := min(firstPause<<min(n, 10), longPause)
-	return jitter(d/2, d)
-}
-
 // jitter returns a time between two others.
 func jitter(from, to time.Duration) time.Duration {
 	if to <= from {

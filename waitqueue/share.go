@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -21,7 +22,7 @@ import (
 type Nesting int
 
 const (
-	// Deadlocks: the call would wait for itself. It fails with [ErrDeadlock].
+	// Deadlocks: the call would wait for itself. It fails with [lease.ErrDeadlock].
 	Deadlocks Nesting = iota
 	// Independent: the call has nothing to do with that hold.
 	Independent
@@ -35,10 +36,6 @@ const (
 	// entriesPause is how long a change of the number of entries waits for others before the server is told.
 	entriesPause = 50 * time.Millisecond
 )
-
-// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for
-// each other for ever.
-var ErrUpgrade = errors.New("cannot upgrade a read hold to a write hold: release it first")
 
 // A share is one lease on a hold. The lock of the site guards it.
 type share struct {
@@ -194,7 +191,7 @@ func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
 		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
-			return nil, ErrDeadlock
+			return nil, lease.ErrDeadlock
 		}
 	case Reenters:
 		if sh := q.shareIn(ctx); sh != nil {
@@ -236,9 +233,9 @@ func (s *site) reenter(ctx context.Context, h *hold, q Queue) (*lease.Lease, err
 	case h.ticket.state != held || h.releasing() || h.overdue():
 		return nil, nil
 	case q.kind == lua.Write && h.writes == 0:
-		return nil, ErrUpgrade
+		return nil, lease.ErrUpgrade
 	case h.open >= MaxEntries:
-		return nil, fmt.Errorf("%w: it was entered %d times", ErrTooLarge, MaxEntries)
+		return nil, fmt.Errorf("%w: it was entered %d times", lease.ErrTooLarge, MaxEntries)
 	}
 	sh := &share{at: len(h.more)}
 	l := h.grant(ctx, sh, q, 0)
@@ -349,17 +346,17 @@ func (h *hold) lower(ctx context.Context) error {
 }
 
 // Downgrade turns a lease that was got for writing into one for reading. Where no lease for writing is left
-// on its hold, readers may hold beside it from then on. After an error that wraps [ErrUnknown] or the
+// on its hold, readers may hold beside it from then on. After an error that wraps [lease.ErrOutcomeUnknown] or the
 // context's, it is one for reading, though the server may keep others out until Downgrade is called again or
 // the lease ends.
 func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
-	given(ctx)
+	retry.Given(ctx)
 	if q.err != nil {
 		return q.err
 	}
 	sh, _ := l.Context().Value(q.shared).(*share)
 	if sh == nil || sh.keeper.Lease() != l {
-		return fmt.Errorf("%w: the lease is one of another lock", ErrNotHeld)
+		return fmt.Errorf("%w: the lease is one of another lock", lease.ErrNotHeld)
 	}
 	h := sh.hold
 	s := h.ticket.site
@@ -380,7 +377,7 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 // HoldCount returns how many leases of a kind there are on the hold that ctx comes from or whose owner it
 // names; of kind 0, how many of any kind.
 func (q Queue) HoldCount(ctx context.Context, kind byte) int {
-	given(ctx)
+	retry.Given(ctx)
 	if q.err != nil {
 		return 0
 	}

@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // A site is all that a client knows of one name: the tickets that wait or hold, whether it hears, and when
@@ -83,7 +85,7 @@ func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration, note stri
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
-		s.tell(Observation{Moment: GivenBack, Ticket: g.Ticket})
+		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: g.Ticket})
 		s.client.ends.giveBack(s, g.Ticket, g.Token)
 		return
 	}
@@ -117,7 +119,7 @@ func (s *site) landed(t *ticket, text string, a attempt, err error) {
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		if s.anyWaits() {
-			s.lookAt(time.Now().Add(pause(1)))
+			s.lookAt(time.Now().Add(retry.Pause(1)))
 		}
 	}
 	s.settled(t)
@@ -200,7 +202,7 @@ func (s *site) message(text string, received time.Time) {
 		c.stats.forged.Add(1)
 		return
 	}
-	s.tell(Observation{Moment: Woken, Count: len(m.Grants)})
+	s.tell(observe.Observation{Moment: observe.Woken, Count: len(m.Grants)})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch m.Kind {
@@ -237,7 +239,7 @@ func (s *site) ticked(now time.Time) {
 		s.missBy, s.missing = time.Time{}, ""
 		if missed != "" {
 			s.client.stats.missed.Add(1)
-			s.tell(Observation{Moment: Missed, Ticket: missed})
+			s.tell(observe.Observation{Moment: observe.Missed, Ticket: missed})
 			s.doubt()
 		}
 	}

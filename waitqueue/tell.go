@@ -9,14 +9,15 @@ import (
 
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // What a client tells its observer. Without one all of this is a comparison with nil.
 
 // watch is what a client has to observe with: nil where nobody looks.
 type watch struct {
-	observer Observer
-	tracer   Tracer // nil if the observer is none
+	observer observe.Observer
+	tracer   observe.Tracer // nil if the observer is none
 	long     time.Duration
 	who      string
 	log      *logger // nil: nobody reads
@@ -24,7 +25,7 @@ type watch struct {
 }
 
 // observe tells the observer, often with a site's lock held.
-func (w *watch) observe(ctx context.Context, o Observation) {
+func (w *watch) observe(ctx context.Context, o observe.Observation) {
 	defer w.contain()
 	w.observer.Observe(ctx, o)
 }
@@ -38,7 +39,7 @@ func (w *watch) contain() {
 }
 
 // wait and hold are what the tracer makes of a context; that context, if it panics or makes none.
-func (w *watch) wait(ctx context.Context, o Observation) (within context.Context) {
+func (w *watch) wait(ctx context.Context, o observe.Observation) (within context.Context) {
 	defer w.contain()
 	within = ctx
 	if made := w.tracer.Wait(ctx, o); made != nil {
@@ -47,7 +48,7 @@ func (w *watch) wait(ctx context.Context, o Observation) (within context.Context
 	return within
 }
 
-func (w *watch) hold(ctx context.Context, o Observation) (within context.Context) {
+func (w *watch) hold(ctx context.Context, o observe.Observation) (within context.Context) {
 	defer w.contain()
 	within = ctx
 	if made := w.tracer.Hold(ctx, o); made != nil {
@@ -62,21 +63,21 @@ func (w *watch) note(ctx context.Context) string {
 }
 
 func newWatch(o Options, log *logger, who string) *watch {
-	var all []Observer
+	var all []observe.Observer
 	if log != nil {
 		all = append(all, log)
 	}
-	observer := Observers(append(all, o.Observer)...)
+	observer := observe.Observers(append(all, o.Observer)...)
 	if observer == nil {
 		return nil
 	}
 	w := &watch{observer: observer, long: o.HeldTooLong, who: who, log: log}
-	w.tracer, _ = observer.(Tracer)
+	w.tracer, _ = observer.(observe.Tracer)
 	return w
 }
 
 // tell tells of a name.
-func (s *site) tell(o Observation) {
+func (s *site) tell(o observe.Observation) {
 	if w := s.client.watch; w != nil {
 		o.Kind, o.Name = s.proto.Kind, s.name
 		w.observe(context.Background(), o)
@@ -84,13 +85,13 @@ func (s *site) tell(o Observation) {
 }
 
 // tell tells of a ticket.
-func (t *ticket) tell(o Observation) {
+func (t *ticket) tell(o observe.Observation) {
 	if w := t.site.client.watch; w != nil {
 		w.tell(t, o)
 	}
 }
 
-func (w *watch) tell(t *ticket, o Observation) {
+func (w *watch) tell(t *ticket, o observe.Observation) {
 	o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
 	w.observe(t.ctx, o)
 }
@@ -101,7 +102,7 @@ func (t *ticket) asked(ctx context.Context) {
 	if w == nil {
 		return
 	}
-	o := Observation{Moment: Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
+	o := observe.Observation{Moment: observe.Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
 	t.ctx = context.WithoutCancel(ctx)
 	if w.tracer != nil {
 		t.ctx = w.wait(t.ctx, o)
@@ -113,7 +114,7 @@ func (t *ticket) asked(ctx context.Context) {
 func (t *ticket) queued(behind int) {
 	if w := t.site.client.watch; w != nil && !t.placed && t.state == waiting {
 		t.placed = true
-		w.tell(t, Observation{Moment: Queued, Place: t.place, Waiting: behind})
+		w.tell(t, observe.Observation{Moment: observe.Queued, Place: t.place, Waiting: behind})
 	}
 }
 
@@ -124,8 +125,8 @@ func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration
 	if w == nil {
 		return ctx
 	}
-	o := Observation{
-		Moment: Granted, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text,
+	o := observe.Observation{
+		Moment: observe.Granted, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text,
 		Token: token, Waited: waited, Note: note,
 	}
 	if w.tracer != nil {
@@ -141,12 +142,12 @@ func (w *wait) ended(err error) {
 	if w.site.client.watch == nil {
 		return
 	}
-	o := Observation{Moment: Passed, Waited: time.Since(w.begun)}
+	o := observe.Observation{Moment: observe.Passed, Waited: time.Since(w.begun)}
 	switch {
 	case err != nil:
-		o.Moment, o.Err = Failed, err
+		o.Moment, o.Err = observe.Failed, err
 	case w.joined:
-		o.Moment = Entered
+		o.Moment = observe.Entered
 	}
 	w.ticket.tell(o)
 }
@@ -167,9 +168,9 @@ func (h *hold) released(held time.Duration, err error) {
 	if h.ticket.site.client.watch == nil {
 		return
 	}
-	o := Observation{Moment: Released, Token: h.fence(), Held: held, Err: err}
+	o := observe.Observation{Moment: observe.Released, Token: h.fence(), Held: held, Err: err}
 	if errors.Is(err, lease.ErrLost) {
-		o.Moment = Lost
+		o.Moment = observe.Lost
 	}
 	h.teller().tell(o)
 }
@@ -183,7 +184,7 @@ func (h *hold) lost(cause error) {
 				cause = seen
 			}
 		}
-		h.teller().tell(Observation{Moment: Lost, Token: h.fence(), Held: h.held(), Err: cause})
+		h.teller().tell(observe.Observation{Moment: observe.Lost, Token: h.fence(), Held: h.held(), Err: cause})
 	}
 }
 
@@ -193,7 +194,7 @@ func (h *hold) note() string {
 	if w == nil || w.tracer == nil {
 		return ""
 	}
-	if note := w.note(h.teller().ctx); len(note) <= MaxNote && wordy(note) {
+	if note := w.note(h.teller().ctx); len(note) <= observe.MaxNote && wordy(note) {
 		return note
 	}
 	return ""
@@ -221,7 +222,7 @@ func (h *hold) long(now, next time.Time) time.Time {
 		return earlier(next, at)
 	}
 	h.tooLong = true
-	h.teller().tell(Observation{Moment: HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.who})
+	h.teller().tell(observe.Observation{Moment: observe.HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.who})
 	return next
 }
 
@@ -231,14 +232,14 @@ func (c *Client) served(kind, name string, r *lua.Reply) {
 	if w == nil {
 		return
 	}
-	o := Observation{Kind: kind, Name: name}
-	if o.Moment, o.Count = Skipped, r.Skipped; o.Count > 0 {
+	o := observe.Observation{Kind: kind, Name: name}
+	if o.Moment, o.Count = observe.Skipped, r.Skipped; o.Count > 0 {
 		w.observe(context.Background(), o)
 	}
-	if o.Moment, o.Count = Expired, r.Expired; o.Count > 0 {
+	if o.Moment, o.Count = observe.Expired, r.Expired; o.Count > 0 {
 		w.observe(context.Background(), o)
 	}
-	if o.Moment, o.Count = HandedOff, 0; r.Has(lua.Handed) {
+	if o.Moment, o.Count = observe.HandedOff, 0; r.Has(lua.Handed) {
 		w.observe(context.Background(), o)
 	}
 }
@@ -246,5 +247,5 @@ func (c *Client) served(kind, name string, r *lua.Reply) {
 // suspect counts that the server says that this client let a lease run out.
 func (s *site) suspect() {
 	s.client.stats.suspected.Add(1)
-	s.tell(Observation{Moment: Suspected})
+	s.tell(observe.Observation{Moment: observe.Suspected})
 }

@@ -1,8 +1,6 @@
 package waitqueue
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -13,7 +11,7 @@ type Option func(*Terms)
 
 // With returns the terms with the options applied, from the defaults on.
 func With(opts []Option) Terms {
-	t := Terms{Lease: DefaultLease}
+	t := Terms{Lease: lease.DefaultLease}
 	for _, o := range opts {
 		o(&t)
 	}
@@ -21,7 +19,7 @@ func With(opts []Option) Terms {
 }
 
 // WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of
-// it: how long the others wait if the holder dies. The default is [DefaultLease]. It has nothing to do with
+// it: how long the others wait if the holder dies. The default is [lease.DefaultLease]. It has nothing to do with
 // how long a call may wait: that is its context's.
 func WithLease(d time.Duration) Option {
 	return func(t *Terms) { t.Lease = d }
@@ -54,7 +52,7 @@ func WithCohort(n int) Option {
 
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
 // replicas know of is not forgotten when one of them takes over. It costs a round trip more a hold, and what the
-// replication takes. If fewer have within timeout, the hold is given back, and the error wraps [ErrReplicas] and
+// replication takes. If fewer have within timeout, the hold is given back, and the error wraps [lease.ErrReplicas] and
 // says how many; timeout is half the lease at the most. The default is not to ask.
 //
 // It makes a second holder after a failover unlikely, not impossible: Sentinel and clusters do not always promote
@@ -65,7 +63,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
 // run for longer than the lease, or has read its append-only file at its start. Behind a restart without data a call
-// keeps its turn, and others theirs behind it, until a lease is over; a try fails with [ErrRestarted]. This is the
+// keeps its turn, and others theirs behind it, until a lease is over; a try fails with [lease.ErrRestarted]. This is the
 // delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //
 // It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
@@ -73,52 +71,4 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // whoever comes first after such a restart holds at once.
 func WithSafeRestart() Option {
 	return func(t *Terms) { t.SafeRestart = true }
-}
-
-// Within calls f with the context of a lease, and releases it, also if f panics. The context that f gets ends
-// when the lease does and also when ctx does. Within returns what f returned, and what Release did: the
-// loss, if the hold was lost before f came back and f has not returned that itself.
-func Within(ctx context.Context, l *lease.Lease, f func(context.Context) error) (err, ended error) {
-	given(ctx)
-	// The caller's context may have ended, which is no reason to keep the others waiting.
-	defer func() {
-		if ended = l.Release(context.WithoutCancel(ctx)); ended != nil && errors.Is(err, ended) {
-			ended = nil
-		}
-	}()
-	held, cancel := context.WithCancelCause(l.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
-	return f(&withinContext{held, cancel, l.Context(), ctx}), nil
-}
-
-// withinContext is a context of a hold that ends with another one too. Both may know that they have ended before
-// anybody has told the child of the hold's: a lease looks at the clock.
-type withinContext struct {
-	context.Context // a child of the hold's
-	cancel          context.CancelCauseFunc
-	hold, other     context.Context
-}
-
-// look sees that it has ended if one of the two has.
-func (c *withinContext) look() {
-	if c.hold.Err() == nil && c.other.Err() != nil {
-		c.cancel(context.Cause(c.other))
-	}
-}
-
-func (c *withinContext) Done() <-chan struct{} {
-	c.look()
-	return c.Context.Done()
-}
-
-func (c *withinContext) Err() error {
-	c.look()
-	return c.Context.Err()
-}
-
-func (c *withinContext) Value(key any) any {
-	c.look() // Up to Go 1.25 context.Cause asks for the cause before it asks for the error.
-	return c.Context.Value(key)
 }

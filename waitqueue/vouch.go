@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,18 +10,13 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // What a grant must have beside the word of the server before its call returns, where that is asked for:
 // replicas that know of it, and a server that cannot have forgotten another's lease. Both are asked for behind a
 // renewal, on the connection that wrote it: a grant by message was written by somebody else's.
-
-// ErrReplicas: fewer replicas than were asked for acknowledged a hold in time, so it was given back.
-var ErrReplicas = errors.New("too few replicas acknowledged")
-
-// ErrRestarted: the server came up less than a lease ago without its data, so it may have forgotten a hold.
-var ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
 
 // vouched reports whether a hold of the site on these terms needs more than the word of its node.
 func (s *site) vouched(t Terms) bool {
@@ -84,7 +78,7 @@ func (v *vouchers) ask(key voucherKey, w *vouchee) voucher {
 	v.pending[key] = append(pending, w)
 	if !running && !v.client.spawn(func() { v.serve(key) }) {
 		delete(v.pending, key)
-		w.done <- voucher{err: ErrClosed}
+		w.done <- voucher{err: lease.ErrClosed}
 	}
 	v.mu.Unlock()
 	return <-w.done

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -38,7 +40,7 @@ type Cycle []Link
 // A Link is one client of a cycle.
 type Link struct {
 	Wait
-	Hold Holder // what the next client of the cycle has of the name that this one waits for
+	Hold lease.Holder // what the next client of the cycle has of the name that this one waits for
 }
 
 const (
@@ -85,7 +87,7 @@ func (c *Client) WaitsFor(ctx context.Context, lasting time.Duration) (WaitGraph
 	for names := range slices.Chunk(b.named(stuck), listBatch) {
 		c.inspectAll(ctx, names, graphTickets)
 		if ctx.Err() != nil {
-			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", whyEnded(ctx))
+			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", retry.WhyEnded(ctx))
 		}
 		for _, n := range names {
 			if n.Err != nil {

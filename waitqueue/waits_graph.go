@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -31,11 +32,11 @@ type stake struct {
 	client  string
 	number  uint64 // the client's own count of its calls: a later call has a higher one
 	permits int64
-	holder  Holder // if it holds
-	waiter  Waiter // if it waits
-	place   int    // from 1, if it waits
-	stuck   bool   // it waits for what does not come free
-	beside  bool   // it waits beside a hold of the same client, which tells nothing of that hold
+	holder  lease.Holder // if it holds
+	waiter  lease.Waiter // if it waits
+	place   int          // from 1, if it waits
+	stuck   bool         // it waits for what does not come free
+	beside  bool         // it waits beside a hold of the same client, which tells nothing of that hold
 }
 
 // newStake reads the text of a ticket: client:number:kind:permits:lease:grant.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -61,14 +62,14 @@ func (c *crowd) ask(client string, name int, permits int64) {
 // listed is the crowd as a look shows it.
 func (c *crowd) listed() (names []Listed) {
 	for i, s := range c.names {
-		info := Info{Held: len(s.holds) > 0, Limit: s.limit, Used: s.limit - s.free, Waiting: len(s.queue)}
+		info := lease.Info{Held: len(s.holds) > 0, Limit: s.limit, Used: s.limit - s.free, Waiting: len(s.queue)}
 		for _, h := range s.holds {
-			info.Holders = append(info.Holders, Holder{
+			info.Holders = append(info.Holders, lease.Holder{
 				Client: h.client, Ticket: h.ticket.String(), Permits: h.ticket.Permits, Token: h.ticket.Number, Left: time.Second,
 			})
 		}
 		for _, w := range s.queue {
-			info.Queue = append(info.Queue, Waiter{Client: w.client, Ticket: w.ticket.String()})
+			info.Queue = append(info.Queue, lease.Waiter{Client: w.client, Ticket: w.ticket.String()})
 		}
 		names = append(names, Listed{Kind: lua.Semaphore.Kind, Name: fmt.Sprint(i), Info: info})
 	}
@@ -248,7 +249,7 @@ func TestACycleMustBeInBothLooks(t *testing.T) {
 	require.Zero(t, again(func(n []Listed) { n[0].Info.Holders[0].Token++ }))
 	require.Zero(t, again(func(n []Listed) { n[1].Info.Queue[0].Ticket = "A:9:p:1:1000:1000" }))
 	require.Zero(t, again(func(n []Listed) { n[1].Info.Holders[0].Left = 0 }))
-	require.Zero(t, again(func(n []Listed) { n[1].Err = ErrClosed }))
+	require.Zero(t, again(func(n []Listed) { n[1].Err = lease.ErrClosed }))
 }
 
 // A client that took its hold after it began to wait did so beside that.

@@ -113,7 +113,7 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		for _, lock := range []struct {
 			first, next func(*waitqueue.Client) (*lease.Lease, error)
-			inspect     func(context.Context) (waitqueue.Info, error)
+			inspect     func(context.Context) (lease.Info, error)
 		}{
 			{
 				func(c *waitqueue.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },

@@ -19,7 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/drivers"
 	"github.com/headwaiter/headwaiter/bench/report"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -148,7 +148,7 @@ func (b *benchmark) run(ctx context.Context, out, log io.Writer) (err error) {
 	}
 	hangUp(client)
 	config := bench.Config{
-		Contenders: []bench.Contender{drivers.Contender(drivers.Headwaiter{Redis: option, Prefix: benchPrefix}, waitqueue.DefaultLease)},
+		Contenders: []bench.Contender{drivers.Contender(drivers.Headwaiter{Redis: option, Prefix: benchPrefix}, lease.DefaultLease)},
 		Redis:      option, Works: works, Rounds: b.rounds, Slice: b.slice, Prefix: fmt.Sprintf("%s:%x", benchPrefix, time.Now().UnixNano()),
 		Log: func(format string, args ...any) { fmt.Fprintln(log, escaped(fmt.Sprintf(format, args...))) },
 	}

@@ -127,7 +127,7 @@ func writeLink(b *strings.Builder, before, link waitqueue.Link) {
 	} else {
 		say("  client %s", link.Client)
 	}
-	say("    holds %s %s for %s, token %d", before.Kind, before.Name, ago(before.Hold.Since), before.Hold.Token)
+	say("    holds %s %s for %s, token %d", before.Kind, before.Name, ago(time.Since(before.Hold.Since)), before.Hold.Token)
 	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
 }
 

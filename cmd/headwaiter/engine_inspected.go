@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // greeting is how long the first answer of a server may take.
@@ -18,7 +18,7 @@ type inspected struct {
 
 type inspectedLock interface {
 	mutex
-	Inspect(ctx context.Context) (waitqueue.Info, error)
+	Inspect(ctx context.Context) (lease.Info, error)
 }
 
 // greeted is the server if it answers: its client connects when it is first used.

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -135,7 +135,7 @@ func (s postgresServer) lock(name string, lasts time.Duration) mutex {
 func (s postgresServer) situation(name string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), moment)
 	defer cancel()
-	n, err := s.make(s.client, name, waitqueue.DefaultLease).Waiting(ctx)
+	n, err := s.make(s.client, name, lease.DefaultLease).Waiting(ctx)
 	if err != nil {
 		return " …"
 	}

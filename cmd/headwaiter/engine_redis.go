@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -14,7 +15,7 @@ import (
 // onRedis is what this library is for.
 var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
-	shortest: waitqueue.MinLease, places: true,
+	shortest: lease.MinLease, places: true,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
 		l := lookout{redis: on.url, prefix: on.prefix}
 		c, err := l.connect(client)
@@ -35,7 +36,7 @@ func (s redisServer) situation(name string) (text string) {
 	if err != nil || !info.Held {
 		return " …"
 	}
-	text = fmt.Sprintf(", held for %v", info.Holder.Since.Round(100*time.Millisecond))
+	text = fmt.Sprintf(", held for %v", time.Since(info.Holder.Since).Round(100*time.Millisecond))
 	if info.Holder.Who != "" {
 		text += " by " + info.Holder.Who
 	}
@@ -54,9 +55,9 @@ func (s redisServer) stands(ctx context.Context, name string) (placed bool, gran
 		return false, granted
 	}
 	if info.Held && info.Holder.Client == s.client.ID() {
-		return true, begun.Add(-info.Holder.Since)
+		return true, info.Holder.Since.Add(-time.Since(begun)) // At the latest.
 	}
-	isMine := func(w waitqueue.Waiter) bool { return w.Client == s.client.ID() }
+	isMine := func(w lease.Waiter) bool { return w.Client == s.client.ID() }
 	return slices.ContainsFunc(info.Queue, isMine), granted
 }
 

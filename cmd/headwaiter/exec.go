@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -61,7 +61,7 @@ func newExec() *cobra.Command {
 	x.choice.flags(f)
 	f.StringVar(&x.choice.prefix, "prefix", "", "what the keys of a Redis begin with (default headwaiter)")
 	f.DurationVar(&x.wait, "wait", defaultWait, "how long to wait for the lock; 0 takes it only if it is free and nobody waits")
-	f.DurationVar(&x.lease, "lease", waitqueue.DefaultLease, "how long the others wait if this machine dies")
+	f.DurationVar(&x.lease, "lease", lease.DefaultLease, "how long the others wait if this machine dies")
 	f.DurationVar(&x.grace, "grace", defaultGrace, "time from TERM to KILL when the lock is lost")
 	return cmd
 }
@@ -118,9 +118,9 @@ func (x *execution) take(args []string, dash int) error {
 		return fail(exitUsage, "exec: no command behind --"+see)
 	case x.wait < 0:
 		return fail(exitUsage, "exec: --wait %v: must not be negative"+see, x.wait)
-	case x.lease < shortestLease || x.lease > waitqueue.MaxLease:
+	case x.lease < shortestLease || x.lease > lease.MaxLease:
 		return fail(exitUsage, "exec: --lease %v: must be from %v to %v; a shorter one may end before it is renewed"+see,
-			x.lease, shortestLease, waitqueue.MaxLease)
+			x.lease, shortestLease, lease.MaxLease)
 	case x.grace < 0:
 		return fail(exitUsage, "exec: --grace %v: must not be negative"+see, x.grace)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // glance is how often the end of what a command had started is looked for, when it has ended itself.
@@ -59,7 +58,7 @@ func (x *execution) conclude(held *lease.Lease, code int) error {
 			return fail(exitLost, "%q was lost before the command ended with code %d", x.name, code)
 		}
 		return fail(exitLost, "%q was lost before the command ended with code %d: %w", x.name, code, released)
-	case errors.Is(released, waitqueue.ErrUnwoken):
+	case errors.Is(released, lease.ErrUnwoken):
 		x.say("%q: %v", x.name, released)
 	case released != nil:
 		// The command did its work under the lock. That the next one waits longer is no failure of it.

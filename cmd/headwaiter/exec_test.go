@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -258,7 +259,7 @@ func TestAForcedReleaseStopsTheCommand(t *testing.T) {
 	require.NoError(t, err)
 	defer hangUp(client)
 	kit.Listening(t, server, 1)
-	_, err = client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: waitqueue.DefaultLease}).ForceRelease(t.Context(), 0)
+	_, err = client.Queue(lua.Fairlock, "orders", waitqueue.Terms{Lease: lease.DefaultLease}).ForceRelease(t.Context(), 0)
 	require.NoError(t, err)
 	s.await(s.stderr, "released elsewhere by force; stopping the command")
 	assert.Equal(t, exitLost, s.code())

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -116,11 +115,11 @@ func giveBack(held *lease.Lease) {
 
 // refused says why there is no hold, and with which code that ends the program.
 func (x *execution) refused(err error) error {
-	var wait *waitqueue.WaitError
+	var wait *lease.WaitError
 	switch {
-	case errors.Is(err, waitqueue.ErrBusy):
+	case errors.Is(err, lease.ErrBusy):
 		return fail(exitNotAcquired, "%q is held, or others wait for it", x.name)
-	case errors.Is(err, waitqueue.ErrName), errors.Is(err, waitqueue.ErrTooLarge), errors.Is(err, waitqueue.ErrTime):
+	case errors.Is(err, lease.ErrInvalid), errors.Is(err, lease.ErrTooLarge):
 		return &failure{exitUsage, err}
 	case !errors.Is(err, context.DeadlineExceeded):
 		return fail(exitUnavailable, "%s: %w", x.where.shown(), err)
@@ -136,7 +135,7 @@ func (x *execution) refused(err error) error {
 }
 
 // ahead tells how many were before a call that ended, and what trouble there was, as far as it is known.
-func ahead(wait *waitqueue.WaitError) (text string) {
+func ahead(wait *lease.WaitError) (text string) {
 	if wait.Place > 0 {
 		text = fmt.Sprintf(", %d ahead", wait.Place)
 	}

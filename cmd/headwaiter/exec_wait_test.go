@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // silent is a server that answers when it connects, and not any more.
@@ -52,7 +51,7 @@ func TestAReleaseThatIsNotConfirmedIsToldAsTheEngineHasIt(t *testing.T) {
 			"connection end: no answer: release not confirmed\n"},
 	} {
 		var log bytes.Buffer
-		x := &execution{name: "orders", where: where{engine: c.engine}, lease: waitqueue.DefaultLease, log: &log}
+		x := &execution{name: "orders", where: where{engine: c.engine}, lease: lease.DefaultLease, log: &log}
 		held := lease.New(t.Context(), lease.Terms{
 			Until:   lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
 			Release: func(context.Context) error { return fmt.Errorf("no answer: %w", lease.ErrUnconfirmed) },

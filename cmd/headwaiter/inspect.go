@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -90,7 +91,7 @@ func (i *inspection) run(out io.Writer, name string) error {
 			leader, err := election.New(client, name).Leader(ctx)
 			if err == nil {
 				values[n.Kind] = &leader.Value
-			} else if !errors.Is(err, election.ErrNoLeader) {
+			} else if !errors.Is(err, lease.ErrNoLeader) {
 				return i.refused(err)
 			}
 		}

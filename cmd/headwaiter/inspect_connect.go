@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -66,7 +67,7 @@ func badPrefix(err error) error {
 // refused says why there is no answer, and with which code that ends the program.
 func (l *lookout) refused(err error) error {
 	text := oneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "waitqueue: "), "find: "))
-	for _, misuse := range []error{waitqueue.ErrName, waitqueue.ErrTooLarge, waitqueue.ErrPattern} {
+	for _, misuse := range []error{lease.ErrInvalid, lease.ErrTooLarge} {
 		if errors.Is(err, misuse) {
 			return fail(exitUsage, "%s", text)
 		}

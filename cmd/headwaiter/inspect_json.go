@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -64,11 +65,11 @@ func toJSON(n waitqueue.Listed, who roll) nameJSON {
 	return told
 }
 
-func holderToJSON(h waitqueue.Holder, who roll) holderJSON {
+func holderToJSON(h lease.Holder, who roll) holderJSON {
 	name, host, pid := parts(who.who(h))
 	return holderJSON{
 		Client: h.Client, Who: who.who(h), Program: name, Host: host, PID: pid,
-		Since: seconds(h.Since), Left: seconds(h.Left),
+		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
 		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket,
 	}
 }

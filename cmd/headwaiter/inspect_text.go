@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -65,7 +67,7 @@ func heldBy(n waitqueue.Listed, who roll) (lines []string) {
 		fact("holder", "not known yet: it was handed on a moment ago")
 	}
 	fact("client", "%s", h.Client)
-	fact("since", "%s", ago(h.Since))
+	fact("since", "%s", ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
 	if h.Entries > 1 {
@@ -74,7 +76,7 @@ func heldBy(n waitqueue.Listed, who roll) (lines []string) {
 	return lines
 }
 
-func leaseLeft(h waitqueue.Holder) string {
+func leaseLeft(h lease.Holder) string {
 	if h.Left <= 0 {
 		return fmt.Sprintf("run out %s ago: free for whoever asks next", ago(-h.Left))
 	}
@@ -88,7 +90,7 @@ func holders(n waitqueue.Listed, who roll) table {
 		t = table{{"PARTY", "CLIENT", "SINCE", "LEASE LEFT"}}
 	}
 	for _, h := range n.Info.Holders {
-		cells := []string{orDash(who.who(h)), h.Client, fmt.Sprint(h.Permits), ago(h.Since), ago(h.Left), fmt.Sprint(h.Token)}
+		cells := []string{orDash(who.who(h)), h.Client, fmt.Sprint(h.Permits), ago(time.Since(h.Since)), ago(h.Left), fmt.Sprint(h.Token)}
 		if n.Kind == lua.Barrier.Kind {
 			cells = []string{cells[0], cells[1], cells[3], cells[4]}
 		}
@@ -98,7 +100,7 @@ func holders(n waitqueue.Listed, who roll) table {
 }
 
 // waiters are a table of the queue. Who they are is known of those that hold too.
-func waiters(i waitqueue.Info, who roll) table {
+func waiters(i lease.Info, who roll) table {
 	t := table{{"PLACE", "WAITED", "CLIENT"}}
 	known := false
 	for place, w := range i.Queue {

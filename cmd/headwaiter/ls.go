@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf16"
 
 	"github.com/spf13/cobra"
@@ -132,7 +133,7 @@ func (l *listing) write(out io.Writer, found []waitqueue.Listed, who roll) error
 	for _, n := range found {
 		since := ""
 		if n.Info.Held {
-			since = ago(n.Info.Holder.Since)
+			since = ago(time.Since(n.Info.Holder.Since))
 		}
 		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), since, summary(n, who)})
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // table is rows of cells; the first row is the head.
@@ -82,7 +82,7 @@ func newRoll() roll { return roll{} }
 const rolled = 10_000
 
 // read takes from an inspection what it says of clients.
-func (r roll) read(i waitqueue.Info) {
+func (r roll) read(i lease.Info) {
 	for _, h := range i.Holders {
 		if h.Who != "" {
 			if len(r) >= rolled {
@@ -94,7 +94,7 @@ func (r roll) read(i waitqueue.Info) {
 }
 
 // of names a holder. Until its first renewal nothing but the client is known of one that was handed the lock.
-func (r roll) of(h waitqueue.Holder) string {
+func (r roll) of(h lease.Holder) string {
 	if who := r.who(h); who != "" {
 		return who
 	}
@@ -102,7 +102,7 @@ func (r roll) of(h waitqueue.Holder) string {
 }
 
 // who is name@host#pid of a holder, or empty.
-func (r roll) who(h waitqueue.Holder) string {
+func (r roll) who(h lease.Holder) string {
 	if h.Who != "" {
 		return h.Who
 	}

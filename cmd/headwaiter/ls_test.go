@@ -241,7 +241,7 @@ func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 		{"COMMAND http://x", exitUsage, `cannot use "http://x" as the address of a Redis`},
 		{"COMMAND --prefix {} " + good, exitUsage, "prefix"},
 		{"COMMAND --nothing " + good, exitUsage, "unknown flag: --nothing"},
-		{"ls [a " + good, exitUsage, `list "[a": unusable pattern`},
+		{"ls [a " + good, exitUsage, `list "[a": invalid argument`},
 		{"ls a b " + good, exitUsage, "2 patterns"},
 		{"ls --limit 0 " + good, exitUsage, "--limit 0"},
 		{"inspect " + good, exitUsage, "0 names, need one"},

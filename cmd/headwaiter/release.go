@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -92,7 +93,7 @@ func (l *liberation) run(name string) error {
 	}
 	who := newRoll()
 	who.read(n.Info)
-	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.of(h), ago(h.Since), h.Token)
+	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.of(h), ago(time.Since(h.Since)), h.Token)
 	if !l.yes && !l.ask("release the "+what+"?") {
 		return fail(exitFindings, "not released")
 	}
@@ -107,11 +108,11 @@ func (l *liberation) run(name string) error {
 }
 
 // choose finds the hold that is meant.
-func (l *liberation) choose(n waitqueue.Listed) (waitqueue.Holder, error) {
+func (l *liberation) choose(n waitqueue.Listed) (lease.Holder, error) {
 	if lua.ProtocolOf(n.Kind).Broadcast {
-		return waitqueue.Holder{}, fail(exitUsage, "nobody holds a %s: there is nothing to release", n.Kind)
+		return lease.Holder{}, fail(exitUsage, "nobody holds a %s: there is nothing to release", n.Kind)
 	}
-	var meant []waitqueue.Holder
+	var meant []lease.Holder
 	for _, h := range n.Info.Holders {
 		if l.holder == "" || l.holder == h.Client || l.holder == h.Ticket || l.holder == strconv.FormatUint(h.Token, 10) {
 			meant = append(meant, h)
@@ -119,11 +120,11 @@ func (l *liberation) choose(n waitqueue.Listed) (waitqueue.Holder, error) {
 	}
 	switch {
 	case !n.Info.Held:
-		return waitqueue.Holder{}, fail(exitNoSuch, "nobody holds the %s %.80q", n.Kind, n.Name)
+		return lease.Holder{}, fail(exitNoSuch, "nobody holds the %s %.80q", n.Kind, n.Name)
 	case len(meant) == 0:
-		return waitqueue.Holder{}, fail(exitNoSuch, "%q does not hold the %s %.80q; see headwaiter inspect", l.holder, n.Kind, n.Name)
+		return lease.Holder{}, fail(exitNoSuch, "%q does not hold the %s %.80q; see headwaiter inspect", l.holder, n.Kind, n.Name)
 	case len(meant) > 1:
-		return waitqueue.Holder{}, fail(exitUsage, "%d hold the %s %.80q: say which by --holder; see headwaiter inspect --json", len(meant), n.Kind, n.Name)
+		return lease.Holder{}, fail(exitUsage, "%d hold the %s %.80q: say which by --holder; see headwaiter inspect --json", len(meant), n.Kind, n.Name)
 	}
 	return meant[0], nil
 }
@@ -140,8 +141,8 @@ func (l *liberation) ask(question string) bool {
 }
 
 // release frees the hold that was shown, and no other.
-func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n waitqueue.Listed, h waitqueue.Holder) error {
-	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: waitqueue.DefaultLease})
+func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n waitqueue.Listed, h lease.Holder) error {
+	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
 	var err error
 	if n.Kind == lua.Semaphore.Kind || n.Kind == lua.RWLock.Kind {
 		_, err = queue.ForceTicket(ctx, h.Ticket)
@@ -151,9 +152,9 @@ func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n wa
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, waitqueue.ErrNotHeld):
+	case errors.Is(err, lease.ErrNotHeld):
 		return fail(exitNoSuch, "that hold of the %s %.80q has ended by itself: nothing was released", n.Kind, n.Name)
-	case errors.Is(err, waitqueue.ErrUnwoken):
+	case errors.Is(err, lease.ErrUnwoken):
 		fmt.Fprintln(l.log, line("headwaiter: %s", oneLine(err.Error())))
 		return nil
 	}
@@ -161,7 +162,7 @@ func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n wa
 }
 
 // hears says when the holder will know.
-func hears(h waitqueue.Holder) string {
+func hears(h lease.Holder) string {
 	f := strings.Split(h.Ticket, ":")
 	if len(f) == 6 {
 		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -14,7 +15,7 @@ const rateOver = 5 * time.Second
 // scene is what is watched: what the last look saw, and what has happened since the first.
 type scene struct {
 	kind, name, redis string
-	info              waitqueue.Info
+	info              lease.Info
 	trouble           string // why the last look failed, if it did
 	who               roll
 	began, seen       time.Time // of the watch, and of info
@@ -37,7 +38,7 @@ func newScene(first waitqueue.Listed, redis string) *scene {
 }
 
 // see takes in a look.
-func (s *scene) see(info waitqueue.Info, err error, now time.Time) {
+func (s *scene) see(info lease.Info, err error, now time.Time) {
 	s.trouble = ""
 	if err != nil {
 		s.trouble = oneLine(err.Error())
@@ -102,7 +103,7 @@ func (s *scene) state() string {
 		text = summary(s.listed(), s.who)
 	}
 	if s.info.Held && s.hands() {
-		text = fmt.Sprintf("held by %s, for %s, token %d", text, ago(s.info.Holder.Since), s.info.Holder.Token)
+		text = fmt.Sprintf("held by %s, for %s, token %d", text, ago(time.Since(s.info.Holder.Since)), s.info.Holder.Token)
 	}
 	return fmt.Sprintf("%s; %d waiting", text, s.info.Waiting)
 }

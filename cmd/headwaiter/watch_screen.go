@@ -71,7 +71,7 @@ func (s *scene) rows(now time.Time, height int) []row {
 		h := s.info.Holder
 		fact(green, "held by", "%s", summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
-		fact("", "since", "%s", ago(h.Since))
+		fact("", "since", "%s", ago(time.Since(h.Since)))
 		fact("", "lease", "%s", leaseLeft(h))
 		fact("", "token", "%d", h.Token)
 	default:

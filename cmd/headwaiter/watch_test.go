@@ -21,6 +21,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -289,7 +290,7 @@ func TestWatchSaysAtLeastWhereItCannotHear(t *testing.T) {
 	require.Contains(t, s.handOffs(), "at least ")
 	kit.Release(t, next)
 	look()
-	s.see(waitqueue.Info{}, errors.New("away\nand gone"), time.Now())
+	s.see(lease.Info{}, errors.New("away\nand gone"), time.Now())
 	require.Equal(t, "away; and gone", s.trouble)
 	require.Equal(t, next.Token(), s.info.Token, "what was seen last stays")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -62,7 +63,7 @@ func (l *Locker) Lock(ctx context.Context, name string) error {
 // TryLock holds name if nobody does and nobody waits, and reports whether it does. That others do is no error.
 func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
 	held, err := l.mutex(name).TryLock(ctx)
-	if errors.Is(err, waitqueue.ErrBusy) {
+	if errors.Is(err, lease.ErrBusy) {
 		return false, nil
 	}
 	if err != nil {
@@ -169,7 +170,7 @@ func (l *Locker) mutex(name string) *fairlock.Mutex {
 
 // nameable is the name as a lock can have it.
 func nameable(name string) string {
-	if len(name) <= maxName && waitqueue.Printable(name) {
+	if len(name) <= maxName && names.Printable(name) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))

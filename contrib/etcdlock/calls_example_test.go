@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // connected is a client of a server for the examples.
@@ -83,7 +83,7 @@ func ExampleNewSemaphore() {
 		log.Fatal(err)
 	}
 	_, err := pool.TryAcquire(ctx, 2)
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+	fmt.Println(errors.Is(err, lease.ErrBusy))
 	free, err := pool.Available(ctx)
 	fmt.Println(pool.Name(), free, err)
 

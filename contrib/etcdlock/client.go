@@ -10,8 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Client is one instance of the library on etcd: an identity and an etcd lease of its own, which all its holds
@@ -62,7 +63,7 @@ func NewClient(etcd *clientv3.Client, o Options) (*Client, error) {
 
 func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 	c := &Client{
-		etcd: etcd, owned: owned, opts: o, who: engine.Who(o.Name),
+		etcd: etcd, owned: owned, opts: o, who: names.Who(o.Name),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket),
 	}
 	// A member that has lost its leader is to say so, not to let requests wait for one.
@@ -70,12 +71,12 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 	return c
 }
 
-// Close ends waits with [waitqueue.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
+// Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // revokes the etcd lease, with which all keys go in one step. With the servers away it returns an error when ctx ends,
 // and without that when the etcd lease has run out by the own clock; what is left ends with that lease. A second call
 // does nothing and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })
 	return err
 }
@@ -115,7 +116,7 @@ func (c *Client) spawn(f func()) error {
 
 func (c *Client) spawnLocked(f func()) error {
 	if c.closed {
-		return waitqueue.ErrClosed
+		return lease.ErrClosed
 	}
 	c.work.Go(f)
 	return nil

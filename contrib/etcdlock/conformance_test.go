@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestConformance(t *testing.T) {
@@ -20,8 +20,8 @@ func TestConformance(t *testing.T) {
 		Dial: func(t testing.TB) conformance.Client { return conforming(t, s) },
 		Fair: true, Fenced: true, Told: true, Lease: enginetest.Short,
 		Errors: conformance.Errors{
-			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
-			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
+			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
 		},
 	})
 	require.Equal(t, notOffered, missed)

@@ -10,10 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/headwaiter/headwaiter/election"
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // An Election is the name of an election, as one client sees it. It may be used by several goroutines at once.
@@ -44,7 +42,7 @@ func (e *Election) campaign(ctx context.Context, value string) (*lease.Lease, er
 		return nil, err
 	}
 	if e.line.own(ctx) {
-		return nil, waitqueue.ErrDeadlock
+		return nil, lease.ErrDeadlock
 	}
 	candidate := e.line
 	candidate.value, candidate.changes = e.line.told(value), true
@@ -52,8 +50,8 @@ func (e *Election) campaign(ctx context.Context, value string) (*lease.Lease, er
 }
 
 func checkValue(value string) error {
-	if len(value) > election.MaxValue {
-		return fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", waitqueue.ErrTooLarge, len(value), election.MaxValue)
+	if len(value) > lease.MaxValue {
+		return fmt.Errorf("%w: a value of %d bytes, at most %d are allowed", lease.ErrTooLarge, len(value), lease.MaxValue)
 	}
 	return nil
 }
@@ -61,16 +59,16 @@ func checkValue(value string) error {
 // told is what the key of a candidate holds: who it is, which has no line feed, and what it proclaims.
 func (l *line) told(value string) string { return l.client.who + "\n" + value }
 
-func leaderOf(kv *mvccpb.KeyValue) election.Leader {
+func leaderOf(kv *mvccpb.KeyValue) lease.Leader {
 	who, value, _ := strings.Cut(string(kv.Value), "\n")
-	return election.Leader{Value: value, Token: uint64(kv.CreateRevision), Who: who}
+	return lease.Leader{Value: value, Token: uint64(kv.CreateRevision), Who: who}
 }
 
 // Proclaim changes the value of the leader that holds l.
 //
 // It takes effect only while the leader's key is there, and a request that was given up never replaces a later one: each
 // says on which revision of the key it follows. Where the key is gone the lease's context ends too, and the error is a
-// [lease.ErrLost]. One that wraps [waitqueue.ErrUnknown] means that the value may be proclaimed or not.
+// [lease.ErrLost]. One that wraps [lease.ErrOutcomeUnknown] means that the value may be proclaimed or not.
 func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) error {
 	err := checkValue(value)
 	if err == nil {
@@ -83,13 +81,13 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 }
 
 func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	t := e.line.ticketOf(l)
 	if l.Context().Err() != nil {
 		return context.Cause(l.Context())
 	}
 	if t == nil {
-		return fmt.Errorf("%w: the lease is one of another name", waitqueue.ErrNotHeld)
+		return fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
 	}
 	during, cancel := t.during(ctx)
 	defer cancel()
@@ -107,10 +105,10 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 	case l.Context().Err() != nil:
 		err = context.Cause(l.Context())
 	case ctx.Err() != nil:
-		err = engine.WhyEnded(ctx)
+		err = retry.WhyEnded(ctx)
 	}
 	if sent.Load() {
-		err = fmt.Errorf("%w: %w", waitqueue.ErrUnknown, err)
+		err = fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -152,32 +150,32 @@ func (l *line) ticketOf(of *lease.Lease) *ticket {
 	return nil
 }
 
-// Leader returns who leads, or [election.ErrNoLeader]. The answer is of the moment. Since when is not told: etcd keeps no
+// Leader returns who leads, or [lease.ErrNoLeader]. The answer is of the moment. Since when is not told: etcd keeps no
 // times.
-func (e *Election) Leader(ctx context.Context) (election.Leader, error) {
+func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 	l, _, err := e.look(ctx)
 	if err == nil && l.Token == 0 {
-		err = election.ErrNoLeader
+		err = lease.ErrNoLeader
 	}
 	if err != nil {
-		return election.Leader{}, fmt.Errorf("etcdlock: leader %q: %w", e.line.label(), err)
+		return lease.Leader{}, fmt.Errorf("etcdlock: leader %q: %w", e.line.label(), err)
 	}
 	return l, nil
 }
 
 // look tells who leads, and as of which revision.
-func (e *Election) look(ctx context.Context) (election.Leader, int64, error) {
+func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 	if err := e.line.usable(ctx); err != nil {
-		return election.Leader{}, 0, err
+		return lease.Leader{}, 0, err
 	}
 	answer, err := ask(ctx, e.line.client, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return e.line.client.etcd.Get(ctx, e.line.prefix, clientv3.WithFirstCreate()...)
 	})
 	if err != nil {
-		return election.Leader{}, 0, err
+		return lease.Leader{}, 0, err
 	}
 	if len(answer.Kvs) == 0 {
-		return election.Leader{}, answer.Header.Revision, nil
+		return lease.Leader{}, answer.Header.Revision, nil
 	}
 	return leaderOf(answer.Kvs[0]), answer.Header.Revision, nil
 }
@@ -187,9 +185,9 @@ func (e *Election) look(ctx context.Context) (election.Leader, int64, error) {
 //
 // The channel keeps the newest alone: a slow receiver misses what is over, and never the last. It is closed when ctx
 // ends. Where the client is closed, or etcd has an error that no retry mends, the last Leader says so in Err.
-func (e *Election) Observe(ctx context.Context) <-chan election.Leader {
-	engine.Given(ctx)
-	news := make(chan election.Leader, 1)
+func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
+	retry.Given(ctx)
+	news := make(chan lease.Leader, 1)
 	err := e.line.client.spawn(func() {
 		defer close(news)
 		e.observe(ctx, news)
@@ -201,23 +199,23 @@ func (e *Election) Observe(ctx context.Context) <-chan election.Leader {
 	return news
 }
 
-func (e *Election) over(err error) election.Leader {
-	return election.Leader{Err: fmt.Errorf("etcdlock: observe %q: %w", e.line.label(), err)}
+func (e *Election) over(err error) lease.Leader {
+	return lease.Leader{Err: fmt.Errorf("etcdlock: observe %q: %w", e.line.label(), err)}
 }
 
-func (e *Election) observe(ctx context.Context, news chan election.Leader) {
+func (e *Election) observe(ctx context.Context, news chan lease.Leader) {
 	c := e.line.client
 	during, cancel := context.WithCancel(c.life)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	var last election.Leader
+	var last lease.Leader
 	for first := true; ; first = false {
 		now, revision, err := e.look(during)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case c.life.Err() != nil:
-			replace(news, e.over(waitqueue.ErrClosed))
+			replace(news, e.over(lease.ErrClosed))
 			return
 		case err != nil:
 			replace(news, e.over(err))
@@ -232,7 +230,7 @@ func (e *Election) observe(ctx context.Context, news chan election.Leader) {
 }
 
 // change waits until there may be another leader, or value.
-func (e *Election) change(ctx context.Context, now election.Leader, revision int64) {
+func (e *Election) change(ctx context.Context, now lease.Leader, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, observeDoubt)
 	defer cancel()
 	for answer := range e.line.client.etcd.Watch(ctx, e.line.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
@@ -244,14 +242,14 @@ func (e *Election) change(ctx context.Context, now election.Leader, revision int
 		}
 	}
 	// The watch ended: a compaction, a member without leader, or nothing for a long time.
-	_ = engine.Rest(ctx, engine.FirstPause)
+	_ = retry.Rest(ctx, retry.FirstPause)
 }
 
 // observeDoubt is after how long an observer looks though there was no event.
 const observeDoubt = time.Minute
 
 // replace puts the newest into the channel, instead of what was not received. It is the only sender.
-func replace(news chan election.Leader, l election.Leader) {
+func replace(news chan lease.Leader, l lease.Leader) {
 	for {
 		select {
 		case news <- l:
@@ -266,7 +264,7 @@ func replace(news chan election.Leader, l election.Leader) {
 }
 
 // ForceRelease ends the leadership, as [Mutex.ForceRelease] does.
-func (e *Election) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := e.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("etcdlock: force release %q: %w", e.line.label(), err)

@@ -8,15 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/etcdtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // next waits for news until a value and a token are told.
-func next(t *testing.T, news <-chan election.Leader, value string, token uint64) {
+func next(t *testing.T, news <-chan lease.Leader, value string, token uint64) {
 	t.Helper()
 	seen := kit.Go(func() (string, error) {
 		for l := range news {
@@ -36,7 +34,7 @@ func TestLeadersInTurnAreObserved(t *testing.T) {
 	one, two := etcdlock.NewElection(a, "one"), etcdlock.NewElection(b, "one")
 	looks := etcdlock.NewElection(watching, "one")
 	_, err := looks.Leader(t.Context())
-	require.ErrorIs(t, err, election.ErrNoLeader)
+	require.ErrorIs(t, err, lease.ErrNoLeader)
 	ctx, cancel := context.WithCancel(t.Context())
 	news := looks.Observe(ctx)
 	next(t, news, "", 0)
@@ -49,7 +47,7 @@ func TestLeadersInTurnAreObserved(t *testing.T) {
 	kit.Eventually(t, "another candidate", func() bool { return keys(t, root).Count == 2 })
 	require.NoError(t, one.Proclaim(t.Context(), l, "first again"))
 	next(t, news, "first again", l.Token())
-	require.ErrorIs(t, two.Proclaim(t.Context(), l, "not mine"), waitqueue.ErrNotHeld)
+	require.ErrorIs(t, two.Proclaim(t.Context(), l, "not mine"), lease.ErrNotHeld)
 
 	kit.Release(t, l)
 	later := other.Value(t)
@@ -82,10 +80,10 @@ func TestAnObservationEndsWithItsClient(t *testing.T) {
 	require.NoError(t, c.Close(t.Context()))
 	last, open := <-news
 	require.True(t, open)
-	require.ErrorIs(t, last.Err, waitqueue.ErrClosed)
+	require.ErrorIs(t, last.Err, lease.ErrClosed)
 	_, open = <-news
 	require.False(t, open)
-	require.ErrorIs(t, (<-e.Observe(t.Context())).Err, waitqueue.ErrClosed)
+	require.ErrorIs(t, (<-e.Observe(t.Context())).Err, lease.ErrClosed)
 }
 
 // A proclamation whose answer is lost is not made twice; one that comes late replaces nothing.
@@ -107,7 +105,7 @@ func TestAProclamationThatComesLateChangesNothing(t *testing.T) {
 	kit.Eventually(t, "the request to be on its way", l.begun)
 	cancel()
 	err = unsure.Err(t)
-	require.ErrorIs(t, err, waitqueue.ErrUnknown)
+	require.ErrorIs(t, err, lease.ErrOutcomeUnknown)
 	require.ErrorIs(t, err, context.Canceled)
 	l.lose(txnMethod, 0, nil)
 	require.NoError(t, e.Proclaim(t.Context(), held, "d"))

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // code is the gRPC code of an error, whichever of the client's two kinds it is.
@@ -56,7 +56,7 @@ func ask[T any](ctx context.Context, c *Client, send func(context.Context) (T, e
 	defer context.AfterFunc(c.life, cancel)()
 	answer, _, err := repeat(during, c.limit(), send)
 	if err != nil && c.life.Err() != nil {
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	}
 	return answer, err
 }

@@ -12,17 +12,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // ForceRelease frees m whoever holds it; the next in the queue holds. The holder's client is told at once: the hold's
 // context ends with the cause [lease.ErrForced]. Until it has heard it may still act as the holder, so what the lock
 // protects should look at fencing tokens.
 //
-// A token other than 0 limits this to the hold with that token. It returns what it freed, and [waitqueue.ErrNotHeld] if
+// A token other than 0 limits this to the hold with that token. It returns what it freed, and [lease.ErrNotHeld] if
 // there was nothing to free.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := m.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("etcdlock: force release %q: %w", m.line.label(), err)
@@ -30,22 +30,22 @@ func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waite
 	return w, nil
 }
 
-func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (l *line) force(ctx context.Context, token uint64) (lease.Waiter, error) {
 	keys, _, err := l.keys(ctx, 1)
 	if err != nil {
-		return waitqueue.Waiter{}, err
+		return lease.Waiter{}, err
 	}
 	switch {
 	case len(keys) == 0:
-		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
+		return lease.Waiter{}, lease.ErrNotHeld
 	case token != 0 && uint64(keys[0].CreateRevision) != token:
-		return waitqueue.Waiter{}, fmt.Errorf("%w: it has %d", waitqueue.ErrOtherToken, keys[0].CreateRevision)
+		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, keys[0].CreateRevision)
 	}
 	freed := holderOf(l, keys[0])
 	if err := l.remove(ctx, keys[0]); err != nil {
-		return waitqueue.Waiter{}, err
+		return lease.Waiter{}, err
 	}
-	return waitqueue.Waiter{Client: freed.Client, Ticket: freed.Ticket}, nil
+	return lease.Waiter{Client: freed.Client, Ticket: freed.Ticket}, nil
 }
 
 // remove takes a key away, whosever it is, and leaves its client a notice.
@@ -61,11 +61,11 @@ func (l *line) remove(ctx context.Context, kv *mvccpb.KeyValue) error {
 	}
 	switch {
 	case leaseGone(err):
-		return waitqueue.ErrNotHeld // The key went with its lease.
+		return lease.ErrNotHeld // The key went with its lease.
 	case err != nil:
 		return fmt.Errorf("it may have been freed or not: %w", err)
 	case !answer.Succeeded:
-		return waitqueue.ErrNotHeld
+		return lease.ErrNotHeld
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func told(revision int64, key string) string { return fmt.Sprintf("%d %s", revis
 // begins where it was, unless that is compacted.
 func (s *session) listen(from int64) {
 	c := s.client
-	for tries := 0; engine.Rest(s.ctx, engine.Pause(tries)) == nil; tries++ {
+	for tries := 0; retry.Rest(s.ctx, retry.Pause(tries)) == nil; tries++ {
 		opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithFilterDelete()}
 		for answer := range c.etcd.Watch(s.ctx, c.notice(s.id), opts...) {
 			from = max(from, answer.CompactRevision)

@@ -12,7 +12,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/etcdtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // The leases are so long that no renewal and no look at them is within the test.
@@ -66,10 +65,10 @@ func TestForceReleaseTellsThatThereWasNothing(t *testing.T) {
 	s := etcdtest.Shared(t)
 	m := etcdlock.New(dial(t, s), "one")
 	_, err := m.ForceRelease(t.Context(), 0)
-	require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+	require.ErrorIs(t, err, lease.ErrNotHeld)
 	l := locked(t, m)
 	_, err = m.ForceRelease(t.Context(), l.Token()+1)
-	require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+	require.ErrorIs(t, err, lease.ErrNotHeld)
 	require.NoError(t, l.Context().Err())
 	kit.Release(t, l)
 }

@@ -9,6 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -33,7 +35,7 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, name: name, terms: with(opts), value: c.who, err: engine.CheckName(name, nil)}
+	l := line{client: c, name: name, terms: with(opts), value: c.who, err: names.Check(name, nil)}
 	if l.err == nil {
 		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
 	}
@@ -44,14 +46,14 @@ func (c *Client) line(kind, name string, opts []Option) line {
 }
 
 // label is the name for messages.
-func (l *line) label() string { return engine.Label(l.name) }
+func (l *line) label() string { return names.Label(l.name) }
 
 // usable is why a call fails before anything is sent.
 func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.client.life, l.err) }
 
 // own is the lease on the name that ctx comes from, if that holds still.
 func (l *line) own(ctx context.Context) bool {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	held, ok := ctx.Value(lineKey{l.client, l.prefix}).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
@@ -180,7 +182,7 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 			return context.Cause(t.ctx)
 		case !open || answer.Err() != nil:
 			// A compaction, or a member without leader. The look that follows waits for an answer.
-			return engine.Rest(during, engine.FirstPause)
+			return retry.Rest(during, retry.FirstPause)
 		case len(answer.Events) > 0:
 			return nil
 		case answer.Created && answer.Header.Revision > now.after:

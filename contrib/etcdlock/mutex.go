@@ -8,7 +8,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Mutex is the name of a lock, as one client sees it. It holds no state, and may be used by several goroutines at
@@ -26,11 +25,11 @@ func (m *Mutex) Name() string { return m.line.name }
 // Lock waits its turn for m and returns the lease on it.
 //
 // Calls are served in the order of the create revisions of their keys, across all clients. If ctx ends first, Lock
-// gives up its place and returns an error that wraps the context's and its cause ([waitqueue.WaitError]). A call whose
+// gives up its place and returns an error that wraps the context's and its cause ([lease.WaitError]). A call whose
 // etcd lease runs out while it waits goes on at the end of the queue. The lease is renewed until it is released or lost;
 // see [lease.Lease.Context]. Its Token is the create revision.
 //
-// With a context that comes from a hold of the same lock, Lock fails at once with [waitqueue.ErrDeadlock].
+// With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.lock(ctx)
 	if err != nil {
@@ -41,13 +40,13 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context) (*lease.Lease, error) {
 	if m.line.own(ctx) {
-		return nil, waitqueue.ErrDeadlock
+		return nil, lease.ErrDeadlock
 	}
 	return m.line.acquire(ctx, inOrder{&m.line})
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.try(ctx)
 	if err != nil {
@@ -58,7 +57,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 
 func (m *Mutex) try(ctx context.Context) (*lease.Lease, error) {
 	if m.line.own(ctx) {
-		return nil, waitqueue.ErrDeadlock
+		return nil, lease.ErrDeadlock
 	}
 	return m.line.acquire(ctx, ifFree{&m.line})
 }
@@ -72,7 +71,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -149,8 +148,8 @@ func (q ifFree) ask(ctx context.Context, t *ticket) (turn, error) {
 		return turn{held: true}, nil
 	}
 	t.forget()
-	return turn{}, waitqueue.ErrBusy
+	return turn{}, lease.ErrBusy
 }
 
-func (q ifFree) look(context.Context, *ticket) (turn, error) { return turn{}, waitqueue.ErrBusy }
+func (q ifFree) look(context.Context, *ticket) (turn, error) { return turn{}, lease.ErrBusy }
 func (ifFree) got(*ticket)                                   {}

@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -48,7 +48,7 @@ func (o *Options) fill() error {
 		o.Lease = DefaultLease
 	}
 	if o.Lease < MinLease || o.Lease > MaxLease {
-		return fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, o.Lease, MinLease, MaxLease)
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, o.Lease, MinLease, MaxLease)
 	}
 	o.Lease = (o.Lease + time.Second - 1).Truncate(time.Second)
 	if o.Prefix == "" {

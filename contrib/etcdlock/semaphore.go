@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Semaphore is the name of so many permits, as one client sees it. It holds no state, and may be used by several
@@ -25,16 +24,16 @@ const MaxPermits = 1<<53 - 1
 
 // NewSemaphore names a semaphore of so many permits. Nothing is sent; what cannot be used is reported by the first call.
 // All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
-// with [waitqueue.ErrMismatch].
+// with [lease.ErrMismatch].
 func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
 	s := &Semaphore{c.line("semaphore", name, opts), permits}
 	s.line.shared = permits > 1
 	switch {
 	case s.line.err != nil:
 	case permits < 1:
-		s.line.err = fmt.Errorf("%w: a semaphore of %d permits", waitqueue.ErrCount, permits)
+		s.line.err = fmt.Errorf("%w: a semaphore of %d permits", lease.ErrInvalid, permits)
 	case permits > MaxPermits:
-		s.line.err = fmt.Errorf("%w: a semaphore of %d permits: at most %d are allowed", waitqueue.ErrTooLarge, permits, int64(MaxPermits))
+		s.line.err = fmt.Errorf("%w: a semaphore of %d permits: at most %d are allowed", lease.ErrTooLarge, permits, int64(MaxPermits))
 	}
 	return s
 }
@@ -45,7 +44,7 @@ func (s *Semaphore) Name() string { return s.line.name }
 // Acquire waits its turn for n permits and returns the lease on them.
 //
 // Calls are served in the order of the create revisions of their keys: a small request does not overtake a large one
-// that waits. Errors are as with [Mutex.Lock]; more permits than there are is [waitqueue.ErrTooLarge]. A look reads as
+// that waits. Errors are as with [Mutex.Lock]; more permits than there are is [lease.ErrTooLarge]. A look reads as
 // many keys as there are permits, and one more, however many wait.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, false)
@@ -56,7 +55,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 }
 
 // TryAcquire returns the lease on n permits if so many are free and nobody waits, and an error that wraps
-// [waitqueue.ErrBusy] otherwise. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, true)
 	if err != nil {
@@ -70,9 +69,9 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	case s.line.err != nil:
 		return nil, s.line.err
 	case n < 1:
-		return nil, fmt.Errorf("%w: %d permits", waitqueue.ErrCount, n)
+		return nil, fmt.Errorf("%w: %d permits", lease.ErrInvalid, n)
 	case n > s.limit:
-		return nil, fmt.Errorf("%w: %d permits of %d", waitqueue.ErrTooLarge, n, s.limit)
+		return nil, fmt.Errorf("%w: %d permits of %d", lease.ErrTooLarge, n, s.limit)
 	}
 	p := permits{&s.line, n, s.limit}
 	if try {
@@ -91,7 +90,7 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 }
 
 // Inspect tells who holds permits and who waits for some. It takes no place in any order.
-func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (s *Semaphore) Inspect(ctx context.Context) (lease.Info, error) {
 	info, _, err := s.read(ctx)
 	if err != nil {
 		return info, fmt.Errorf("etcdlock: inspect %q: %w", s.line.label(), err)
@@ -100,8 +99,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (waitqueue.Info, error) {
 }
 
 // read returns also the first keys of the line; those of the holders come first.
-func (s *Semaphore) read(ctx context.Context) (waitqueue.Info, []*mvccpb.KeyValue, error) {
-	info := waitqueue.Info{Limit: s.limit}
+func (s *Semaphore) read(ctx context.Context) (lease.Info, []*mvccpb.KeyValue, error) {
+	info := lease.Info{Limit: s.limit}
 	keys, count, err := s.line.keys(ctx, min(s.limit, mostKeys)+inspectQueue)
 	if err != nil {
 		return info, nil, err
@@ -119,7 +118,7 @@ func (s *Semaphore) read(ctx context.Context) (waitqueue.Info, []*mvccpb.KeyValu
 		}
 		waits = true
 		if len(info.Queue) < inspectQueue {
-			info.Queue = append(info.Queue, waitqueue.Waiter{Client: client, Ticket: string(kv.Key[len(s.line.prefix):])})
+			info.Queue = append(info.Queue, lease.Waiter{Client: client, Ticket: string(kv.Key[len(s.line.prefix):])})
 		}
 	}
 	info.Waiting = int(count) - len(info.Holders)
@@ -130,19 +129,19 @@ func (s *Semaphore) read(ctx context.Context) (waitqueue.Info, []*mvccpb.KeyValu
 }
 
 // ForceRelease frees the permits that a ticket holds, as [Mutex.ForceRelease] does. Inspect names the tickets.
-func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error) {
+func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
 	info, keys, err := s.read(ctx)
 	for i, h := range info.Holders {
 		if err == nil && h.Ticket == ticket {
 			if err = s.line.remove(ctx, keys[i]); err == nil {
-				return waitqueue.Waiter{Client: h.Client, Ticket: ticket}, nil
+				return lease.Waiter{Client: h.Client, Ticket: ticket}, nil
 			}
 		}
 	}
 	if err == nil {
-		err = waitqueue.ErrNotHeld
+		err = lease.ErrNotHeld
 	}
-	return waitqueue.Waiter{}, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
+	return lease.Waiter{}, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
 }
 
 // permits waits until it fits. A ticket holds when its permits and those of all keys created before it are not more than
@@ -229,7 +228,7 @@ func (q permits) agrees(first []*mvccpb.KeyValue) error {
 	for _, kv := range first {
 		if n, limit, _ := parse(kv); n > 0 {
 			if limit != q.limit {
-				return fmt.Errorf("%w: it is in use with %d permits", waitqueue.ErrMismatch, limit)
+				return fmt.Errorf("%w: it is in use with %d permits", lease.ErrMismatch, limit)
 			}
 			return nil
 		}
@@ -302,7 +301,7 @@ func (q ifFit) ask(ctx context.Context, t *ticket) (turn, error) {
 		}
 		if !fits {
 			t.forget()
-			return turn{}, waitqueue.ErrBusy
+			return turn{}, lease.ErrBusy
 		}
 		done, err := q.put(ctx, t, newest)
 		if done || err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/etcdtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func two(s *etcdlock.Semaphore) func(context.Context) (*lease.Lease, error) {
@@ -35,9 +34,9 @@ func TestMorePermitsThanCanBeCountedAreRefused(t *testing.T) {
 	for _, permits := range []int64{etcdlock.MaxPermits + 1, 1<<62 + 1, math.MaxInt64} {
 		s := etcdlock.NewSemaphore(c, "one", permits)
 		_, err := s.Acquire(t.Context(), permits)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 		_, err = s.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 	}
 	kit.Release(t, some(t, etcdlock.NewSemaphore(c, "one", etcdlock.MaxPermits), etcdlock.MaxPermits).Value(t))
 }
@@ -55,7 +54,7 @@ func TestASumOfPermitsThatNoNumberHoldsLetsNobodyIn(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	info, err := s.Inspect(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, etcdlock.MaxPermits, info.Used)
@@ -80,7 +79,7 @@ func TestAKeyThatIsNoRequestCountsAsNothing(t *testing.T) {
 	}
 	l := some(t, s, 100).Value(t)
 	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	kit.Release(t, l)
 }
 
@@ -128,9 +127,9 @@ func TestAnotherNumberOfPermitsIsAMismatch(t *testing.T) {
 	c := dial(t, server)
 	two, three := etcdlock.NewSemaphore(c, "one", 2), etcdlock.NewSemaphore(c, "one", 3)
 	l := some(t, two, 1).Value(t)
-	require.ErrorIs(t, some(t, three, 1).Err(t), waitqueue.ErrMismatch)
+	require.ErrorIs(t, some(t, three, 1).Err(t), lease.ErrMismatch)
 	_, err := three.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrMismatch)
+	require.ErrorIs(t, err, lease.ErrMismatch)
 	kit.Release(t, some(t, two, 1).Value(t))
 	kit.Release(t, l)
 	kit.Eventually(t, "the call that failed to have left", func() bool { return keys(t, admin(t, server)).Count == 0 })
@@ -149,7 +148,7 @@ func TestWhoFailedForItsNumberKeepsNobodyOutForGood(t *testing.T) {
 	waits := some(t, two, 1)
 	kit.Eventually(t, "it stands behind the key that has yet to go", func() bool { return keys(t, etcd).Count == 3 })
 	_, err = two.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.False(t, waits.Returned())
 	_, err = etcd.Delete(t.Context(), failed)
 	require.NoError(t, err)
@@ -191,7 +190,7 @@ func TestALookDoesNotReadTheQueue(t *testing.T) {
 		kit.Eventually(t, "the call to wait", func() bool { return keys(t, root).Count == int64(permits+i+1) })
 	}
 	_, err := s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.LessOrEqual(t, sizes.most.Load(), int64(permits+1))
 	require.NotZero(t, sizes.most.Load())
 

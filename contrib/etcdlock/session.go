@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A session is an etcd lease of a client, from the server's grant to the word that it is no more.
@@ -63,7 +63,7 @@ func (c *Client) open(o *engine.Opening[*session]) {
 	c.opening = nil
 	switch {
 	case c.closed:
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	case err != nil:
 		err = fmt.Errorf("asking for a lease: %w", err)
 	default:
@@ -126,7 +126,7 @@ func (s *session) keep(renewed time.Time) {
 			s.look(due)
 		default:
 			tries++
-			due = time.Now().Add(engine.Pause(tries))
+			due = time.Now().Add(retry.Pause(tries))
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 )
 
 // sweep sees to it that the key of a ticket goes, in the background. The lock is held.
@@ -59,7 +59,7 @@ func (c *Client) sweeper() {
 				t.clean = false
 			}
 			c.mu.Unlock()
-			_ = engine.Rest(c.life, engine.Pause(tries)) // Where that has ended, closed is set.
+			_ = retry.Rest(c.life, retry.Pause(tries)) // Where that has ended, closed is set.
 			continue
 		}
 		tries = 0

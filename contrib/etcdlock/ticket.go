@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // errGone ends the wait of a ticket whose key is not there any more, and of which nobody has told.
@@ -241,7 +241,7 @@ func (t *ticket) release(ctx context.Context) error {
 	case !known:
 		return t.lostBy(lease.ErrForced)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
 	defer t.end(context.Canceled)
 	during, end := bounded(spell, ctx, 0)
@@ -300,10 +300,10 @@ func (t *ticket) unconfirmed(ctx context.Context, err error) error {
 		c.sweep(t)
 	}
 	c.mu.Unlock()
-	if ended := engine.WhyEnded(ctx); ended != nil {
+	if ended := retry.WhyEnded(ctx); ended != nil {
 		err = ended
 	} else if c.life.Err() != nil {
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	}
 	return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 }

@@ -104,7 +104,7 @@ func (e *Elector) campaign(ctx context.Context, value string) {
 				_ = held.Release(context.WithoutCancel(ctx)) // It is lost: this frees what the client has of it.
 			case <-ctx.Done():
 			}
-		case errors.Is(err, waitqueue.ErrClosed):
+		case errors.Is(err, lease.ErrClosed):
 			return
 		default:
 			select {

@@ -101,7 +101,7 @@ func TestWhoCannotCampaignSaysWhy(t *testing.T) {
 		closed := newElector(t, c)
 		require.NoError(t, c.Close(t.Context()))
 		synctest.Wait()
-		require.ErrorIs(t, closed.IsLeader(t.Context()), waitqueue.ErrClosed)
+		require.ErrorIs(t, closed.IsLeader(t.Context()), lease.ErrClosed)
 		require.NoError(t, closed.Close(t.Context()), "it leads no more")
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	headwaiter "github.com/headwaiter/headwaiter/contrib/gocron"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -73,7 +74,7 @@ func ExampleLocker_Lock() {
 		panic(err)
 	}
 	_, err = headwaiter.NewLocker(clients[1]).Lock(ctx, "report")
-	fmt.Println(errors.Is(err, waitqueue.ErrBusy)) // The other leaves out this run.
+	fmt.Println(errors.Is(err, lease.ErrBusy)) // The other leaves out this run.
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
 	// true

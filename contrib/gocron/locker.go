@@ -67,7 +67,7 @@ func NewLocker(c *waitqueue.Client, opts ...Option) *Locker {
 }
 
 // Lock locks the job with the name key, if nobody has it, and never waits for those who have: then the error is a
-// waitqueue.ErrBusy, and the run is left out.
+// lease.ErrBusy, and the run is left out.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	held, err := fairlock.New(l.client, l.prefix+key, l.terms...).TryLock(ctx)
 	if err != nil {

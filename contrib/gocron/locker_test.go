@@ -16,7 +16,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // newLocker returns a locker with a client of its own, as another process would have.
@@ -104,7 +103,7 @@ func TestWhoFindsAJobLockedDoesNotWait(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = two.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.ErrorContains(t, err, `gocron: job "report": `)
 		require.Less(t, time.Since(began), time.Second)
 		_, err = two.Lock(t.Context(), "another")
@@ -193,13 +192,13 @@ func TestCloseGivesBackWhatWasKept(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, ended.Unlock(t.Context()))
 		_, err = two.Lock(t.Context(), "ended")
-		require.ErrorIs(t, err, waitqueue.ErrBusy, "it was not kept")
+		require.ErrorIs(t, err, lease.ErrBusy, "it was not kept")
 
 		require.NoError(t, one.Close(t.Context()))
 		_, err = two.Lock(t.Context(), "ended")
 		require.NoError(t, err)
 		_, err = two.Lock(t.Context(), "runs")
-		require.ErrorIs(t, err, waitqueue.ErrBusy, "the job still runs")
+		require.ErrorIs(t, err, lease.ErrBusy, "the job still runs")
 		require.NoError(t, runs.Unlock(t.Context()))
 		_, err = two.Lock(t.Context(), "runs")
 		require.NoError(t, err)
@@ -215,7 +214,7 @@ func TestAKeptLockIsGivenBackInTime(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 		synctime.Pass(time.Minute - time.Second)
 		_, err = two.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		synctime.Pass(time.Second)
 		synctest.Wait()
 		_, err = two.Lock(t.Context(), "report")
@@ -233,7 +232,7 @@ func TestPrefixesAndTermsAreTaken(t *testing.T) {
 		_, err = newLocker(t, s).Lock(t.Context(), "report")
 		require.NoError(t, err, "another prefix")
 		_, err = fairlock.New(client, "shop:report").TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		require.ErrorIs(t, kit.Lost(t, shop.Lease("report")), lease.ErrMaxHold)
 		require.ErrorIs(t, lock.Unlock(t.Context()), lease.ErrMaxHold)
 	})

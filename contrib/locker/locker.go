@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Mutex is a lock that a [Locker] can be made of: of package fairlock, or of another that has the same handle.
@@ -98,7 +97,7 @@ func (l *Locker) TryLock() bool {
 	held, err := l.mutex.TryLock(l.ctx)
 	if err != nil {
 		<-l.inside
-		if errors.Is(err, waitqueue.ErrBusy) {
+		if errors.Is(err, lease.ErrBusy) {
 			return false
 		}
 		l.fail("try lock", err)

@@ -152,9 +152,9 @@ func TestLockPanicsWhenTheClientIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *waitqueue.Client) {
 		require.NoError(t, a.Close(t.Context()))
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
-		require.ErrorIs(t, panicked(t, l.Lock), waitqueue.ErrClosed)
-		require.ErrorIs(t, panicked(t, func() { l.TryLock() }), waitqueue.ErrClosed)
-		require.ErrorIs(t, panicked(t, l.Lock), waitqueue.ErrClosed, "the first panic left it locked")
+		require.ErrorIs(t, panicked(t, l.Lock), lease.ErrClosed)
+		require.ErrorIs(t, panicked(t, func() { l.TryLock() }), lease.ErrClosed)
+		require.ErrorIs(t, panicked(t, l.Lock), lease.ErrClosed, "the first panic left it locked")
 	})
 }
 

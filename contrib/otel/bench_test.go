@@ -20,6 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -158,19 +159,19 @@ func TestWhatIsToldOfACycleAllocatesLittle(t *testing.T) {
 
 // told tells a tracer of a call that waits, holds and loses.
 func told(t *otel.Tracer, cause error) {
-	o := waitqueue.Observation{Kind: "lock", Name: "name", Ticket: "client:1:x:1:10000:2000", Place: 1, Waited: 1, Held: 1, Token: 1}
-	tell := func(ctx context.Context, m waitqueue.Moment) {
+	o := observe.Observation{Kind: "lock", Name: "name", Ticket: "client:1:x:1:10000:2000", Place: 1, Waited: 1, Held: 1, Token: 1}
+	tell := func(ctx context.Context, m observe.Moment) {
 		o.Moment = m
 		t.Observe(ctx, o)
 	}
 	ctx := t.Wait(context.Background(), o)
-	tell(ctx, waitqueue.Asked)
-	tell(ctx, waitqueue.Queued)
-	tell(context.Background(), waitqueue.Woken)
+	tell(ctx, observe.Asked)
+	tell(ctx, observe.Queued)
+	tell(context.Background(), observe.Woken)
 	o.Note = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	ctx = t.Hold(ctx, o)
-	tell(ctx, waitqueue.Granted)
+	tell(ctx, observe.Granted)
 	o.Note = t.Note(ctx)
 	o.Err = cause
-	tell(ctx, waitqueue.Lost)
+	tell(ctx, observe.Lost)
 }

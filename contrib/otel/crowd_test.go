@@ -44,7 +44,7 @@ func (x *truth) cycle(t *testing.T, m *fairlock.Mutex, random *rand.Rand) {
 		defer stop.Stop()
 	}
 	l, err := lock(ctx)
-	var waited *waitqueue.WaitError
+	var waited *lease.WaitError
 	switch {
 	case errors.As(err, &waited) && waited.Waited == 0:
 		x.unasked.Add(1)
@@ -61,7 +61,7 @@ func (x *truth) cycle(t *testing.T, m *fairlock.Mutex, random *rand.Rand) {
 		default:
 			t.Errorf("release: %v", err)
 		}
-	case errors.Is(err, waitqueue.ErrBusy):
+	case errors.Is(err, lease.ErrBusy):
 		x.busy.Add(1)
 	case errors.Is(err, context.DeadlineExceeded):
 		x.timeout.Add(1)

@@ -9,7 +9,7 @@
 //	client, err := waitqueue.Dial(waitqueue.Options{Redis: redis, Observer: tracer})
 //
 // It needs OpenTelemetry's API and no SDK: which one the program has is the program's choice. With
-// [waitqueue.Observers] it goes beside others.
+// [observe.Observers] it goes beside others.
 //
 // # Spans
 //

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headwaiter/headwaiter/contrib/otel"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -38,7 +39,7 @@ func (s spans) observed(t testing.TB) func(*waitqueue.Options) {
 	return observed(tracer)
 }
 
-func observed(o waitqueue.Observer) func(*waitqueue.Options) {
+func observed(o observe.Observer) func(*waitqueue.Options) {
 	return func(opts *waitqueue.Options) { opts.Observer = o }
 }
 

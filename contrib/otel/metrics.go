@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 const classKey = attribute.Key("headwaiter.class")
@@ -24,7 +24,7 @@ type figures struct {
 	waiting, holds             metric.Int64UpDownCounter
 	waits, held, margins       metric.Float64Histogram
 	cut                        metric.Int64Counter
-	moments                    map[waitqueue.Moment]metric.Int64Counter // those that are just counted
+	moments                    map[observe.Moment]metric.Int64Counter // those that are just counted
 
 	mu      sync.RWMutex // guards options
 	options map[labels]*options
@@ -41,22 +41,22 @@ type options struct {
 
 // counted are the moments that are just counted, each by an instrument of its own.
 var counted = []struct {
-	moment                  waitqueue.Moment
+	moment                  observe.Moment
 	name, unit, description string
 }{
-	{waitqueue.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
-	{waitqueue.HandedOff, "headwaiter.handoffs", "{handoff}", "Grants to other clients, by message, in this client's scripts."},
-	{waitqueue.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
-	{waitqueue.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},
-	{waitqueue.Expired, "headwaiter.expired", "{lease}", "Leases of others that had run out when this client's scripts came."},
-	{waitqueue.Rejoined, "headwaiter.rejoined", "{ticket}", "Tickets that a check found unknown and queued again."},
-	{waitqueue.Missed, "headwaiter.missed", "{message}", "Grants that a check found and no message told of."},
-	{waitqueue.Suspected, "headwaiter.suspected", "{notice}", "Times the server said that this client let a lease run out."},
-	{waitqueue.GivenBack, "headwaiter.given_back", "{grant}", "Grants that came for tickets that had ended."},
+	{observe.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
+	{observe.HandedOff, "headwaiter.handoffs", "{handoff}", "Grants to other clients, by message, in this client's scripts."},
+	{observe.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
+	{observe.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},
+	{observe.Expired, "headwaiter.expired", "{lease}", "Leases of others that had run out when this client's scripts came."},
+	{observe.Rejoined, "headwaiter.rejoined", "{ticket}", "Tickets that a check found unknown and queued again."},
+	{observe.Missed, "headwaiter.missed", "{message}", "Grants that a check found and no message told of."},
+	{observe.Suspected, "headwaiter.suspected", "{notice}", "Times the server said that this client let a lease run out."},
+	{observe.GivenBack, "headwaiter.given_back", "{grant}", "Grants that came for tickets that had ended."},
 }
 
 func newFigures(m metric.Meter) (*figures, error) {
-	f := &figures{options: make(map[labels]*options), moments: make(map[waitqueue.Moment]metric.Int64Counter)}
+	f := &figures{options: make(map[labels]*options), moments: make(map[observe.Moment]metric.Int64Counter)}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
@@ -90,38 +90,38 @@ func newFigures(m metric.Meter) (*figures, error) {
 }
 
 // count counts one observation.
-func (f *figures) count(ctx context.Context, o *waitqueue.Observation, class string) {
+func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
 	plain := f.of(labels{o.Kind, class, ""})
 	switch o.Moment {
-	case waitqueue.Asked:
+	case observe.Asked:
 		f.waiting.Add(ctx, 1, plain.add...)
-	case waitqueue.Granted, waitqueue.Entered, waitqueue.Passed, waitqueue.Failed:
+	case observe.Granted, observe.Entered, observe.Passed, observe.Failed:
 		f.waiting.Add(ctx, -1, plain.add...)
-		if o.Moment == waitqueue.Granted {
+		if o.Moment == observe.Granted {
 			f.holds.Add(ctx, 1, plain.add...)
 		}
 		by := f.of(labels{o.Kind, class, outcome(o)})
 		f.attempts.Add(ctx, 1, by.add...)
 		f.waits.Record(ctx, o.Waited.Seconds(), by.record...)
-	case waitqueue.Renewed, waitqueue.RenewalFailed:
+	case observe.Renewed, observe.RenewalFailed:
 		word := "renewed"
-		if o.Moment == waitqueue.RenewalFailed {
+		if o.Moment == observe.RenewalFailed {
 			word = "failed"
 		}
 		by := f.of(labels{o.Kind, class, word})
 		f.renewals.Add(ctx, 1, by.add...)
 		f.margins.Record(ctx, o.Margin.Seconds(), by.record...)
-	case waitqueue.Released, waitqueue.Lost:
+	case observe.Released, observe.Lost:
 		f.holds.Add(ctx, -1, plain.add...)
 		by := f.of(labels{o.Kind, class, outcome(o)})
 		f.held.Record(ctx, o.Held.Seconds(), by.record...)
-		if o.Moment == waitqueue.Lost {
+		if o.Moment == observe.Lost {
 			f.losses.Add(ctx, 1, by.add...)
 		}
 	default:
 		if c := f.moments[o.Moment]; c != nil {
 			n := int64(1)
-			if o.Moment == waitqueue.Skipped || o.Moment == waitqueue.Expired {
+			if o.Moment == observe.Skipped || o.Moment == observe.Expired {
 				n = int64(o.Count)
 			}
 			c.Add(ctx, n, plain.add...)

@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -37,7 +38,7 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 		require.EqualValues(t, 1, r.sum(t, "headwaiter.waiting"))
 		require.EqualValues(t, 1, r.sum(t, "headwaiter.holds"))
 		_, err = first.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		synctime.Pass(5500 * time.Millisecond) // Five renewals.
 		kit.Release(t, l)
 		l = next.Value(t)
@@ -93,7 +94,7 @@ func TestNamesAreToldApartByClassIfAtAll(t *testing.T) {
 			return class
 		}})
 		require.NoError(t, err)
-		c := kit.Dial(t, s, observed(waitqueue.Observers(off, on)))
+		c := kit.Dial(t, s, observed(observe.Observers(off, on)))
 		for i := range 10 {
 			cycle(t, c, fmt.Sprintf("orders:%d", i))
 			cycle(t, c, fmt.Sprintf("users:%d", i))

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // The names of the spans.
@@ -38,7 +38,7 @@ const (
 )
 
 // startWait begins the span of a wait. There is none where the provider makes none, and no span around the call either.
-func (t *Tracer) startWait(ctx context.Context, o *waitqueue.Observation) (context.Context, trace.Span) {
+func (t *Tracer) startWait(ctx context.Context, o *observe.Observation) (context.Context, trace.Span) {
 	within, span := t.start(ctx, waitSpan, o)
 	if !span.SpanContext().IsValid() {
 		return ctx, nil
@@ -47,7 +47,7 @@ func (t *Tracer) startWait(ctx context.Context, o *waitqueue.Observation) (conte
 }
 
 // startHold ends the span of the wait, and begins that of the hold.
-func (t *Tracer) startHold(c *call, o *waitqueue.Observation) trace.Span {
+func (t *Tracer) startHold(c *call, o *observe.Observation) trace.Span {
 	if c.wait.IsRecording() {
 		if former := spanOf(o.Note); former.IsValid() {
 			c.wait.AddLink(trace.Link{
@@ -65,38 +65,38 @@ func (t *Tracer) startHold(c *call, o *waitqueue.Observation) trace.Span {
 }
 
 // start begins a span with what a sampler may want to know.
-func (t *Tracer) start(ctx context.Context, name string, o *waitqueue.Observation) (context.Context, trace.Span) {
+func (t *Tracer) start(ctx context.Context, name string, o *observe.Observation) (context.Context, trace.Span) {
 	return t.tracer.Start(ctx, name,
 		trace.WithAttributes(kindKey.String(o.Kind), nameKey.String(o.Name), ticketKey.String(o.Ticket)))
 }
 
 // tell tells the spans of a call what has happened to it.
-func (c *call) tell(o *waitqueue.Observation) {
+func (c *call) tell(o *observe.Observation) {
 	switch o.Moment {
-	case waitqueue.Queued:
+	case observe.Queued:
 		event(c.wait, o, placeKey.Int(o.Place), waitingKey.Int(o.Waiting))
-	case waitqueue.Entered, waitqueue.Passed, waitqueue.Failed:
+	case observe.Entered, observe.Passed, observe.Failed:
 		end(c.wait, o)
-	case waitqueue.Renewed:
+	case observe.Renewed:
 		event(c.hold, o, marginKey.Float64(o.Margin.Seconds()))
-	case waitqueue.RenewalFailed:
+	case observe.RenewalFailed:
 		event(c.hold, o, marginKey.Float64(o.Margin.Seconds()), errorKey.String(typeOf(o.Err)), messageKey.String(text(o.Err)))
-	case waitqueue.HeldLong:
+	case observe.HeldLong:
 		event(c.hold, o, heldKey.Float64(o.Held.Seconds()), holderKey.String(o.Who))
-	case waitqueue.Released, waitqueue.Lost:
+	case observe.Released, observe.Lost:
 		end(c.hold, o)
 	}
 }
 
 // event adds one to a span, if there is such a span.
-func event(span trace.Span, o *waitqueue.Observation, attrs ...attribute.KeyValue) {
+func event(span trace.Span, o *observe.Observation, attrs ...attribute.KeyValue) {
 	if span != nil && span.IsRecording() {
 		span.AddEvent(o.Moment.String(), trace.WithAttributes(attrs...))
 	}
 }
 
 // end ends a span, if there is such a span. To find a lock busy, or to be called back, is no failure.
-func end(span trace.Span, o *waitqueue.Observation) {
+func end(span trace.Span, o *observe.Observation) {
 	if span == nil {
 		return
 	}
@@ -124,15 +124,15 @@ const (
 )
 
 // outcome is what a call or hold has come to: one of a few words.
-func outcome(o *waitqueue.Observation) string {
+func outcome(o *observe.Observation) string {
 	switch o.Moment {
-	case waitqueue.Granted:
+	case observe.Granted:
 		return granted
-	case waitqueue.Entered:
+	case observe.Entered:
 		return entered
-	case waitqueue.Passed:
+	case observe.Passed:
 		return passed
-	case waitqueue.Released:
+	case observe.Released:
 		if o.Err == nil {
 			return released
 		}
@@ -145,16 +145,16 @@ var types = []struct {
 	err  error
 	word string
 }{
-	{waitqueue.ErrBusy, busy},
+	{lease.ErrBusy, busy},
 	{lease.ErrExpired, "expired"},
 	{lease.ErrForced, "forced"},
 	{lease.ErrForgotten, "forgotten"},
 	{lease.ErrMaxHold, "max_hold"},
 	{lease.ErrClientClosed, "closed"},
 	{lease.ErrUnconfirmed, "unconfirmed"},
-	{waitqueue.ErrUnwoken, "unwoken"},
-	{waitqueue.ErrClosed, "closed"},
-	{waitqueue.ErrReplicas, "replicas"},
+	{lease.ErrUnwoken, "unwoken"},
+	{lease.ErrClosed, "closed"},
+	{lease.ErrReplicas, "replicas"},
 	{context.DeadlineExceeded, "timeout"},
 	{context.Canceled, cancelled},
 }

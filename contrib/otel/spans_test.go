@@ -20,6 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -156,15 +157,15 @@ func TestWithinOneClientTheWaitIsLinkedToo(t *testing.T) {
 
 // scribbler puts something else into the notes.
 type scribbler struct {
-	waitqueue.Observer
+	observe.Observer
 	note string
 }
 
-func (scribbler) Observe(context.Context, waitqueue.Observation) {}
-func (scribbler) Wait(ctx context.Context, _ waitqueue.Observation) context.Context {
+func (scribbler) Observe(context.Context, observe.Observation) {}
+func (scribbler) Wait(ctx context.Context, _ observe.Observation) context.Context {
 	return ctx
 }
-func (scribbler) Hold(ctx context.Context, _ waitqueue.Observation) context.Context {
+func (scribbler) Hold(ctx context.Context, _ observe.Observation) context.Context {
 	return ctx
 }
 func (s scribbler) Note(context.Context) string { return s.note }
@@ -382,7 +383,7 @@ func TestTwoTracersOfOneClientDoNotMixTheirSpans(t *testing.T) {
 		require.NoError(t, err)
 		second, err := otel.NewTracer(b.provider)
 		require.NoError(t, err)
-		m := fairlock.New(kit.Dial(t, s, observed(waitqueue.Observers(first, second))), kit.Name(t))
+		m := fairlock.New(kit.Dial(t, s, observed(observe.Observers(first, second))), kit.Name(t))
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
 		for _, r := range []spans{a, b} {
 			r.only(t, wait)

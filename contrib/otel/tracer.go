@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // scope is what the spans and instruments are made under.
@@ -32,14 +32,14 @@ type Options struct {
 
 const defaultMaxClasses = 100
 
-// A Tracer is the [waitqueue.Tracer] that makes spans and figures of what it is told. It may serve several clients.
+// A Tracer is the [observe.Tracer] that makes spans and figures of what it is told. It may serve several clients.
 type Tracer struct {
 	tracer  trace.Tracer // nil: no spans
 	figures *figures     // nil: no metrics
 	classes *classes     // nil: none are told apart
 }
 
-var _ waitqueue.Tracer = (*Tracer)(nil)
+var _ observe.Tracer = (*Tracer)(nil)
 
 // New returns a tracer for [waitqueue.Options].Observer.
 func New(o Options) (*Tracer, error) {
@@ -89,7 +89,7 @@ func (t *Tracer) call(ctx context.Context) *call {
 }
 
 // Wait begins the span of a wait.
-func (t *Tracer) Wait(ctx context.Context, o waitqueue.Observation) context.Context {
+func (t *Tracer) Wait(ctx context.Context, o observe.Observation) context.Context {
 	c := &call{class: t.classOf(o.Name), home: ctx}
 	if t.tracer != nil {
 		ctx, c.wait = t.startWait(ctx, &o)
@@ -101,7 +101,7 @@ func (t *Tracer) Wait(ctx context.Context, o waitqueue.Observation) context.Cont
 }
 
 // Hold ends the span of a wait and begins that of its hold, which the context of the lease then has.
-func (t *Tracer) Hold(ctx context.Context, o waitqueue.Observation) context.Context {
+func (t *Tracer) Hold(ctx context.Context, o observe.Observation) context.Context {
 	c := t.call(ctx)
 	if c == nil || c.wait == nil {
 		return ctx
@@ -120,7 +120,7 @@ func (t *Tracer) Note(ctx context.Context) string {
 }
 
 // Observe counts, and tells the span that it concerns.
-func (t *Tracer) Observe(ctx context.Context, o waitqueue.Observation) {
+func (t *Tracer) Observe(ctx context.Context, o observe.Observation) {
 	c := t.call(ctx)
 	if c != nil {
 		c.tell(&o)

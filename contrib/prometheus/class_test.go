@@ -16,12 +16,12 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/internal/synctime"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // handOff is a moment of a name.
-func handOff(name string) waitqueue.Observation {
-	return waitqueue.Observation{Moment: waitqueue.HandedOff, Name: name}
+func handOff(name string) observe.Observation {
+	return observe.Observation{Moment: observe.HandedOff, Name: name}
 }
 
 func other(n float64) values {
@@ -168,8 +168,8 @@ func TestManyGoroutinesFindTheSameClasses(t *testing.T) {
 		all.Go(func() {
 			for i := range 3000 {
 				name := fmt.Sprint(i)
-				tell(c, waitqueue.Observation{Moment: waitqueue.Asked, Name: name})
-				tell(c, waitqueue.Observation{Moment: waitqueue.Failed, Name: name, Err: context.Canceled})
+				tell(c, observe.Observation{Moment: observe.Asked, Name: name})
+				tell(c, observe.Observation{Moment: observe.Failed, Name: name, Err: context.Canceled})
 			}
 		})
 	}

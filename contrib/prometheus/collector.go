@@ -8,7 +8,7 @@ import (
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // Options is what can be chosen. The zero value will do.
@@ -43,8 +43,8 @@ type Collector struct {
 }
 
 var (
-	_ prom.Collector     = (*Collector)(nil)
-	_ waitqueue.Observer = (*Collector)(nil)
+	_ prom.Collector   = (*Collector)(nil)
+	_ observe.Observer = (*Collector)(nil)
 )
 
 // NewCollector makes a collector: register it, and give it to clients as [waitqueue.Options].Observer. One is enough
@@ -84,19 +84,19 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 }
 
 // Observe is for the client.
-func (c *Collector) Observe(_ context.Context, o waitqueue.Observation) {
+func (c *Collector) Observe(_ context.Context, o observe.Observation) {
 	s := c.of(o.Kind, c.classes.of(o.Name))
-	if o.Moment >= waitqueue.HandedOff {
+	if o.Moment >= observe.HandedOff {
 		s.heard(&o)
 		return
 	}
 	s.told(&o)
 	switch o.Moment {
-	case waitqueue.HeldLong:
+	case observe.HeldLong:
 		if c.tooLong.begins(o.Ticket) {
 			s.longHolds.Inc()
 		}
-	case waitqueue.Released, waitqueue.Lost:
+	case observe.Released, observe.Lost:
 		if c.tooLong.ends(o.Ticket) {
 			s.longHolds.Dec()
 		}

@@ -13,24 +13,24 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // Moments that most cases need before theirs.
 var (
-	asked = waitqueue.Observation{Moment: waitqueue.Asked, Ticket: "t"}
-	held  = waitqueue.Observation{Moment: waitqueue.Granted, Ticket: "t", Waited: 2 * time.Second}
-	long  = waitqueue.Observation{Moment: waitqueue.HeldLong, Ticket: "t"}
+	asked = observe.Observation{Moment: observe.Asked, Ticket: "t"}
+	held  = observe.Observation{Moment: observe.Granted, Ticket: "t", Waited: 2 * time.Second}
+	long  = observe.Observation{Moment: observe.HeldLong, Ticket: "t"}
 )
 
 // of is a moment with an error.
-func of(m waitqueue.Moment, err error) waitqueue.Observation {
-	return waitqueue.Observation{Moment: m, Ticket: "t", Waited: time.Second, Held: 3 * time.Second, Err: err}
+func of(m observe.Moment, err error) observe.Observation {
+	return observe.Observation{Moment: m, Ticket: "t", Waited: time.Second, Held: 3 * time.Second, Err: err}
 }
 
 // wrapped is an error as a caller of a primitive sees it.
 func wrapped(err error) error {
-	return fmt.Errorf("fairlock: %w", &waitqueue.WaitError{Err: fmt.Errorf("somewhere: %w", err)})
+	return fmt.Errorf("fairlock: %w", &lease.WaitError{Err: fmt.Errorf("somewhere: %w", err)})
 }
 
 func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
@@ -70,7 +70,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 	shorter[`headwaiter_long_holds{kind="lock"}`] = -1
 	cut := lost("max_hold")
 	cut[`headwaiter_long_holds{kind="lock"}`] = -1
-	type told = waitqueue.Observation
+	type told = observe.Observation
 	for _, c := range []struct {
 		name   string
 		before []told
@@ -78,51 +78,51 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		want   values
 	}{
 		{"a call begins", nil, asked, one("headwaiter_waiting_calls")},
-		{"it gets a place", []told{asked}, told{Moment: waitqueue.Queued, Place: 3}, one("headwaiter_queued_total")},
+		{"it gets a place", []told{asked}, told{Moment: observe.Queued, Place: 3}, one("headwaiter_queued_total")},
 		{"it holds", []told{asked}, held, holding},
-		{"it enters a hold", []told{asked}, of(waitqueue.Entered, nil), waited("entered", 1)},
-		{"it passes", []told{asked}, of(waitqueue.Passed, nil), waited("passed", 1)},
-		{"a try finds others", []told{asked}, of(waitqueue.Failed, wrapped(waitqueue.ErrBusy)), refused("busy")},
-		{"its client closes", []told{asked}, of(waitqueue.Failed, wrapped(waitqueue.ErrClosed)), refused("closed")},
-		{"Redis refuses", []told{asked}, of(waitqueue.Failed, wrapped(waitqueue.ErrTooLarge)), refused("error")},
-		{"its time runs out", []told{asked}, of(waitqueue.Failed, wrapped(context.DeadlineExceeded)), waited("timeout", 1)},
-		{"it is cancelled", []told{asked}, of(waitqueue.Failed, wrapped(context.Canceled)), waited("cancelled", 1)},
-		{"a release", []told{asked, held}, of(waitqueue.Released, nil), released("confirmed")},
-		{"one that wakes nobody", []told{asked, held}, of(waitqueue.Released, waitqueue.ErrUnwoken), released("unwoken")},
-		{"one without an answer", []told{asked, held}, of(waitqueue.Released, lease.ErrUnconfirmed), released("unconfirmed")},
-		{"a lease runs out", []told{asked, held}, of(waitqueue.Lost, fmt.Errorf("x: %w", lease.ErrExpired)), lost("expired")},
-		{"a forced release", []told{asked, held}, of(waitqueue.Lost, lease.ErrForced), lost("forced")},
-		{"the server forgets", []told{asked, held}, of(waitqueue.Lost, lease.ErrForgotten), lost("forgotten")},
-		{"its client closes while it holds", []told{asked, held}, of(waitqueue.Lost, lease.ErrClientClosed), lost("closed")},
-		{"a loss of a kind unknown", []told{asked, held}, of(waitqueue.Lost, errors.New("new")), lost("other")},
+		{"it enters a hold", []told{asked}, of(observe.Entered, nil), waited("entered", 1)},
+		{"it passes", []told{asked}, of(observe.Passed, nil), waited("passed", 1)},
+		{"a try finds others", []told{asked}, of(observe.Failed, wrapped(lease.ErrBusy)), refused("busy")},
+		{"its client closes", []told{asked}, of(observe.Failed, wrapped(lease.ErrClosed)), refused("closed")},
+		{"Redis refuses", []told{asked}, of(observe.Failed, wrapped(lease.ErrTooLarge)), refused("error")},
+		{"its time runs out", []told{asked}, of(observe.Failed, wrapped(context.DeadlineExceeded)), waited("timeout", 1)},
+		{"it is cancelled", []told{asked}, of(observe.Failed, wrapped(context.Canceled)), waited("cancelled", 1)},
+		{"a release", []told{asked, held}, of(observe.Released, nil), released("confirmed")},
+		{"one that wakes nobody", []told{asked, held}, of(observe.Released, lease.ErrUnwoken), released("unwoken")},
+		{"one without an answer", []told{asked, held}, of(observe.Released, lease.ErrUnconfirmed), released("unconfirmed")},
+		{"a lease runs out", []told{asked, held}, of(observe.Lost, fmt.Errorf("x: %w", lease.ErrExpired)), lost("expired")},
+		{"a forced release", []told{asked, held}, of(observe.Lost, lease.ErrForced), lost("forced")},
+		{"the server forgets", []told{asked, held}, of(observe.Lost, lease.ErrForgotten), lost("forgotten")},
+		{"its client closes while it holds", []told{asked, held}, of(observe.Lost, lease.ErrClientClosed), lost("closed")},
+		{"a loss of a kind unknown", []told{asked, held}, of(observe.Lost, errors.New("new")), lost("other")},
 		{"a hold lasts for long", []told{asked, held}, long, longer},
-		{"it ends", []told{asked, held, long}, of(waitqueue.Released, nil), shorter},
-		{"it reaches its maximum", []told{asked, held, long}, of(waitqueue.Lost, lease.ErrMaxHold), cut},
-		{"a renewal fails", []told{asked, held}, told{Moment: waitqueue.RenewalFailed, Margin: time.Second}, values{
+		{"it ends", []told{asked, held, long}, of(observe.Released, nil), shorter},
+		{"it reaches its maximum", []told{asked, held, long}, of(observe.Lost, lease.ErrMaxHold), cut},
+		{"a renewal fails", []told{asked, held}, told{Moment: observe.RenewalFailed, Margin: time.Second}, values{
 			`headwaiter_renewal_failures_total{kind="lock"}`:     1,
 			`headwaiter_renewal_margin_min_seconds{kind="lock"}`: 1,
 		}},
-		{"a renewal", []told{asked, held}, told{Moment: waitqueue.Renewed, Margin: time.Second, Lease: 4 * time.Second}, values{
+		{"a renewal", []told{asked, held}, told{Moment: observe.Renewed, Margin: time.Second, Lease: 4 * time.Second}, values{
 			`headwaiter_renewals_total{kind="lock"}`:             1,
 			`headwaiter_renewal_margin_min_seconds{kind="lock"}`: 1,
 			`headwaiter_renewal_margin_ratio_count{kind="lock"}`: 1,
 			`headwaiter_renewal_margin_ratio_sum{kind="lock"}`:   .25,
 		}},
-		{"a hand-off", nil, told{Moment: waitqueue.HandedOff}, one("headwaiter_handoffs_total")},
-		{"a message", nil, told{Moment: waitqueue.Woken, Count: 7}, one("headwaiter_wakeups_total")},
-		{"dead tickets", nil, told{Moment: waitqueue.Skipped, Count: 7}, values{`headwaiter_skipped_tickets_total{kind="lock"}`: 7}},
-		{"expired leases", nil, told{Moment: waitqueue.Expired, Count: 2}, values{`headwaiter_expired_leases_total{kind="lock"}`: 2}},
-		{"a ticket that rejoins", nil, told{Moment: waitqueue.Rejoined}, one("headwaiter_rejoined_tickets_total")},
-		{"a missed message", nil, told{Moment: waitqueue.Missed}, one("headwaiter_missed_grants_total")},
-		{"a suspicion", nil, told{Moment: waitqueue.Suspected}, one("headwaiter_suspicions_total")},
-		{"a grant for nobody", nil, told{Moment: waitqueue.GivenBack}, one("headwaiter_given_back_grants_total")},
+		{"a hand-off", nil, told{Moment: observe.HandedOff}, one("headwaiter_handoffs_total")},
+		{"a message", nil, told{Moment: observe.Woken, Count: 7}, one("headwaiter_wakeups_total")},
+		{"dead tickets", nil, told{Moment: observe.Skipped, Count: 7}, values{`headwaiter_skipped_tickets_total{kind="lock"}`: 7}},
+		{"expired leases", nil, told{Moment: observe.Expired, Count: 2}, values{`headwaiter_expired_leases_total{kind="lock"}`: 2}},
+		{"a ticket that rejoins", nil, told{Moment: observe.Rejoined}, one("headwaiter_rejoined_tickets_total")},
+		{"a missed message", nil, told{Moment: observe.Missed}, one("headwaiter_missed_grants_total")},
+		{"a suspicion", nil, told{Moment: observe.Suspected}, one("headwaiter_suspicions_total")},
+		{"a grant for nobody", nil, told{Moment: observe.GivenBack}, one("headwaiter_given_back_grants_total")},
 		{"what a later version tells", []told{asked}, told{Moment: 99}, values{}},
 		{"what a later version tells of a name", []told{asked}, told{Moment: 999}, values{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			collector := prometheus.NewCollector(prometheus.Options{})
-			tell(collector, waitqueue.Observation{Moment: 99}) // All time series are there from the first moment on.
+			tell(collector, observe.Observation{Moment: 99}) // All time series are there from the first moment on.
 			tell(collector, c.before...)
 			before := scrape(t, collector)
 			tell(collector, c.moment)
@@ -135,7 +135,7 @@ func TestATimeSeriesBeginsWithZero(t *testing.T) {
 	t.Parallel()
 	c := prometheus.NewCollector(prometheus.Options{})
 	require.Equal(t, 0., scrape(t, c).sum("headwaiter_attempts_total"))
-	tell(c, waitqueue.Observation{Moment: waitqueue.HandedOff})
+	tell(c, observe.Observation{Moment: observe.HandedOff})
 	found := scrape(t, c)
 	for _, outcome := range []string{"granted", "entered", "passed", "busy", "timeout", "cancelled", "closed", "error"} {
 		require.Contains(t, found, `headwaiter_attempts_total{kind="lock",outcome="`+outcome+`"}`)
@@ -149,11 +149,11 @@ func TestATimeSeriesBeginsWithZero(t *testing.T) {
 func TestKindsAndClassesAreKeptApart(t *testing.T) {
 	t.Parallel()
 	c := prometheus.NewCollector(prometheus.Options{Class: func(name string) string { return name[:1] }})
-	for i, o := range []waitqueue.Observation{
+	for i, o := range []observe.Observation{
 		{Kind: "lock", Name: "a1"}, {Kind: "lock", Name: "a2"}, {Kind: "lock", Name: "b"}, {Kind: "semaphore", Name: "a1"},
 	} {
 		for range i + 1 {
-			o.Moment = waitqueue.Queued
+			o.Moment = observe.Queued
 			tell(c, o)
 		}
 	}
@@ -166,11 +166,11 @@ func TestKindsAndClassesAreKeptApart(t *testing.T) {
 func TestOneHoldIsLongOnce(t *testing.T) {
 	t.Parallel()
 	c := prometheus.NewCollector(prometheus.Options{})
-	other := of(waitqueue.Released, nil)
+	other := of(observe.Released, nil)
 	other.Ticket = "another"
 	tell(c, asked, held, long, long, other)
 	require.Equal(t, 1., scrape(t, c)[`headwaiter_long_holds{kind="lock"}`])
-	tell(c, of(waitqueue.Lost, lease.ErrForced), of(waitqueue.Released, nil))
+	tell(c, of(observe.Lost, lease.ErrForced), of(observe.Released, nil))
 	require.Equal(t, 0., scrape(t, c)[`headwaiter_long_holds{kind="lock"}`])
 }
 
@@ -180,7 +180,7 @@ func TestTheSmallestMarginIsThatOfTheLastTwoMinutesAtTheMost(t *testing.T) {
 		const smallest = `headwaiter_renewal_margin_min_seconds{kind="lock"}`
 		c := prometheus.NewCollector(prometheus.Options{})
 		renewed := func(margin time.Duration) {
-			tell(c, waitqueue.Observation{Moment: waitqueue.Renewed, Margin: margin, Lease: 10 * time.Second})
+			tell(c, observe.Observation{Moment: observe.Renewed, Margin: margin, Lease: 10 * time.Second})
 		}
 		renewed(5 * time.Second)
 		renewed(2 * time.Second)

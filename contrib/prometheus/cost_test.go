@@ -10,19 +10,19 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // cycle is all that can be told of a call and a hold.
-var cycle = []waitqueue.Observation{
-	{Moment: waitqueue.Asked}, {Moment: waitqueue.Queued, Place: 1}, {Moment: waitqueue.Woken, Count: 1},
-	{Moment: waitqueue.Granted, Waited: time.Millisecond, Token: 7},
-	{Moment: waitqueue.RenewalFailed, Margin: time.Second, Lease: 2 * time.Second, Err: context.DeadlineExceeded},
-	{Moment: waitqueue.Renewed, Margin: time.Second, Lease: 2 * time.Second},
-	{Moment: waitqueue.Released, Held: 3 * time.Second}, {Moment: waitqueue.HandedOff},
-	{Moment: waitqueue.Skipped, Count: 1}, {Moment: waitqueue.Expired, Count: 1}, {Moment: waitqueue.Missed},
-	{Moment: waitqueue.Asked}, {Moment: waitqueue.Failed, Waited: time.Second, Err: context.Canceled},
-	{Moment: waitqueue.Asked}, {Moment: waitqueue.Granted}, {Moment: waitqueue.Lost, Held: time.Second, Err: lease.ErrExpired},
+var cycle = []observe.Observation{
+	{Moment: observe.Asked}, {Moment: observe.Queued, Place: 1}, {Moment: observe.Woken, Count: 1},
+	{Moment: observe.Granted, Waited: time.Millisecond, Token: 7},
+	{Moment: observe.RenewalFailed, Margin: time.Second, Lease: 2 * time.Second, Err: context.DeadlineExceeded},
+	{Moment: observe.Renewed, Margin: time.Second, Lease: 2 * time.Second},
+	{Moment: observe.Released, Held: 3 * time.Second}, {Moment: observe.HandedOff},
+	{Moment: observe.Skipped, Count: 1}, {Moment: observe.Expired, Count: 1}, {Moment: observe.Missed},
+	{Moment: observe.Asked}, {Moment: observe.Failed, Waited: time.Second, Err: context.Canceled},
+	{Moment: observe.Asked}, {Moment: observe.Granted}, {Moment: observe.Lost, Held: time.Second, Err: lease.ErrExpired},
 }
 
 // collectors are those whose cost is to be known.

@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -43,18 +44,18 @@ func newFloor() *floor {
 	return f
 }
 
-func (f *floor) Observe(_ context.Context, o waitqueue.Observation) {
+func (f *floor) Observe(_ context.Context, o observe.Observation) {
 	class, _ := f.classes.Load(o.Name)
 	s := f.all[[2]string{o.Kind, class.(string)}]
 	switch o.Moment {
-	case waitqueue.Asked:
+	case observe.Asked:
 		s.waiting.Inc()
-	case waitqueue.Granted:
+	case observe.Granted:
 		s.waiting.Dec()
 		s.holding.Inc()
 		s.attempts.Inc()
 		s.wait.Observe(o.Waited.Seconds())
-	case waitqueue.Released:
+	case observe.Released:
 		s.holding.Dec()
 		s.released.Inc()
 		s.hold.Observe(o.Held.Seconds())
@@ -62,18 +63,18 @@ func (f *floor) Observe(_ context.Context, o waitqueue.Observation) {
 }
 
 // twice observes everything by two.
-type twice struct{ one, other waitqueue.Observer }
+type twice struct{ one, other observe.Observer }
 
-func (t twice) Observe(ctx context.Context, o waitqueue.Observation) {
+func (t twice) Observe(ctx context.Context, o observe.Observation) {
 	t.one.Observe(ctx, o)
 	t.other.Observe(ctx, o)
 }
 
 // least is the least time that each observer takes for what is told of some cycles, in turns.
-func least(observers ...waitqueue.Observer) []time.Duration {
+func least(observers ...observe.Observer) []time.Duration {
 	const rounds, cycles = 400, 100
-	told := []waitqueue.Observation{
-		{Moment: waitqueue.Asked}, {Moment: waitqueue.Granted, Waited: time.Millisecond, Token: 7}, {Moment: waitqueue.Released, Held: 3 * time.Second},
+	told := []observe.Observation{
+		{Moment: observe.Asked}, {Moment: observe.Granted, Waited: time.Millisecond, Token: 7}, {Moment: observe.Released, Held: 3 * time.Second},
 	}
 	for i := range told {
 		told[i].Kind, told[i].Name, told[i].Ticket = "lock", "orders:42", "a ticket"
@@ -98,7 +99,7 @@ func least(observers ...waitqueue.Observer) []time.Duration {
 // The bound is so low that a collector which did all of its work twice would be beyond it.
 func TestACycleCostsACollectorLittleMoreThanItsCounters(t *testing.T) {
 	const most = 1.7
-	collector := func() waitqueue.Observer { return prometheus.NewCollector(prometheus.Options{Class: classOf}) }
+	collector := func() observe.Observer { return prometheus.NewCollector(prometheus.Options{Class: classOf}) }
 	took := least(newFloor(), collector(), twice{collector(), collector()})
 	bare := took[0].Seconds()
 	t.Logf("bare counters %v, a collector %.2f of it, two %.2f", took[0], took[1].Seconds()/bare, took[2].Seconds()/bare)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // values are what a scrape gets: by names such as headwaiter_attempts_total{kind="lock",outcome="granted"}, of
@@ -104,7 +104,7 @@ func (v values) sum(metric string, parts ...string) (sum float64) {
 }
 
 // tell tells a collector of moments of locks.
-func tell(c *prometheus.Collector, all ...waitqueue.Observation) {
+func tell(c *prometheus.Collector, all ...observe.Observation) {
 	for _, o := range all {
 		if o.Kind == "" {
 			o.Kind = "lock"

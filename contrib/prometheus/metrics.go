@@ -5,7 +5,7 @@ import (
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 const namespace = "headwaiter"
@@ -143,74 +143,74 @@ func (m *metrics) series(kind, class string) *series {
 }
 
 // told counts a moment of a call or hold.
-func (s *series) told(o *waitqueue.Observation) {
+func (s *series) told(o *observe.Observation) {
 	switch o.Moment {
-	case waitqueue.Asked:
+	case observe.Asked:
 		s.waiting.Inc()
-	case waitqueue.Queued:
+	case observe.Queued:
 		s.queued.Inc()
-	case waitqueue.Granted:
+	case observe.Granted:
 		s.holding.Inc()
 		s.ended(granted, o)
-	case waitqueue.Entered:
+	case observe.Entered:
 		s.ended(entered, o)
-	case waitqueue.Passed:
+	case observe.Passed:
 		s.ended(passed, o)
-	case waitqueue.Failed:
+	case observe.Failed:
 		s.ended(outcomeOf(o.Err), o)
-	case waitqueue.Renewed:
+	case observe.Renewed:
 		s.renewed.Inc()
 		s.smallest.add(o.Margin)
 		if o.Lease > 0 {
 			s.margin.Observe(float64(o.Margin) / float64(o.Lease))
 		}
-	case waitqueue.RenewalFailed:
+	case observe.RenewalFailed:
 		s.renewalFailures.Inc()
 		s.smallest.add(o.Margin)
-	case waitqueue.HeldLong:
+	case observe.HeldLong:
 		s.longWarnings.Inc()
-	case waitqueue.Released:
+	case observe.Released:
 		s.released[releaseOf(o.Err)].Inc()
 		s.gone(o)
-	case waitqueue.Lost:
+	case observe.Lost:
 		s.lost[causeOf(o.Err)].Inc()
 		s.gone(o)
 	}
 }
 
 // ended counts the end of a wait.
-func (s *series) ended(outcome int, o *waitqueue.Observation) {
+func (s *series) ended(outcome int, o *observe.Observation) {
 	s.waiting.Dec()
 	s.attempts[outcome].Inc()
-	if o.Moment != waitqueue.Failed || gaveUp(outcome) {
+	if o.Moment != observe.Failed || gaveUp(outcome) {
 		s.wait.Observe(o.Waited.Seconds())
 	}
 }
 
 // gone counts the end of a hold.
-func (s *series) gone(o *waitqueue.Observation) {
+func (s *series) gone(o *observe.Observation) {
 	s.holding.Dec()
 	s.hold.Observe(o.Held.Seconds())
 }
 
 // heard counts a moment of a name.
-func (s *series) heard(o *waitqueue.Observation) {
+func (s *series) heard(o *observe.Observation) {
 	switch o.Moment {
-	case waitqueue.HandedOff:
+	case observe.HandedOff:
 		s.handOffs.Inc()
-	case waitqueue.Skipped:
+	case observe.Skipped:
 		s.skipped.Add(float64(o.Count))
-	case waitqueue.Expired:
+	case observe.Expired:
 		s.expired.Add(float64(o.Count))
-	case waitqueue.Woken:
+	case observe.Woken:
 		s.wakeUps.Inc()
-	case waitqueue.Rejoined:
+	case observe.Rejoined:
 		s.rejoined.Inc()
-	case waitqueue.Missed:
+	case observe.Missed:
 		s.missed.Inc()
-	case waitqueue.Suspected:
+	case observe.Suspected:
 		s.suspected.Inc()
-	case waitqueue.GivenBack:
+	case observe.GivenBack:
 		s.givenBack.Inc()
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // other is the class of names that have none, and the cause of losses that are of no known kind.
@@ -31,9 +30,9 @@ var outcomes = [...]string{
 // outcomeOf is how an attempt ended that failed.
 func outcomeOf(err error) int {
 	switch {
-	case errors.Is(err, waitqueue.ErrBusy):
+	case errors.Is(err, lease.ErrBusy):
 		return busy
-	case errors.Is(err, waitqueue.ErrClosed):
+	case errors.Is(err, lease.ErrClosed):
 		return closed
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeout
@@ -84,7 +83,7 @@ func releaseOf(err error) int {
 	switch {
 	case err == nil:
 		return confirmed
-	case errors.Is(err, waitqueue.ErrUnwoken):
+	case errors.Is(err, lease.ErrUnwoken):
 		return unwoken
 	}
 	return unconfirmed

@@ -151,7 +151,7 @@ func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *wai
 		victim("orders:1", func() {
 			_, err := fairlock.New(admin, "orders:1").ForceRelease(t.Context(), 0)
 			if err != nil {
-				require.ErrorIs(t, err, waitqueue.ErrNotHeld) // It may be lost already.
+				require.ErrorIs(t, err, lease.ErrNotHeld) // It may be lost already.
 			}
 		})
 	case 2: // Renewals go nowhere.
@@ -165,7 +165,7 @@ func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *wai
 		seen := func() (holds, waits bool) {
 			info, err := fairlock.New(admin, "orders:1").Inspect(t.Context())
 			require.NoError(t, err)
-			other := func(w waitqueue.Waiter) bool { return !slices.Contains(r.clients, w.Client) }
+			other := func(w lease.Waiter) bool { return !slices.Contains(r.clients, w.Client) }
 			return info.Held && !slices.Contains(r.clients, info.Holder.Client), slices.ContainsFunc(info.Queue, other)
 		}
 		kit.Eventually(t, "its other calls to wait", func() bool { _, waits := seen(); return waits })

@@ -71,9 +71,9 @@ func (r *truth) attempt(ctx context.Context, c call, l *lease.Lease, err error, 
 	case err == nil:
 	case unasked(err):
 		return
-	case errors.Is(err, waitqueue.ErrBusy):
+	case errors.Is(err, lease.ErrBusy):
 		outcome = "busy"
-	case errors.Is(err, waitqueue.ErrClosed):
+	case errors.Is(err, lease.ErrClosed):
 		outcome = "closed"
 	case errors.Is(err, context.DeadlineExceeded):
 		outcome = "timeout"
@@ -101,7 +101,7 @@ func (r *truth) attempt(ctx context.Context, c call, l *lease.Lease, err error, 
 
 // unasked reports whether a call failed before it began to wait, because its context had ended.
 func unasked(err error) bool {
-	var w *waitqueue.WaitError
+	var w *lease.WaitError
 	return errors.As(err, &w) && w.Waited == 0
 }
 
@@ -114,7 +114,7 @@ func (r *truth) release(c call, l *lease.Lease, begun, got time.Time) {
 	switch {
 	case err == nil:
 		metric += `"confirmed"}`
-	case errors.Is(err, waitqueue.ErrUnwoken):
+	case errors.Is(err, lease.ErrUnwoken):
 		metric += `"unwoken"}`
 	case errors.Is(err, lease.ErrLost):
 		lost = true

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func as(user, password string) func(*sqllock.Options) {
@@ -75,7 +75,7 @@ func TestRightsThatAreMissingAreToldAndLoseNothing(t *testing.T) {
 			err := try(ctx)
 			require.ErrorContains(t, err, fmt.Sprintf("sqllock: %s %q: ", name, "a"), kind)
 			require.ErrorContains(t, err, "permission denied for ", kind)
-			require.NotErrorIs(t, err, waitqueue.ErrBusy)
+			require.NotErrorIs(t, err, lease.ErrBusy)
 		}
 		kit.Release(t, hold(t, lock(other, "a")))
 	}
@@ -104,14 +104,14 @@ func TestASessionLockTrustsAPoolerThatPoolsSessions(t *testing.T) {
 	m, direct := sqllock.NewSession(dial(t, pgtest.SessionBouncer(t, address), trusting), "a"), sqllock.NewSession(dial(t, address), "a")
 	l := hold(t, m)
 	_, err := direct.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	next := kit.Lock(t.Context(), direct.Lock)
 	queued(t, direct, 1)
 	kit.Release(t, l)
 	second := next.Value(t)
 	require.Greater(t, second.Token(), l.Token())
 	_, err = m.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	kit.Release(t, second)
 	kit.Release(t, hold(t, m))
 }

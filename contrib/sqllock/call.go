@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A verb is what a session is asked for: a function of one key, and a number or nothing as its answer.
@@ -136,7 +136,7 @@ func (c *Client) enterWith(w *sessionCall) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return waitqueue.ErrClosed
+		return lease.ErrClosed
 	}
 	c.work.Add(1)
 	c.calls[w] = struct{}{}
@@ -159,8 +159,8 @@ func (w *sessionCall) leave() {
 		w.mu.Unlock()
 		return
 	}
-	if w.err = engine.WhyEnded(w.Context); w.err == nil {
-		w.err = waitqueue.ErrClosed
+	if w.err = retry.WhyEnded(w.Context); w.err == nil {
+		w.err = lease.ErrClosed
 	}
 	close(w.done)
 	conn := w.conn

@@ -7,7 +7,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func ExampleSession_Lock() {
@@ -42,7 +41,7 @@ func ExampleLeased_ForceRelease() {
 	m := sqllock.NewLeased(c, "orders:42")
 	err = m.Do(ctx, func(held context.Context) error {
 		_, err := m.TryLock(ctx)
-		fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+		fmt.Println(errors.Is(err, lease.ErrBusy))
 		waiting, err := m.Waiting(ctx)
 		fmt.Println(m.Name(), waiting, err)
 

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // Schema makes the sequences and the table that both kinds of lock need, unless they are there, and brings the functions
@@ -191,7 +191,7 @@ func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return waitqueue.ErrClosed
+		return lease.ErrClosed
 	}
 	c.work.Add(1)
 	return nil
@@ -214,11 +214,11 @@ func (c *Client) forget(h holding) {
 	delete(c.holds, h)
 }
 
-// Close ends waits with [waitqueue.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
+// Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // ends the connections. It waits for that until ctx ends, or for 5 s where the server does not answer; what is not given
 // back by then ends by itself: a session with its connection, a lease with its time. A second call does nothing.
 func (c *Client) Close(ctx context.Context) error {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -238,7 +238,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	defer close(c.gone)
 
-	c.end(waitqueue.ErrClosed)
+	c.end(lease.ErrClosed)
 	for _, call := range calls {
 		c.work.Go(call.leave)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Close comes while many calls are about to hold: each of them holds, and loses that, or is told of the end.
@@ -32,7 +31,7 @@ func TestAClientThatClosesAsItIsGrantedLocksGivesThemBack(t *testing.T) {
 					all.Go(func() {
 						l, err := m.Lock(t.Context())
 						if err != nil {
-							if !errors.Is(err, waitqueue.ErrClosed) {
+							if !errors.Is(err, lease.ErrClosed) {
 								t.Error(err)
 							}
 							return

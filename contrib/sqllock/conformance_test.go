@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // engine is what both kinds have, made with the options that change says.
@@ -43,8 +43,8 @@ func engine(url string, change func(*sqllock.Options), offers func(*sqllock.Clie
 		},
 		Fair: true, Fenced: true, Told: true,
 		Errors: conformance.Errors{
-			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
-			Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
+			Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
 		},
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // example is a client of a database that has the schema.
@@ -54,7 +54,7 @@ func ExampleNewSession() {
 	defer c.Close(ctx)
 	err = sqllock.NewSession(c, "orders:42").Do(ctx, func(ctx context.Context) error {
 		_, err := sqllock.NewSession(c, "orders:42").TryLock(context.Background())
-		fmt.Println(errors.Is(err, waitqueue.ErrBusy))
+		fmt.Println(errors.Is(err, lease.ErrBusy))
 		return nil // The context ends if the connection that has the lock is lost.
 	})
 	fmt.Println(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/postgres"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // behind is a server with a proxy before it, which is what stands still.
@@ -29,7 +29,7 @@ func (b behind) Thaw() error   { b.Heal(); return nil }
 // uninspected is a lock of which nobody can ask who waits.
 type uninspected struct{ *sqllock.Leased }
 
-func (uninspected) Inspect(context.Context) (waitqueue.Info, error) {
+func (uninspected) Inspect(context.Context) (lease.Info, error) {
 	panic("no test of this rig wants it")
 }
 

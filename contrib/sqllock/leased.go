@@ -10,14 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // An Option sets how a leased lock is held.
 type Option func(*Leased)
 
 // WithLease sets for how long a hold lasts unless it is renewed, which the client does at a third of it: how long the
-// others wait if the holder dies. The default is [waitqueue.DefaultLease].
+// others wait if the holder dies. The default is [lease.DefaultLease].
 func WithLease(d time.Duration) Option { return func(m *Leased) { m.lasts = d } }
 
 // A Leased is the name of a leased lock, as one client sees it: a row with a time. It holds no state, and may be used by
@@ -30,12 +29,12 @@ type Leased struct {
 // NewLeased names a leased lock. Nothing is sent; a name or an option that cannot be used is reported by the first call
 // of Lock or TryLock.
 func NewLeased(c *Client, name string, opts ...Option) *Leased {
-	m := &Leased{newLock(c, "leased", name), waitqueue.DefaultLease}
+	m := &Leased{newLock(c, "leased", name), lease.DefaultLease}
 	for _, o := range opts {
 		o(m)
 	}
-	if m.err == nil && (m.lasts < minLease || m.lasts > waitqueue.MaxLease) {
-		m.err = fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, m.lasts, minLease, waitqueue.MaxLease)
+	if m.err == nil && (m.lasts < minLease || m.lasts > lease.MaxLease) {
+		m.err = fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
 	}
 	return m
 }
@@ -56,9 +55,9 @@ func (m *Leased) Name() string { return m.name }
 //
 // Calls are served in the order in which Postgres saw them, across all clients. If ctx ends first, Lock gives up its
 // place, which reaches Postgres a little after it has returned, and returns an error that wraps the context's and tells
-// the time waited ([waitqueue.WaitError]). The lease is renewed until it is released or lost. Connections that fail are
+// the time waited ([lease.WaitError]). The lease is renewed until it is released or lost. Connections that fail are
 // made again until ctx ends; the place stays. With a context that comes from a hold of the same lock by the same client
-// it fails at once with [waitqueue.ErrDeadlock].
+// it fails at once with [lease.ErrDeadlock].
 func (m *Leased) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
 	if err != nil {
@@ -68,7 +67,7 @@ func (m *Leased) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
 func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
 	if err != nil {
@@ -140,7 +139,7 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 			}
 			continue // It was over before it came.
 		case err == nil && !wait:
-			return nil, waitqueue.ErrBusy
+			return nil, lease.ErrBusy
 		case err == nil:
 			pause, last = 10*time.Millisecond, nil
 			if err := t.await(ctx, a); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // listeners is how many connections of a database hear a channel of a client.
@@ -227,8 +226,8 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 func TestOddOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := dial(t, schema(t))
-	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2 * waitqueue.MaxLease} {
+	for _, d := range []time.Duration{0, -time.Second, time.Millisecond, 2 * lease.MaxLease} {
 		_, err := sqllock.NewLeased(c, "a", sqllock.WithLease(d)).Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrTime)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
 }

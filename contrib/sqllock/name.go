@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Key is the key of the advisory lock of a name: the first 64 bits of the SHA-256 of "headwaiter:" and the name, the
@@ -41,7 +41,7 @@ type heldKey struct {
 }
 
 func newLock(c *Client, kind, name string) lock {
-	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: engine.CheckName(name, nil)}
+	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: names.Check(name, nil)}
 }
 
 // label is the name, cut to what an error should show.
@@ -55,22 +55,22 @@ func (l *lock) label() string {
 
 // usable is why a call with this context cannot lock, if it cannot.
 func (l *lock) usable(ctx context.Context) error {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	if l.err != nil {
 		return l.err
 	}
 	if held, is := ctx.Value(l.held).(*lease.Lease); is && held.Context().Err() == nil {
-		return waitqueue.ErrDeadlock
+		return lease.ErrDeadlock
 	}
 	if ctx.Err() != nil {
-		return &waitqueue.WaitError{Place: -1, Err: engine.WhyEnded(ctx)}
+		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
 	}
 	return nil
 }
 
 // within is what Do does.
 func (l *lock) within(ctx context.Context, held *lease.Lease, f func(context.Context) error) error {
-	err, ended := waitqueue.Within(ctx, held, f)
+	err, ended := lease.Within(ctx, held, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}
@@ -79,11 +79,11 @@ func (l *lock) within(ctx context.Context, held *lease.Lease, f func(context.Con
 
 // gaveUp is the error of a call whose context, or client, has ended.
 func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last error) error {
-	err := engine.WhyEnded(ctx)
+	err := retry.WhyEnded(ctx)
 	if err == nil {
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	}
-	return &waitqueue.WaitError{Place: place, Waited: time.Since(begun), Last: last, Err: err}
+	return &lease.WaitError{Place: place, Waited: time.Since(begun), Last: last, Err: err}
 }
 
 // until is the end of a hold that the server counts from at least the given local time on. A hundredth of it is for

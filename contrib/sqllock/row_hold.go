@@ -8,9 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // retryTime is how long after a renewal that failed the next is due.
@@ -118,7 +117,7 @@ func (h *rowHold) lose(cause error) {
 func (h *rowHold) release(ctx context.Context) error {
 	c := h.ticket.client
 	if err := c.enter(); err != nil {
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, waitqueue.ErrClosed)
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, lease.ErrClosed)
 	}
 	defer c.work.Done()
 	if !h.take() {
@@ -149,7 +148,7 @@ func (h *rowHold) release(ctx context.Context) error {
 		}
 		return h.verdict(r.was, false)
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
 }
 

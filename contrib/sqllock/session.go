@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -41,10 +40,10 @@ func (m *Session) Name() string { return m.name }
 // Lock waits its turn for m, on a connection of its own, and returns the lease on it.
 //
 // Calls are served in the order in which Postgres saw them, which is when they have a connection. If ctx ends first,
-// Lock gives up its place and returns an error that wraps the context's ([waitqueue.WaitError]); it returns when
+// Lock gives up its place and returns an error that wraps the context's ([lease.WaitError]); it returns when
 // Postgres has confirmed that, or half a second later. A connection that cannot be made, or is lost in the wait, is made
 // again until ctx ends, with a new place. With a context that comes from a hold of the same lock by the same client it
-// fails at once with [waitqueue.ErrDeadlock].
+// fails at once with [lease.ErrDeadlock].
 func (m *Session) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
 	if err != nil {
@@ -54,7 +53,7 @@ func (m *Session) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (m *Session) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
 	if err != nil {
@@ -105,7 +104,7 @@ func (m *Session) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 		switch {
 		case err == nil:
 			return l, nil
-		case errors.Is(err, waitqueue.ErrBusy), errors.Is(err, waitqueue.ErrClosed):
+		case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrClosed):
 			return nil, err
 		case wait.Err() != nil:
 			return nil, m.gaveUp(ctx, begun, -1, nil)
@@ -153,7 +152,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	}
 	if !granted {
 		conn.Release()
-		return nil, waitqueue.ErrBusy
+		return nil, lease.ErrBusy
 	}
 	now, slept := time.Now(), lease.Slept()
 	h := &sessionHold{
@@ -168,7 +167,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	})
 	if !c.keep(h) {
 		c.clean(conn)
-		return nil, waitqueue.ErrClosed
+		return nil, lease.ErrClosed
 	}
 	fresh.add(h)
 	return h.keeper.Lease(), nil

@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A sessionHold is the hold of a session lock, and the connection that has it. The connection is the watch's until
@@ -158,7 +157,7 @@ func (h *sessionHold) take() bool {
 func (h *sessionHold) release(ctx context.Context) error {
 	c := h.client
 	if err := c.enter(); err != nil {
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, waitqueue.ErrClosed)
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, lease.ErrClosed)
 	}
 	if !h.claim() {
 		c.work.Done()
@@ -171,7 +170,7 @@ func (h *sessionHold) release(ctx context.Context) error {
 			h.settle()
 			c.clean(h.conn)
 		}()
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
 	defer c.work.Done()
 	limit, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
@@ -189,7 +188,7 @@ func (h *sessionHold) unlock(ctx context.Context) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		c.hangUp(h.conn)
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	case sessionEnded(err): // Before the lock was given back, and the watch had not told of it yet.
 		c.hangUp(h.conn)
 		return fmt.Errorf("%w: the session has ended", lease.ErrForgotten)

@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // told is how soon a holder must know that its connection is gone.
@@ -87,7 +86,7 @@ func TestASessionLockIsTheAdvisoryLockOfItsKey(t *testing.T) {
 	m := sqllock.NewSession(dial(t, url), "orders")
 	exec(t, conn, "SELECT pg_advisory_lock($1)", sqllock.Key("orders"))
 	_, err := m.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.EqualError(t, err, `sqllock: try lock "orders": busy`)
 	exec(t, conn, "SELECT pg_advisory_unlock_all()")
 	kit.Release(t, hold(t, m))

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Client is one instance of the library on ZooKeeper: an identity and a session of its own, which all its holds
@@ -22,7 +23,7 @@ type Client struct {
 	id      string        // the first half of the ids of its tickets
 	numbers atomic.Uint64 // of calls
 
-	life context.Context // ends with Close, for the cause waitqueue.ErrClosed
+	life context.Context // ends with Close, for the cause lease.ErrClosed
 	end  context.CancelCauseFunc
 	work sync.WaitGroup // all goroutines
 	idle chan func()    // to those that have nothing to do
@@ -48,19 +49,19 @@ func Dial(o Options) (*Client, error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // It never fails.
 	c := &Client{
-		opts: o, who: engine.Who(o.Name), id: hex.EncodeToString(id[:]),
+		opts: o, who: names.Who(o.Name), id: hex.EncodeToString(id[:]),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket), idle: make(chan func()),
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
-// Close ends waits with [waitqueue.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
+// Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // closes the session, with which all nodes go in one step. With the servers away it returns an error when ctx ends, and
 // without that when the session's time is over by the own clock; what is left ends with the session. A second call does
 // nothing and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })
 	return err
 }
@@ -73,7 +74,7 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	s := c.session
 	c.mu.Unlock()
-	c.end(waitqueue.ErrClosed)
+	c.end(lease.ErrClosed)
 	var err error
 	if s != nil {
 		err = s.close(ctx)
@@ -147,7 +148,7 @@ func (c *Client) sweeper() {
 			tries = 0
 			continue
 		}
-		_ = engine.Rest(c.life, engine.Pause(tries)) // Where that has ended, closed is set.
+		_ = retry.Rest(c.life, retry.Pause(tries)) // Where that has ended, closed is set.
 	}
 }
 

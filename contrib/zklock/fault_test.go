@@ -10,7 +10,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/zktest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestHoldsAndPlacesOutliveARestart(t *testing.T) {
@@ -66,7 +65,7 @@ func TestAWaitWhoseSessionExpiresQueuesAgain(t *testing.T) {
 }
 
 // queue is who waits.
-func queue(t *testing.T, m *zklock.Mutex) []waitqueue.Waiter {
+func queue(t *testing.T, m *zklock.Mutex) []lease.Waiter {
 	t.Helper()
 	info, err := m.Inspect(t.Context())
 	require.NoError(t, err)
@@ -151,14 +150,14 @@ func TestForceIsToldAtOnce(t *testing.T) {
 	require.Contains(t, info.Holder.Who, "test@")
 	require.Equal(t, l.Token(), info.Token)
 	_, err = m.ForceRelease(t.Context(), l.Token()+1)
-	require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+	require.ErrorIs(t, err, lease.ErrNotHeld)
 	freed, err := m.ForceRelease(t.Context(), l.Token())
 	require.NoError(t, err)
 	require.Equal(t, info.Holder.Ticket, freed.Ticket)
 	require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
 	_, err = m.ForceRelease(t.Context(), 0)
-	require.ErrorIs(t, err, waitqueue.ErrNotHeld)
+	require.ErrorIs(t, err, lease.ErrNotHeld)
 	// One who has not is told by the release.
 	_, err = n.ForceRelease(t.Context(), 0)
 	require.NoError(t, err)

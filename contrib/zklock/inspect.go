@@ -8,7 +8,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // inspectQueue is how many an inspection names.
@@ -16,7 +17,7 @@ const inspectQueue = 100
 
 // Inspect tells who holds m and who waits for it. It takes no place in any order. How long ago somebody came and how
 // long a lease lasts is not told: ZooKeeper's times are those of its servers.
-func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
+func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.inspect(ctx)
 	if err != nil {
 		return info, fmt.Errorf("zklock: inspect %q: %w", m.line.label(), err)
@@ -24,16 +25,16 @@ func (m *Mutex) Inspect(ctx context.Context) (waitqueue.Info, error) {
 	return info, nil
 }
 
-func (m *Mutex) inspect(ctx context.Context) (waitqueue.Info, error) {
-	info := waitqueue.Info{Limit: 1}
+func (m *Mutex) inspect(ctx context.Context) (lease.Info, error) {
+	info := lease.Info{Limit: 1}
 	names, holder, err := m.line.head(ctx)
 	if err != nil || len(names) == 0 {
 		return info, err
 	}
-	info.Held, info.Used, info.Holder, info.Holders = true, 1, holder, []waitqueue.Holder{holder}
+	info.Held, info.Used, info.Holder, info.Holders = true, 1, holder, []lease.Holder{holder}
 	info.Token, info.Waiting = holder.Token, len(names)-1
 	for _, name := range names[1:min(len(names), inspectQueue+1)] {
-		info.Queue = append(info.Queue, waitqueue.Waiter{Client: clientOf(name), Ticket: name})
+		info.Queue = append(info.Queue, lease.Waiter{Client: clientOf(name), Ticket: name})
 	}
 	return info, nil
 }
@@ -45,7 +46,7 @@ func clientOf(name string) string {
 }
 
 // head is the line, and who is the first in it.
-func (l *line) head(ctx context.Context) (names []string, holder waitqueue.Holder, err error) {
+func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, err error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, holder, err
 	}
@@ -70,15 +71,15 @@ func (l *line) head(ctx context.Context) (names []string, holder waitqueue.Holde
 		return now, err
 	})
 	if ctx.Err() != nil && err != nil {
-		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), engine.WhyEnded(ctx))
+		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), retry.WhyEnded(ctx))
 	}
 	if err != nil && l.client.life.Err() != nil {
-		return nil, holder, waitqueue.ErrClosed
+		return nil, holder, lease.ErrClosed
 	}
 	if err != nil || len(now.names) == 0 {
 		return nil, holder, err
 	}
-	return now.names, waitqueue.Holder{
+	return now.names, lease.Holder{
 		Client: clientOf(now.names[0]), Ticket: now.names[0], Who: string(now.data),
 		Permits: 1, Entries: 1, Token: uint64(now.stat.Czxid),
 	}, nil
@@ -112,9 +113,9 @@ func (l *line) read(s *session) ([]string, []byte, *zk.Stat, error) {
 // client, but not before the next may hold: what it protects should look at fencing tokens. Its context ends with the
 // cause [lease.ErrForced].
 //
-// A token other than 0 limits this to the hold with that token. It returns what it freed, and [waitqueue.ErrNotHeld] if
+// A token other than 0 limits this to the hold with that token. It returns what it freed, and [lease.ErrNotHeld] if
 // there was nothing to free.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
 	w, err := m.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("zklock: force release %q: %w", m.line.label(), err)
@@ -122,31 +123,31 @@ func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (waitqueue.Waite
 	return w, nil
 }
 
-func (l *line) force(ctx context.Context, token uint64) (waitqueue.Waiter, error) {
+func (l *line) force(ctx context.Context, token uint64) (lease.Waiter, error) {
 	names, holder, err := l.head(ctx)
 	if err != nil {
-		return waitqueue.Waiter{}, err
+		return lease.Waiter{}, err
 	}
 	switch {
 	case len(names) == 0:
-		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
+		return lease.Waiter{}, lease.ErrNotHeld
 	case token != 0 && holder.Token != token:
-		return waitqueue.Waiter{}, fmt.Errorf("%w: it has %d", waitqueue.ErrOtherToken, holder.Token)
+		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, holder.Token)
 	}
 	s, err := l.client.current(ctx)
 	if err != nil {
-		return waitqueue.Waiter{}, err
+		return lease.Waiter{}, err
 	}
 	_, err = do(ctx, l.client.life, l.client, func() (struct{}, error) {
 		return struct{}{}, s.conn.Delete(l.parent+"/"+names[0], -1)
 	})
 	switch {
 	case err == zk.ErrNoNode:
-		return waitqueue.Waiter{}, waitqueue.ErrNotHeld
+		return lease.Waiter{}, lease.ErrNotHeld
 	case err != nil && (ctx.Err() != nil || l.client.life.Err() != nil || transient(err)):
-		return waitqueue.Waiter{}, fmt.Errorf("it may have been freed or not: %w", err)
+		return lease.Waiter{}, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
-		return waitqueue.Waiter{}, advise(err, "deleting "+names[0])
+		return lease.Waiter{}, advise(err, "deleting "+names[0])
 	}
-	return waitqueue.Waiter{Client: holder.Client, Ticket: holder.Ticket}, nil
+	return lease.Waiter{Client: holder.Client, Ticket: holder.Ticket}, nil
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A line is one name as one client sees it, and those who stand in line for it: the nodes below its own, in the order in
@@ -31,7 +32,7 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, name: name, terms: with(opts), past: new(atomic.Pointer[past]), err: engine.CheckName(name, unprintable)}
+	l := line{client: c, name: name, terms: with(opts), past: new(atomic.Pointer[past]), err: names.Check(name, unprintable)}
 	if l.err == nil {
 		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
 	}
@@ -40,14 +41,14 @@ func (c *Client) line(kind, name string, opts []Option) line {
 }
 
 // label is the name for messages.
-func (l *line) label() string { return engine.Label(l.name) }
+func (l *line) label() string { return names.Label(l.name) }
 
 // usable is why a call fails before anything is sent.
 func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.client.life, l.err) }
 
 // own is the lease on the name that ctx comes from, if that holds still.
 func (l *line) own(ctx context.Context) bool {
-	engine.Given(ctx)
+	retry.Given(ctx)
 	held, ok := ctx.Value(lineKey{l.client, l.parent}).(*lease.Lease)
 	return ok && held.Context().Err() == nil
 }
@@ -105,7 +106,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 			t.drop()
 			c.mu.Unlock()
 		}
-		err = waitqueue.ErrBusy
+		err = lease.ErrBusy
 	}
 	for err == nil && !now.held {
 		*place = now.ahead
@@ -156,7 +157,7 @@ func (l *line) free(ctx context.Context, s *session) error {
 	case err != nil:
 		return advise(err, "listing "+l.parent)
 	case len(inLine(names)) > 0:
-		return waitqueue.ErrBusy
+		return lease.ErrBusy
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Mutex is the name of a lock, as one client sees it. It holds no state, and may be used by several goroutines at
@@ -24,11 +23,11 @@ func (m *Mutex) Name() string { return m.line.name }
 // Lock waits its turn for m and returns the lease on it.
 //
 // Calls are served in the order in which the leader numbered their nodes, across all clients. If ctx ends first, Lock
-// gives up its place and returns an error that wraps the context's and its cause ([waitqueue.WaitError]). A call whose
+// gives up its place and returns an error that wraps the context's and its cause ([lease.WaitError]). A call whose
 // session expires while it waits goes on at the end of the queue. The lease is kept until it is released or lost; see
 // [lease.Lease.Context]. Its Token is the zxid with which the node was created.
 //
-// With a context that comes from a hold of the same lock, Lock fails at once with [waitqueue.ErrDeadlock].
+// With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.lock(ctx, false)
 	if err != nil {
@@ -38,7 +37,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [waitqueue.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails. Of several tries at
+// [lease.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails. Of several tries at
 // once on what is free one succeeds.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.lock(ctx, true)
@@ -50,7 +49,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*lease.Lease, error) {
 	if m.line.own(ctx) {
-		return nil, waitqueue.ErrDeadlock
+		return nil, lease.ErrDeadlock
 	}
 	return m.line.acquire(ctx, try)
 }
@@ -64,7 +63,7 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	err, ended := waitqueue.Within(ctx, l, f)
+	err, ended := lease.Within(ctx, l, f)
 	if ended != nil {
 		err = errors.Join(err, ended)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // current returns the session of the client; there is one from the first call on that needs it.
@@ -38,7 +38,7 @@ func (c *Client) open(o *engine.Opening[*session]) {
 	c.opening = nil
 	switch {
 	case c.closed:
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	case err != nil:
 	case s.ctx.Err() != nil: // It has been short.
 		err = context.Cause(s.ctx)

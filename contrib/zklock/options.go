@@ -12,7 +12,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 const (
@@ -75,7 +76,7 @@ func (o *Options) fill() error {
 		o.Lease = DefaultLease
 	}
 	if o.Lease < MinLease || o.Lease > MaxLease {
-		return fmt.Errorf("%w: a lease of %v must be from %v to %v", waitqueue.ErrTime, o.Lease, MinLease, MaxLease)
+		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, o.Lease, MinLease, MaxLease)
 	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
@@ -94,11 +95,11 @@ func (o *Options) fill() error {
 }
 
 func checkPrefix(prefix string) error {
-	bad := func(why string) error { return fmt.Errorf("%w: the prefix %q %s", waitqueue.ErrName, prefix, why) }
+	bad := func(why string) error { return fmt.Errorf("%w: the prefix %q %s", lease.ErrInvalid, prefix, why) }
 	if !strings.HasPrefix(prefix, "/") {
 		return bad("does not begin with a slash")
 	}
-	if !waitqueue.Printable(prefix) || strings.IndexFunc(prefix, unprintable) >= 0 {
+	if !names.Printable(prefix) || strings.IndexFunc(prefix, unprintable) >= 0 {
 		return bad("has bytes that cannot be printed")
 	}
 	if trimmed := strings.Trim(prefix, "/"); trimmed != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/zklock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/zktest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestThirtyTwoClientsHoldInOrder(t *testing.T) {
@@ -94,7 +94,7 @@ func TestOtherLibrariesStandInTheSameLine(t *testing.T) {
 	require.NoError(t, theirs.Err(t))
 	require.False(t, next.Returned())
 	_, err := m.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.NoError(t, other.Unlock())
 	kit.Release(t, next.Value(t))
 }
@@ -153,7 +153,7 @@ func TestALineThatHasCountedItsMostBeginsAnew(t *testing.T) {
 		return stat.Cversion > 13 // Seven were made, and six removed.
 	})
 	_, err := n.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.False(t, waits.Returned())
 	kit.Release(t, l)
 	next := waits.Value(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/zklock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/zktest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func proved(user string) func(*zklock.Options) {
@@ -218,11 +218,11 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	c, err := zklock.Dial(zklock.Options{Servers: append(here, "localhost", "::1", "[::1]")})
 	require.NoError(t, err)
 	_, err = zklock.New(c, "one", zklock.WithMaxHold(-1)).Lock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrTime)
+	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.Equal(t, "one", zklock.New(c, "one").Name())
 	require.NoError(t, c.Close(t.Context()))
 	_, err = zklock.New(c, "one").Lock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrClosed)
+	require.ErrorIs(t, err, lease.ErrClosed)
 }
 
 // Names that are paths, or parts of them, are names like others, below any prefix.
@@ -237,6 +237,6 @@ func TestNamesAndPrefixes(t *testing.T) {
 	}
 	for _, name := range []string{"", "a\x00", "\uf8ff", "\xff", "\u0085"} {
 		_, err := zklock.New(dial(t, s), name).Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrName)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
 }

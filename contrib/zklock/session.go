@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -305,7 +305,7 @@ func (s *session) close(ctx context.Context) error {
 
 // unheard is why nobody has confirmed the end.
 func (s *session) unheard(ctx context.Context) error {
-	if err := engine.WhyEnded(ctx); err != nil {
+	if err := retry.WhyEnded(ctx); err != nil {
 		return err
 	}
 	if err := s.cable.trouble(); err != nil {

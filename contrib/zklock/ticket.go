@@ -11,8 +11,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A ticket is one call and the node that it has at the servers: one of its own, so that two calls of one client exclude
@@ -183,7 +183,7 @@ func (t *ticket) make() error {
 		if ctx.Err() != nil {
 			return ctx.Err() // The sweeper goes on looking.
 		}
-		if err != nil && engine.Rest(ctx, engine.Pause(tries)) != nil {
+		if err != nil && retry.Rest(ctx, retry.Pause(tries)) != nil {
 			return ctx.Err()
 		}
 	}
@@ -285,7 +285,7 @@ func (t *ticket) release(ctx context.Context) error {
 	case !known:
 		return t.lostBy(lease.ErrForced)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, engine.WhyEnded(ctx))
+		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
 	defer t.end(context.Canceled)
 	during, cancel := context.WithTimeout(ctx, limit)
@@ -361,11 +361,11 @@ func (t *ticket) unconfirmed(ctx context.Context, err error) error {
 		c.sweep(t)
 	}
 	c.mu.Unlock()
-	switch ended := engine.WhyEnded(ctx); {
+	switch ended := retry.WhyEnded(ctx); {
 	case ended != nil:
 		err = ended
 	case c.life.Err() != nil:
-		err = waitqueue.ErrClosed
+		err = lease.ErrClosed
 	default:
 		err = advise(err, "deleting "+t.path)
 	}

@@ -3,7 +3,7 @@ package zklock
 import (
 	"context"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // mostIdle is how many goroutines of a client wait for something to do. A new one begins with a small stack, which a
@@ -19,7 +19,7 @@ func (c *Client) spawn(f func()) error {
 
 func (c *Client) spawnLocked(f func()) error {
 	if c.closed {
-		return waitqueue.ErrClosed
+		return lease.ErrClosed
 	}
 	select {
 	case c.idle <- f:

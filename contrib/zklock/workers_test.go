@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestAClientKeepsFewGoroutinesAndNoneWhenItIsClosed(t *testing.T) {
@@ -25,5 +25,5 @@ func TestAClientKeepsFewGoroutinesAndNoneWhenItIsClosed(t *testing.T) {
 		kit.Eventually(t, "the goroutines to have nothing to do", func() bool { return c.rest.Load() == mostIdle })
 	}
 	require.NoError(t, c.Close(t.Context())) // It waits for all.
-	require.ErrorIs(t, c.spawn(func() {}), waitqueue.ErrClosed)
+	require.ErrorIs(t, c.spawn(func() {}), lease.ErrClosed)
 }

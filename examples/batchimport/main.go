@@ -32,6 +32,7 @@ import (
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -57,7 +58,7 @@ var (
 func (b *batch) work(ctx context.Context) error {
 	for part := 1; part <= parts; part++ {
 		err := b.part(ctx, part, b.lock(part).TryLock)
-		if err != nil && !errors.Is(err, waitqueue.ErrBusy) {
+		if err != nil && !errors.Is(err, lease.ErrBusy) {
 			return err
 		}
 	}

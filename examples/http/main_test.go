@@ -11,14 +11,14 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // atTheGrant calls itself when a call gets its lock.
 type atTheGrant func()
 
-func (f atTheGrant) Observe(_ context.Context, o waitqueue.Observation) {
-	if o.Moment == waitqueue.Granted {
+func (f atTheGrant) Observe(_ context.Context, o observe.Observation) {
+	if o.Moment == observe.Granted {
 		f()
 	}
 }

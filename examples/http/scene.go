@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -124,20 +125,20 @@ func (t *town) giveUp(ctx context.Context) error {
 	gone := make(chan error, 1)
 
 	go send(ctx, 0)
-	if err := until(ctx, lock.Inspect, func(i waitqueue.Info) bool { return i.Held }); err != nil {
+	if err := until(ctx, lock.Inspect, func(i lease.Info) bool { return i.Held }); err != nil {
 		return err
 	}
 	go func() { _, err := t.post(impatient, 1, "/customers/", customer); gone <- err }()
-	if err := until(ctx, lock.Inspect, func(i waitqueue.Info) bool { return i.Waiting == 1 }); err != nil {
+	if err := until(ctx, lock.Inspect, func(i lease.Info) bool { return i.Waiting == 1 }); err != nil {
 		return err
 	}
 	go send(ctx, 0)
-	if err := until(ctx, lock.Inspect, func(i waitqueue.Info) bool { return i.Waiting == 2 }); err != nil {
+	if err := until(ctx, lock.Inspect, func(i lease.Info) bool { return i.Waiting == 2 }); err != nil {
 		return err
 	}
 	leave()
 	<-gone
-	if err := until(ctx, lock.Inspect, func(i waitqueue.Info) bool { return i.Waiting == 1 }); err != nil {
+	if err := until(ctx, lock.Inspect, func(i lease.Info) bool { return i.Waiting == 1 }); err != nil {
 		return err
 	}
 	fmt.Println("a client gives up: of 2 requests that waited for eve, 1 waits")
@@ -147,7 +148,7 @@ func (t *town) giveUp(ctx context.Context) error {
 }
 
 // until looks at a lock until it is as wanted.
-func until(ctx context.Context, look func(context.Context) (waitqueue.Info, error), is func(waitqueue.Info) bool) error {
+func until(ctx context.Context, look func(context.Context) (lease.Info, error), is func(lease.Info) bool) error {
 	for {
 		info, err := look(ctx)
 		if err != nil || is(info) {

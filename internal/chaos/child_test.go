@@ -257,7 +257,7 @@ const lookEvery = time.Millisecond
 func outcome(err error) string {
 	for word, is := range map[string]error{
 		"expired": lease.ErrExpired, "forgotten": lease.ErrForgotten, "forced": lease.ErrForced,
-		"unconfirmed": lease.ErrUnconfirmed, "unwoken": waitqueue.ErrUnwoken,
+		"unconfirmed": lease.ErrUnconfirmed, "unwoken": lease.ErrUnwoken,
 	} {
 		if errors.Is(err, is) {
 			return word

@@ -14,7 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // keeper starts a process that holds a lock until it is told otherwise, or killed.
@@ -111,7 +110,7 @@ func (r *run) everyoneBut(which int) {
 func TestC3TheRenewalsOf200HoldsAreStarved(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "C3")
-	const holds, lasts = 200, waitqueue.DefaultLease
+	const holds, lasts = 200, lease.DefaultLease
 	p := kit.Proxy(t, r.server)
 	a := newProcess(t, plan{
 		Role: starved, Addrs: []string{p.Addr()}, Names: []string{"starved"}, Clients: holds, Lease: lasts,
@@ -211,7 +210,7 @@ func TestC13AReleaseThatIsNotDueChangesNothing(t *testing.T) {
 	require.NoError(t, l.Context().Err())
 	// The end of the lost hold reaches the server before what its client asks now.
 	_, err = m.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	info, err := other.Inspect(t.Context())
 	require.NoError(t, err)
 	require.True(t, info.Held)

@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // dead is how many tickets there are in front.
@@ -200,7 +199,7 @@ func TestC8AWaitLastsNoLongerThanItWasGiven(t *testing.T) {
 	}
 	since := time.Now()
 	_, err := m.TryLock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	require.Less(t, time.Since(since), much)
 	p.Freeze()
 	for _, given := range []time.Duration{1, time.Millisecond, 300 * time.Millisecond} {

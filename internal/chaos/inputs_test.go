@@ -31,14 +31,14 @@ func TestI1NamesAreUnusual(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "I1", func(o *options) { o.plan.Names = []string{"load", "{load}x", "a}b {load}", "ünïcode:*?[load]"} })
 	client := r.dial()
-	for _, name := range []string{"", "}", "}x", "a\nb", "a\x00b", "\xff", strings.Repeat("x", 1<<20), strings.Repeat("x", waitqueue.MaxName+1)} {
+	for _, name := range []string{"", "}", "}x", "a\nb", "a\x00b", "\xff", strings.Repeat("x", 1<<20), strings.Repeat("x", lease.MaxName+1)} {
 		asks := client.Stats().Asks
 		_, err := fairlock.New(client, name).Lock(t.Context())
-		require.True(t, errors.Is(err, waitqueue.ErrName) || errors.Is(err, waitqueue.ErrTooLarge), "%.20q: %v", name, err)
+		require.True(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrTooLarge), "%.20q: %v", name, err)
 		require.Equal(t, asks, client.Stats().Asks)
 		r.injected(1)
 	}
-	for _, name := range []string{"{}x", "{x}", "a}b", strings.Repeat("x", waitqueue.MaxName)} {
+	for _, name := range []string{"{}x", "{x}", "a}b", strings.Repeat("x", lease.MaxName)} {
 		m := fairlock.New(client, name)
 		l := granted(t, m)
 		c := queued(t, fairlock.New(r.dial(), name), 1)
@@ -101,18 +101,18 @@ func TestI3TimesAreUnusable(t *testing.T) {
 	r := begin(t, "I3")
 	client := r.dial()
 	asks := client.Stats().Asks
-	for _, lasts := range []time.Duration{0, -1, -time.Hour, 1, time.Millisecond - 1, math.MaxInt64, waitqueue.MaxLease + 1, math.MinInt64} {
+	for _, lasts := range []time.Duration{0, -1, -time.Hour, 1, time.Millisecond - 1, math.MaxInt64, lease.MaxLease + 1, math.MinInt64} {
 		_, err := fairlock.New(client, "times", fairlock.WithLease(lasts)).Lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrTime, "%v", lasts)
+		require.ErrorIs(t, err, lease.ErrInvalid, "%v", lasts)
 		r.injected(1)
 	}
 	require.Equal(t, asks, client.Stats().Asks)
-	for _, lasts := range []time.Duration{1500*time.Microsecond + 50*time.Millisecond, waitqueue.MaxLease} {
+	for _, lasts := range []time.Duration{1500*time.Microsecond + 50*time.Millisecond, lease.MaxLease} {
 		m, since := fairlock.New(client, fmt.Sprintf("times:%d", lasts), fairlock.WithLease(lasts)), time.Now()
 		l := granted(t, m)
 		require.False(t, l.Deadline().Before(since))
 		require.LessOrEqual(t, time.Until(l.Deadline()), lasts)
-		if lasts == waitqueue.MaxLease {
+		if lasts == lease.MaxLease {
 			require.Positive(t, r.server.Int("PTTL", keyOf(m.Name())))
 		}
 		if err := l.Release(t.Context()); err != nil { // The short one may have ended before.
@@ -131,13 +131,13 @@ func TestI4CountsAreAtTheirLimits(t *testing.T) {
 	client := r.dial()
 	for _, n := range []int64{0, -1, math.MinInt64} {
 		_, err := semaphore.New(client, "counts", n).Acquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrCount)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 		_, err = semaphore.New(client, "counts", 1).Acquire(t.Context(), n)
-		require.ErrorIs(t, err, waitqueue.ErrCount)
+		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
 	for _, n := range []int64{semaphore.MaxPermits + 1, math.MaxInt64} {
 		_, err := semaphore.New(client, "counts", n).Acquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrTooLarge)
+		require.ErrorIs(t, err, lease.ErrTooLarge)
 	}
 	s := semaphore.New(client, "counts:most", semaphore.MaxPermits)
 	l, err := s.Acquire(t.Context(), semaphore.MaxPermits-1)
@@ -152,7 +152,7 @@ func TestI4CountsAreAtTheirLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 0, available())
 	_, err = s.TryAcquire(t.Context(), 1)
-	require.ErrorIs(t, err, waitqueue.ErrBusy)
+	require.ErrorIs(t, err, lease.ErrBusy)
 	kit.Release(t, l)
 	require.EqualValues(t, semaphore.MaxPermits-1, available())
 	kit.Release(t, one)

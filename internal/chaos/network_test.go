@@ -227,7 +227,7 @@ func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
 	defer cancel()
 	l, err := m.Lock(ctx)
 	require.Error(t, err, "a dead lock was returned: %v", l)
-	require.True(t, errors.Is(err, waitqueue.ErrTime) || errors.Is(err, context.DeadlineExceeded), "%v", err)
+	require.True(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, context.DeadlineExceeded), "%v", err)
 	p.Heal()
 	free(t, other)
 	// Not late enough to be over, but no lease is returned that has ended.

@@ -15,7 +15,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // take begins to acquire n permits.
@@ -74,7 +73,7 @@ func TestP2ALargeRequestIsNotOvertakenAndAReleaseServesAllThatFit(t *testing.T) 
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
 		_, err = s.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, waitqueue.ErrBusy, "a try overtook")
+		require.ErrorIs(t, err, lease.ErrBusy, "a try overtook")
 		kit.Release(t, three)
 		l := large.Value(t)
 		for _, c := range small {
@@ -189,7 +188,7 @@ func TestP5AReaderIsKilledWhileAWriterWaits(t *testing.T) {
 }
 
 // live is how many holds have a lease that has not ended.
-func live(info waitqueue.Info) int {
+func live(info lease.Info) int {
 	n := 0
 	for _, h := range info.Holders {
 		if h.Left > 0 {
@@ -211,7 +210,7 @@ func TestP6AReaderReadsAgainWhileAWriterWaits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, l.Token(), again.Token())
 		_, err = m.TryRLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy, "a reader that holds nothing overtook a writer")
+		require.ErrorIs(t, err, lease.ErrBusy, "a reader that holds nothing overtook a writer")
 		kit.Release(t, l)
 		require.False(t, writer.Returned())
 		kit.Release(t, again)

@@ -28,7 +28,7 @@ const (
 // is seen by another client.
 type subject struct {
 	lock    func(context.Context) (*lease.Lease, error)
-	inspect func(context.Context) (waitqueue.Info, error)
+	inspect func(context.Context) (lease.Info, error)
 	used    int64
 }
 

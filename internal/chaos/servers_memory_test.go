@@ -35,7 +35,7 @@ func TestS11TheMemoryIsFull(t *testing.T) {
 			m := fairlock.New(other, taken)
 			_, err := m.Lock(t.Context())
 			require.ErrorContains(t, err, "OOM")
-			require.NotErrorIs(t, err, waitqueue.ErrBusy)
+			require.NotErrorIs(t, err, lease.ErrBusy)
 			info, err := m.Inspect(t.Context())
 			require.NoError(t, err)
 			require.False(t, info.Held && info.Holder.Client == other.ID())
@@ -91,7 +91,7 @@ func TestS12LocksAreEvicted(t *testing.T) {
 			for i, w := range held {
 				m := fairlock.New(next, fmt.Sprintf("evicted:%d", i))
 				l, err := m.TryLock(t.Context())
-				if errors.Is(err, waitqueue.ErrBusy) || err != nil && strings.Contains(err.Error(), "OOM") {
+				if errors.Is(err, lease.ErrBusy) || err != nil && strings.Contains(err.Error(), "OOM") {
 					continue
 				}
 				require.NoError(t, err)
@@ -184,13 +184,13 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 		c := queued(t, other, 1)
 		acl("resetchannels")                           // Which closes the connection that subscribes.
 		if err := l.Release(t.Context()); err != nil { // Nobody is left to be woken, if the server was fast.
-			require.ErrorIs(t, err, waitqueue.ErrUnwoken)
+			require.ErrorIs(t, err, lease.ErrUnwoken)
 		}
 		since := time.Now()
 		l = c.Value(t)
 		require.Less(t, time.Since(since), 5*time.Second, "it had to look by itself")
 		_, err := waitqueue.Dial(as(r, app))
-		require.ErrorIs(t, err, waitqueue.ErrUnusable)
+		require.ErrorIs(t, err, lease.ErrUnusable)
 		acl("&headwaiter:*")
 		c = queued(t, m, 1)
 		kit.Release(t, l)

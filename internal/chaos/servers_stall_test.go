@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // stall is longer than the leases of those that must not rely on an answer.
@@ -72,8 +71,8 @@ func TestS10TheServerIsBusyWithAScript(t *testing.T) {
 			return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 		})
 		err := lockFor(t, m, 500*time.Millisecond)
-		require.NotErrorIs(t, err, waitqueue.ErrBusy)
-		var wait *waitqueue.WaitError
+		require.NotErrorIs(t, err, lease.ErrBusy)
+		var wait *lease.WaitError
 		require.ErrorAs(t, err, &wait)
 		require.ErrorContains(t, wait.Last, "BUSY")
 		c := kit.Lock(t.Context(), m.Lock)
@@ -172,7 +171,7 @@ func TestS15TheMasterIsDemoted(t *testing.T) {
 	require.ErrorContains(t, lockFor(t, other, 500*time.Millisecond), "connect to the master: READONLY")
 	_, err := unheld.TryLock(t.Context())
 	require.ErrorContains(t, err, "READONLY")
-	require.NotErrorIs(t, err, waitqueue.ErrBusy)
+	require.NotErrorIs(t, err, lease.ErrBusy)
 	next := kit.Lock(t.Context(), other.Lock)
 	require.ErrorIs(t, w.told(t, r.until("demoted")), lease.ErrExpired)
 	require.False(t, next.Returned())
@@ -206,7 +205,7 @@ func refuses(t *testing.T, r *run, code string, begins, ends func()) {
 		since := time.Now()
 		_, err := other.Lock(t.Context())
 		require.ErrorContains(t, err, code)
-		require.NotErrorIs(t, err, waitqueue.ErrBusy)
+		require.NotErrorIs(t, err, lease.ErrBusy)
 		_, err = unheld.TryLock(t.Context())
 		require.ErrorContains(t, err, code)
 		err = l.Release(t.Context())

@@ -122,7 +122,7 @@ func TestACallThatGivesUpLeavesNoTicketBehind(t *testing.T) {
 		// its answers are slow cuts the connection, and what was under way then may run late.
 		p.Delay(130 * time.Millisecond)
 		_, err = slow.TryLock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrBusy)
+		require.ErrorIs(t, err, lease.ErrBusy)
 		var quitters sync.WaitGroup
 		for i := range 8 {
 			rng := rand.New(rand.NewPCG(uint64(i), 13))

@@ -32,7 +32,7 @@ func (a *arena) take(w Want, rng *rand.Rand, lock, try func(context.Context) (*l
 		lock = try
 	}
 	l, err := a.Acquire(w, func() (*lease.Lease, error) { return lock(ctx) })
-	return l, a.expect(err, waitqueue.ErrBusy)
+	return l, a.expect(err, lease.ErrBusy)
 }
 
 func TestALockInTrouble(t *testing.T) {
@@ -109,7 +109,7 @@ func TestSeveralNamesInTrouble(t *testing.T) {
 			ctx, cancel := patient(rng)
 			defer cancel()
 			l, err := a.AcquireAll(wants, func() (*lease.Lease, error) { return lock(ctx) })
-			if a.expect(err, waitqueue.ErrBusy) {
+			if a.expect(err, lease.ErrBusy) {
 				a.hold(l)
 			}
 		})
@@ -139,7 +139,7 @@ func TestBatchesInTrouble(t *testing.T) {
 			defer cancel()
 			got, errs := a.AcquireEach(wants, func() []fairlock.Outcome { return take(ctx, locks...) })
 			for _, err := range errs {
-				a.expect(err, waitqueue.ErrBusy)
+				a.expect(err, lease.ErrBusy)
 			}
 			if len(got) > 0 {
 				wait(got[0].Context(), holdTime)
@@ -185,7 +185,7 @@ func TestAnElectionInTrouble(t *testing.T) {
 				defer cancel()
 				a.expect(l.Proclaim(value, func(l *lease.Lease) error {
 					return e.Proclaim(ctx, l, strconv.FormatInt(value, 10))
-				}), lease.ErrLost, waitqueue.ErrUnwoken, waitqueue.ErrUnknown)
+				}), lease.ErrLost, lease.ErrUnwoken, lease.ErrOutcomeUnknown)
 				look()
 			}
 			a.hold(l)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/barrier"
-	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -152,7 +151,7 @@ func (r *Recorder) ReleaseEach(ctx context.Context, all []*Lease) {
 func (r *Recorder) failed(w Want, id int, call time.Duration, err error) {
 	o := r.op(w, Acquire, id)
 	switch {
-	case errors.Is(err, waitqueue.ErrBusy):
+	case errors.Is(err, lease.ErrBusy):
 		o.Outcome = Refused
 	default:
 		o.Outcome, o.Return = Unknown, Never
@@ -275,7 +274,7 @@ func (l *Lease) released(call time.Duration, err error) {
 	defer r.mu.Unlock()
 	o := r.op(l.want, Release, h.ID)
 	switch now := r.now(); {
-	case err != nil && !errors.Is(err, waitqueue.ErrUnwoken):
+	case err != nil && !errors.Is(err, lease.ErrUnwoken):
 		o.Outcome, o.Return = Unknown, Never
 	case h.Releasing == call:
 		h.Released = now
@@ -316,7 +315,7 @@ func (r *Recorder) Look(name string, lane int, call func() (value int64, token u
 	value, token, err := call()
 	o := Op{Verb: Look, Name: name, Lane: lane, Number: value, Token: token}
 	switch {
-	case errors.Is(err, election.ErrNoLeader):
+	case errors.Is(err, lease.ErrNoLeader):
 		o.Outcome = Refused
 	case err != nil:
 		return err // It has changed nothing.

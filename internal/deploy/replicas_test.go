@@ -11,9 +11,9 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -90,14 +90,14 @@ func TestAHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 	}
 	for call, lock := range locks {
 		err := lock(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrReplicas, call)
+		require.ErrorIs(t, err, lease.ErrReplicas, call)
 		require.Regexp(t, `[01] of 2 within 200ms`, err, call) // It may be too busy to say that it has it.
 	}
 	_, err = fairlock.New(c, name, fairlock.WithReplicas(2, ample)).Lock(t.Context())
-	require.ErrorIs(t, err, waitqueue.ErrReplicas)
+	require.ErrorIs(t, err, lease.ErrReplicas)
 	require.ErrorContains(t, err, "1 of 2 within 3s")
 	// All is free again, without a lease running out.
-	ctx, cancel := context.WithTimeout(t.Context(), waitqueue.DefaultLease/2)
+	ctx, cancel := context.WithTimeout(t.Context(), lease.DefaultLease/2)
 	defer cancel()
 	l, err = fairlock.New(c, name, fairlock.WithReplicas(1, ample)).Lock(ctx)
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestReplicasWithoutSenseAreRefused(t *testing.T) {
 	c := kit.Dial(t, redistest.Mini(t))
 	for _, o := range []fairlock.Option{
 		fairlock.WithReplicas(-1, time.Second), fairlock.WithReplicas(1, 0), fairlock.WithReplicas(1, -time.Second),
-		fairlock.WithReplicas(1, waitqueue.DefaultLease),
+		fairlock.WithReplicas(1, lease.DefaultLease),
 	} {
 		_, err := fairlock.New(c, "x", o).Lock(t.Context())
 		require.Error(t, err)

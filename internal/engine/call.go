@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Call is one for a lock, from its first attempt to the hold or the error. An attempt is a ticket: where one is lost
@@ -24,30 +24,23 @@ type Call struct {
 	Between func(error)
 }
 
-// Given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
-func Given(ctx context.Context) {
-	if ctx == nil {
-		panic("nil context")
-	}
-}
-
 // Usable is why a call fails before anything is sent: what is wrong with its name, that ctx has ended, or the client's
 // life.
 func Usable(ctx, life context.Context, wrong error) error {
-	Given(ctx)
+	retry.Given(ctx)
 	switch {
 	case wrong != nil:
 		return wrong
 	case ctx.Err() != nil:
-		return WaitError(-1, time.Now(), nil, WhyEnded(ctx))
+		return WaitError(-1, time.Now(), nil, retry.WhyEnded(ctx))
 	case life.Err() != nil:
-		return waitqueue.ErrClosed
+		return lease.ErrClosed
 	}
 	return nil
 }
 
 // Acquire tries until there is a hold, ctx or the client's life ends, or an error is final. Errors tell the place and
-// the time waited ([waitqueue.WaitError]), but for [waitqueue.ErrBusy], which comes as it is.
+// the time waited ([lease.WaitError]), but for [lease.ErrBusy], which comes as it is.
 func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 	begun, place := time.Now(), -1
 	var last error
@@ -58,26 +51,26 @@ func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 		}
 		switch {
 		case c.Life.Err() != nil:
-			return nil, WaitError(place, begun, last, waitqueue.ErrClosed)
+			return nil, WaitError(place, begun, last, lease.ErrClosed)
 		case ctx.Err() != nil:
 			if c.Trouble != nil {
 				if trouble := c.Trouble(); trouble != nil {
 					last = trouble
 				}
 			}
-			return nil, WaitError(place, begun, last, WhyEnded(ctx))
-		case errors.Is(err, waitqueue.ErrBusy):
+			return nil, WaitError(place, begun, last, retry.WhyEnded(ctx))
+		case errors.Is(err, lease.ErrBusy):
 			return nil, err
 		case !c.Again(err):
 			return nil, WaitError(place, begun, nil, err)
 		}
 		last = err
 		switch {
-		case c.rest(ctx, Pause(tries)) == nil:
+		case c.rest(ctx, retry.Pause(tries)) == nil:
 		case c.Life.Err() != nil:
-			return nil, WaitError(place, begun, last, waitqueue.ErrClosed)
+			return nil, WaitError(place, begun, last, lease.ErrClosed)
 		default:
-			return nil, WaitError(place, begun, last, WhyEnded(ctx))
+			return nil, WaitError(place, begun, last, retry.WhyEnded(ctx))
 		}
 		if c.Between != nil {
 			c.Between(err)
@@ -90,7 +83,7 @@ func (c Call) rest(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.Life, cancel)()
-	return Rest(ctx, d)
+	return retry.Rest(ctx, d)
 }
 
 // An Opening is a session that is asked for. All calls that need one wait for the same.
@@ -115,7 +108,7 @@ func (o *Opening[S]) Wait(ctx context.Context) (session S, err error) {
 	case <-o.done:
 		return o.session, o.err
 	case <-ctx.Done():
-		return session, WhyEnded(ctx)
+		return session, retry.WhyEnded(ctx)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // attempts is a call whose attempts come to these ends, and then to a hold. Each sets a place.
@@ -55,7 +55,7 @@ func TestACallThatRestsEndsWithItsClient(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		end()
-		require.ErrorIs(t, <-ended, waitqueue.ErrClosed)
+		require.ErrorIs(t, <-ended, lease.ErrClosed)
 		require.Equal(t, begun, time.Now())
 	})
 }
@@ -67,15 +67,15 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
 		_, err := c.Acquire(t.Context())
 		require.ErrorIs(t, err, errStays)
-		var wait *waitqueue.WaitError
+		var wait *lease.WaitError
 		require.ErrorAs(t, err, &wait)
 		require.Equal(t, 7, wait.Place)
 		require.Positive(t, wait.Waited, "it has rested")
 		require.NoError(t, wait.Last, "what is final says it all")
 
-		c.Once = func(*int) (*lease.Lease, error) { return nil, waitqueue.ErrBusy }
+		c.Once = func(*int) (*lease.Lease, error) { return nil, lease.ErrBusy }
 		_, err = c.Acquire(t.Context())
-		require.Equal(t, waitqueue.ErrBusy, err)
+		require.Equal(t, lease.ErrBusy, err)
 
 		c.Once = func(*int) (*lease.Lease, error) { return nil, errPasses }
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -94,7 +94,7 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 
 		end()
 		_, err = c.Acquire(t.Context())
-		require.ErrorIs(t, err, waitqueue.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestACallIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	require.NoError(t, Usable(t.Context(), t.Context(), nil))
 	require.Equal(t, errStays, Usable(ended, ended, errStays))
 	require.ErrorIs(t, Usable(ended, ended, nil), context.Canceled)
-	require.ErrorIs(t, Usable(t.Context(), ended, nil), waitqueue.ErrClosed)
+	require.ErrorIs(t, Usable(t.Context(), ended, nil), lease.ErrClosed)
 }
 
 func TestAllWhoNeedASessionWaitForTheSameOpening(t *testing.T) {
@@ -154,11 +154,17 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		require.NoError(t, third.Release(t.Context()))
 		require.ErrorIs(t, short.Ended(), lease.ErrReleased)
 
-		require.NoError(t, Rest(t.Context(), 2*time.Minute))
+		require.NoError(t, retry.Rest(t.Context(), 2*time.Minute))
 		synctest.Wait()
 		require.Equal(t, 1, over)
 		require.NoError(t, held.Context().Err(), "that is for the caller to do")
 		long.Lose(lease.ErrMaxHold)
 		require.ErrorIs(t, context.Cause(held.Context()), lease.ErrMaxHold)
 	})
+}
+
+func TestAHoldHasItsMaximumWithinALimit(t *testing.T) {
+	require.NoError(t, CheckMaxHold(time.Hour, time.Hour))
+	require.ErrorIs(t, CheckMaxHold(time.Hour+1, time.Hour), lease.ErrInvalid)
+	require.ErrorIs(t, CheckMaxHold(-1, time.Hour), lease.ErrInvalid)
 }

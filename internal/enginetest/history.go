@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/check"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // AHistoryInTrouble has clients take turns while their server stands still, for less and for more than a lease, and while
@@ -101,8 +100,8 @@ func turn(ctx context.Context, recorder *check.Recorder, m Mutex, lane int, rng 
 	l, err := recorder.Acquire(w, func() (*lease.Lease, error) { return lock(wait) })
 	switch {
 	case err == nil:
-	case errors.Is(err, waitqueue.ErrBusy), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lease.ErrLost),
-		errors.Is(err, waitqueue.ErrUnknown):
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lease.ErrLost),
+		errors.Is(err, lease.ErrOutcomeUnknown):
 		return nil
 	default:
 		return err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Short is a lease that a machine busy with tests keeps alive, and Long one that outlasts whatever a test does to the
@@ -25,13 +24,13 @@ type Mutex interface {
 	Lock(context.Context) (*lease.Lease, error)
 	TryLock(context.Context) (*lease.Lease, error)
 	Do(context.Context, func(context.Context) error) error
-	Inspect(context.Context) (waitqueue.Info, error)
+	Inspect(context.Context) (lease.Info, error)
 }
 
 // A Forcible lock can be taken away from its holder.
 type Forcible interface {
 	Mutex
-	ForceRelease(context.Context, uint64) (waitqueue.Waiter, error)
+	ForceRelease(context.Context, uint64) (lease.Waiter, error)
 }
 
 // Conforming is a lock as the conformance kit wants it: it tells who waits, and loses what is held.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // HoldsAndPlacesOutliveARestart has the server come back with what it knew.
@@ -106,9 +105,9 @@ func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 		}
 		begun := time.Now()
 		closing := kit.Run(func() error { return c.Close(ctx) })
-		require.ErrorIs(t, waits.Err(t), waitqueue.ErrClosed)
-		require.ErrorIs(t, tries.Err(t), waitqueue.ErrClosed)
-		require.ErrorIs(t, looks.Err(t), waitqueue.ErrClosed)
+		require.ErrorIs(t, waits.Err(t), lease.ErrClosed)
+		require.ErrorIs(t, tries.Err(t), lease.ErrClosed)
+		require.ErrorIs(t, looks.Err(t), lease.ErrClosed)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrClientClosed)
 		require.Error(t, closing.Err(t))
 		require.Less(t, time.Since(begun), limit)

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -29,8 +30,8 @@ func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Optio
 		Dial: func(t testing.TB) conformance.Client { return dial(t, server(), changes) },
 		Fair: true, Fenced: true, Told: true,
 		Errors: conformance.Errors{
-			Busy: waitqueue.ErrBusy, Closed: waitqueue.ErrClosed, Deadlock: waitqueue.ErrDeadlock,
-			Upgrade: rwlock.ErrUpgrade, Name: waitqueue.ErrName, TooLarge: waitqueue.ErrTooLarge,
+			Busy: lease.ErrBusy, Closed: lease.ErrClosed, Deadlock: lease.ErrDeadlock,
+			Upgrade: lease.ErrUpgrade, Name: lease.ErrInvalid, TooLarge: lease.ErrTooLarge,
 			Unset: countdown.ErrUnset, Broken: barrier.ErrBroken,
 		},
 	}
@@ -112,7 +113,7 @@ func (m rwMutex) Waiting(ctx context.Context) (int, error)         { return queu
 func (m permitSemaphore) Waiting(ctx context.Context) (int, error) { return queue(m.Inspect(ctx)) }
 func (m latch) Waiting(ctx context.Context) (int, error)           { return queue(m.Inspect(ctx)) }
 
-func queue(info waitqueue.Info, err error) (int, error) { return info.Waiting, err }
+func queue(info lease.Info, err error) (int, error) { return info.Waiting, err }
 
 func (m mutex) Break(ctx context.Context) error {
 	_, err := m.ForceRelease(ctx, 0)
@@ -129,8 +130,8 @@ func (m permitSemaphore) Break(ctx context.Context) error { return freeAll(ctx, 
 
 // freeAll takes away the holds of a name that several may hold.
 func freeAll(ctx context.Context, m interface {
-	Inspect(ctx context.Context) (waitqueue.Info, error)
-	ForceRelease(ctx context.Context, ticket string) (waitqueue.Waiter, error)
+	Inspect(ctx context.Context) (lease.Info, error)
+	ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error)
 }) error {
 	info, err := m.Inspect(ctx)
 	for _, h := range info.Holders {

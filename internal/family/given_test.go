@@ -104,7 +104,7 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			"AcquireAll":  func() { _, _ = waitqueue.AcquireAll(none, nil, 0) },
 			"TryAll":      func() { _, _ = waitqueue.TryAll(none, []waitqueue.Queue{q}) },
 			"Examine":     func() { _, _ = waitqueue.Examine(none, waitqueue.Options{Redis: rueidis.ClientOption{}}) },
-			"Within":      func() { _, _ = waitqueue.Within(none, held, nil) },
+			"Within":      func() { _, _ = lease.Within(none, held, nil) },
 		} {
 			panics(t, what, f)
 		}

@@ -146,7 +146,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 }
 
 // Waiting waits until so many tickets wait for what inspect looks at.
-func Waiting(t testing.TB, n int, inspect func(context.Context) (waitqueue.Info, error)) {
+func Waiting(t testing.TB, n int, inspect func(context.Context) (lease.Info, error)) {
 	t.Helper()
 	Eventually(t, "the queue to have its length", func() bool {
 		info, err := inspect(context.Background())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -22,7 +23,7 @@ type Observer struct {
 
 // Told is an observation, and of which call it is: 0 for none of this client.
 type Told struct {
-	waitqueue.Observation
+	observe.Observation
 	Call int
 	Ctx  context.Context
 }
@@ -34,7 +35,7 @@ type (
 )
 
 // Observe keeps it.
-func (o *Observer) Observe(ctx context.Context, x waitqueue.Observation) {
+func (o *Observer) Observe(ctx context.Context, x observe.Observation) {
 	call, _ := ctx.Value(callKey{o}).(int)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,7 +43,7 @@ func (o *Observer) Observe(ctx context.Context, x waitqueue.Observation) {
 }
 
 // Wait numbers a call.
-func (o *Observer) Wait(ctx context.Context, _ waitqueue.Observation) context.Context {
+func (o *Observer) Wait(ctx context.Context, _ observe.Observation) context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.calls++
@@ -50,7 +51,7 @@ func (o *Observer) Wait(ctx context.Context, _ waitqueue.Observation) context.Co
 }
 
 // Hold marks the context of a hold.
-func (o *Observer) Hold(ctx context.Context, _ waitqueue.Observation) context.Context {
+func (o *Observer) Hold(ctx context.Context, _ observe.Observation) context.Context {
 	return context.WithValue(ctx, holdKey{o}, ctx.Value(callKey{o}))
 }
 
@@ -76,7 +77,7 @@ func (o *Observer) All() []Told {
 }
 
 // Of returns what was told of some moments.
-func (o *Observer) Of(moments ...waitqueue.Moment) []Told {
+func (o *Observer) Of(moments ...observe.Moment) []Told {
 	return slices.DeleteFunc(o.All(), func(x Told) bool { return !slices.Contains(moments, x.Moment) })
 }
 
@@ -105,6 +106,6 @@ func (o *Observer) Story() []string {
 }
 
 // Observed makes a client tell an observer.
-func Observed(o waitqueue.Observer) func(*waitqueue.Options) {
+func Observed(o observe.Observer) func(*waitqueue.Options) {
 	return func(opts *waitqueue.Options) { opts.Observer = o }
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -23,7 +24,7 @@ const (
 // A Stall holds up the timers of a client, as a machine without time for it does: nothing is renewed, and nobody
 // notices the end of a lease. It is an observer that does not return.
 type Stall struct {
-	waitqueue.Observer // which is told the rest; nil: nobody
+	observe.Observer // which is told the rest; nil: nobody
 
 	mu    sync.Mutex // guards the fields below
 	begun chan struct{}
@@ -62,11 +63,11 @@ func (s *Stall) End(t testing.TB) {
 }
 
 // Observe does not return while the timers are held up.
-func (s *Stall) Observe(ctx context.Context, o waitqueue.Observation) {
+func (s *Stall) Observe(ctx context.Context, o observe.Observation) {
 	if s.Observer != nil {
 		s.Observer.Observe(ctx, o)
 	}
-	if o.Moment != waitqueue.HeldLong || !strings.HasPrefix(o.Name, stallName) {
+	if o.Moment != observe.HeldLong || !strings.HasPrefix(o.Name, stallName) {
 		return
 	}
 	s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 type sight struct {
 	at             time.Duration
 	client, object int
-	leader         election.Leader
+	leader         lease.Leader
 }
 
 func (s sight) String() string {

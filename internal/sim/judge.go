@@ -10,7 +10,6 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // judge reads a history when everything is over, and notes what was not as promised.
@@ -118,7 +117,7 @@ func (j *judge) returned(c *Call, o Object) {
 	if p := c.Step.Patience; p > 0 && !c.Dead && c.End > c.Begin+p+late {
 		j.violate("impatient: %v: its patience was %v", c, p)
 	}
-	if c.Err == nil || c.Dead && (errors.Is(c.Err, waitqueue.ErrClosed) || c.Step.Patience > 0) {
+	if c.Err == nil || c.Dead && (errors.Is(c.Err, lease.ErrClosed) || c.Step.Patience > 0) {
 		return
 	}
 	touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
@@ -126,21 +125,21 @@ func (j *judge) returned(c *Call, o Object) {
 	switch {
 	case c.Final && o.Kind != Latch:
 		ok = c.unknown() && j.any(ClockBack)
-	case errors.Is(c.Err, waitqueue.ErrUnknown):
+	case errors.Is(c.Err, lease.ErrOutcomeUnknown):
 		ok = touched || c.Step.Patience > 0
 	case errors.Is(c.Err, context.Canceled):
 		ok = c.Step.Cancel
 	case errors.Is(c.Err, context.DeadlineExceeded):
 		// What does not wait, and the word that an action is done, have limits of their own.
 		ok = c.Step.Patience > 0 || touched && (c.tries() || c.Step.Do == Await)
-	case errors.Is(c.Err, waitqueue.ErrBusy):
+	case errors.Is(c.Err, lease.ErrBusy):
 		ok = c.tries()
 	case errors.Is(c.Err, lease.ErrLost):
 		// It was lost before anybody heard of it: ahead of a proclamation, or while others were waited for.
 		ok = (c.Step.Do == Each || o.Kind == Election) && (touched || o.MaxHold > 0)
 	case strings.Contains(c.Err.Error(), "READONLY"):
 		ok = j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, func(t *Touch) bool { return t.Kind == ReadOnly }) != nil
-	case errors.Is(c.Err, waitqueue.ErrTime):
+	case errors.Is(c.Err, lease.ErrInvalid):
 		ok = touched
 	case errors.Is(c.Err, countdown.ErrUnset):
 		ok = j.forgot(c) || c.Begin == 0

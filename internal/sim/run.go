@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -233,7 +234,7 @@ func (w *world) leave(lookAway func()) {
 	for _, o := range w.plan.Objects {
 		longest = max(longest, o.Lease)
 		if o.Kind == Striped {
-			longest = max(longest, 2*waitqueue.DefaultLease) // That of what tells the number of stripes.
+			longest = max(longest, 2*lease.DefaultLease) // That of what tells the number of stripes.
 		}
 	}
 	time.Sleep(longest + slack)

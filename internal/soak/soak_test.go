@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -140,7 +141,7 @@ func (s *soak) killWaiters(name string) {
 			return
 		case <-tick.C:
 		}
-		p := crowd.Start(s.t, crowd.Plan{Addr: s.server.Addr(), Names: []string{name}, Clients: 2, Waiters: victims / 2, Lease: waitqueue.DefaultLease})
+		p := crowd.Start(s.t, crowd.Plan{Addr: s.server.Addr(), Names: []string{name}, Clients: 2, Waiters: victims / 2, Lease: lease.DefaultLease})
 		n, ahead, err := s.strangers(name, ours)
 		for ; n == 0 && err == nil && s.ctx.Err() == nil; n, ahead, err = s.strangers(name, ours) {
 		}

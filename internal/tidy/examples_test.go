@@ -62,8 +62,8 @@ var bySignature = []string{"Error", "Unwrap", "Is", "String", "MarshalJSON"}
 var byInterface = []string{
 	"Transport.RoundTrip",                     // net/http
 	"Collector.Collect", "Collector.Describe", // client_golang
-	"Collector.Observe",                                           // waitqueue.Observer
-	"Tracer.Observe", "Tracer.Wait", "Tracer.Hold", "Tracer.Note", // waitqueue.Tracer
+	"Collector.Observe",                                           // observe.Observer
+	"Tracer.Observe", "Tracer.Wait", "Tracer.Hold", "Tracer.Note", // observe.Tracer
 }
 
 // exported returns the functions and methods that a package exports, as T.M for a method.

@@ -25,17 +25,21 @@ const (
 )
 
 // primitive is what a primitive may import.
-var primitive = []string{"lua", "lease", "waitqueue"}
+var primitive = []string{"lua", "lease", "observe", "internal/retry", "waitqueue"}
 
 // layers are the packages of the core module and what each may import beside the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
 // is a reviewed edit of this table. Packages of internal/ that are not listed may import what they like.
 var layers = map[string][]string{
 	// L0
-	"lua":   {rueidis}, // replies are decoded where they are defined
-	"lease": {},
+	"lua":     {rueidis}, // replies are decoded where they are defined
+	"lease":   {},        // The words of all engines: those and what follows link no driver.
+	"observe": {},
+	// What all engines do alike.
+	"internal/names": {"lease"},
+	"internal/retry": {},
 	// L1
-	"waitqueue": {"lua", "lease", rueidis, uuid},
+	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", rueidis, uuid},
 	// L2: they never import each other.
 	"fairlock":  primitive,
 	"reentrant": primitive,
@@ -45,12 +49,12 @@ var layers = map[string][]string{
 	"barrier":   primitive,
 	"redlock":   primitive,
 	"election":  primitive,
-	"fence":     {"lua", "lease", "waitqueue", rueidis}, // its marks are the caller's, on the caller's connections
+	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L3
 	"multilock": primitive,                                       // The same protocol as fairlock, for several names.
 	"striped":   {"lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
-	"internal/engine": {"lease", "waitqueue"},
+	"internal/engine": {"lease", "internal/retry"},
 	// For tests only, those of other engines too.
 	"conformance":        {"lease"},
 	"internal/daemon":    {}, // which examples run their servers with

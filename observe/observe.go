@@ -1,4 +1,5 @@
-package waitqueue
+// Package observe has what tells metrics, traces and logs what happens to locks, of whatever engine.
+package observe
 
 import (
 	"context"

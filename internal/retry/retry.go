@@ -1,0 +1,52 @@
+// Package retry has what a call does between two attempts, and what it says when its context ends.
+package retry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
+func Given(ctx context.Context) {
+	if ctx == nil {
+		panic("nil context")
+	}
+}
+
+// WhyEnded is the error of a context, which wraps its cause too; nil if it has not ended.
+func WhyEnded(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+const (
+	// FirstPause is the shortest time from an attempt that failed to the next.
+	FirstPause = 10 * time.Millisecond
+	// LongPause is the longest.
+	LongPause = time.Second
+)
+
+// Pause is how long to wait before the nth repeat, from 0: the backoff. It doubles, with half of it left to chance, so
+// that those who failed together do not come back together.
+func Pause(tries int) time.Duration {
+	d := min(FirstPause<<min(tries, 10), LongPause)
+	return d/2 + rand.N(d/2)
+}
+
+// Rest waits for d, or less if ctx ends, and then returns why.
+func Rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,51 @@
+package lease
+
+import (
+	"time"
+)
+
+// Info is what the server knows of one name at one moment.
+type Info struct {
+	Held    bool
+	Holder  Holder   // who holds, if Held; where several do, the one whose lease ends first
+	Holders []Holder // the first of those who hold, by the ends of their leases
+	Token   uint64   // the last that was given; of a latch or a barrier, its generation
+	Limit   int64    // permits, parties, or the count that was set; 1 for a lock
+	Used    int64    // permits held, parties that have come, or the count that is left
+	Waiting int      // how many wait
+	Queue   []Waiter // the first of them, in their order
+	// Suspects are clients that let a lease run out and have not been heard of since.
+	Suspects []string
+	// State is that of a latch (unset, closed, open) or a barrier (unset, open, broken).
+	State string
+}
+
+// A Waiter is a ticket as the server knows it.
+type Waiter struct {
+	Client string
+	Ticket string
+	Wait   time.Duration // since its arrival, less the head start of its priority
+}
+
+// A Holder is a hold as the server knows it.
+type Holder struct {
+	Client string
+	Ticket string
+	// Who is name@host#pid. Of those that were granted by message it is known only once they have renewed.
+	Who     string
+	Permits int64
+	Entries int64 // how many times it was entered, as the last renewal told it
+	Token   uint64
+	Since   time.Time     // when it was granted, by the clock of this machine
+	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
+}
+
+// A Leader is who leads, as far as the server knew when it was asked. The zero Leader is nobody.
+type Leader struct {
+	Value string // what it has proclaimed last
+	Token uint64 // the fencing token of its lease; 0: nobody leads
+	Who   string // its client, as name@host#pid
+	Since time.Time
+	// Err, in the last Leader of an observation, is why there are no more. Nothing is known of the leader then.
+	Err error
+}

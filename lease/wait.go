@@ -1,0 +1,42 @@
+package lease
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A WaitError says how far a call had come when it ended without the lock. It wraps why it ended: the
+// context's error and cause, ErrClosed, or an error of the server that no retry would mend.
+type WaitError struct {
+	Place  int           // how many were ahead at the last look, the holder among them; -1 if that is unknown
+	Waited time.Duration // since the call
+	Last   error         // the last error of the server that was waited out, if any
+	Err    error
+}
+
+func (e *WaitError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "waited %v", readable(e.Waited))
+	if e.Place > 0 {
+		fmt.Fprintf(&b, " behind %d", e.Place)
+	}
+	if e.Last != nil {
+		fmt.Fprintf(&b, " (last error: %v)", e.Last)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
+}
+
+// Unwrap returns why the wait ended.
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// readable makes a duration readable: three digits are enough.
+func readable(d time.Duration) time.Duration {
+	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit)
+		}
+	}
+	return d
+}

@@ -1,0 +1,40 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDurationsAreToldWithThreeDigits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1: "1ns", 999: "999ns", 1234: "1.23µs", 123_456: "123µs", 1_234_567: "1.23ms",
+		999_999_999: "1s", 5_000_300_000: "5s", 5_123_456_789: "5.12s", 65_432_100_000: "1m5.4s",
+		3 * time.Hour / 2: "1h30m0s", 100*time.Hour + 1234*time.Millisecond: "100h0m0s", -time.Second: "-1s",
+	} {
+		require.Equal(t, want, readable(d).String(), "%d", d)
+	}
+}
+
+func TestTheTextOfAWaitError(t *testing.T) {
+	for want, e := range map[string]*WaitError{
+		`waited 5s behind 2: context deadline exceeded`: {Place: 2, Waited: 5*time.Second + 1234*time.Microsecond, Err: context.DeadlineExceeded},
+		`waited 5s: context canceled`:                   {Place: -1, Waited: 5 * time.Second, Err: context.Canceled},
+		`waited 12.3ms: client closed`:                  {Place: 0, Waited: 12_345 * time.Microsecond, Err: ErrClosed},
+		`waited 1h0m0s behind 1 (last error: EOF): context canceled`: {
+			Place: 1, Waited: time.Hour + 23*time.Millisecond, Last: io.EOF, Err: context.Canceled},
+	} {
+		require.EqualError(t, e, want)
+		wrapped := fmt.Errorf("fairlock: lock %q: %w", "orders:42", e)
+		require.EqualError(t, wrapped, `fairlock: lock "orders:42": `+want)
+		require.ErrorIs(t, wrapped, e.Err)
+		var found *WaitError
+		require.ErrorAs(t, wrapped, &found)
+		require.Same(t, e, found)
+		require.NotErrorIs(t, wrapped, io.EOF, "the last error is told, but not why the wait ended")
+	}
+}
