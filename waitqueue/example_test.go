@@ -153,3 +153,44 @@ func ExampleParseURL() {
 	// [redis.example:6380] 2 user orders <nil>
 	// waitqueue: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
 }
+
+// What looks at servers from outside, as package doctor does, has connections beside those of the protocol.
+func ExampleClient_Wiring() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ctx := context.Background()
+	options := waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}}
+	client, err := waitqueue.Dial(options)
+	if err != nil {
+		panic(err)
+	}
+	wiring, err := client.Wiring()
+	if err != nil {
+		panic(err)
+	}
+	missing, err := wiring.Missing(ctx)
+	fmt.Println(wiring.Own, wiring.Skips, missing, err)
+	fmt.Println(client.Close(ctx))
+	_, err = client.Wiring()
+	fmt.Println(err)
+
+	refused, end, err := waitqueue.Wire(options) // Dial may refuse the server: this does not.
+	if err != nil {
+		panic(err)
+	}
+	defer end()
+	one, hangUp, err := refused.Dial(ctx, server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	defer hangUp()
+	fmt.Println(one.Do(ctx, one.B().Ping().Build()).ToString())
+	// Output:
+	// true true [] <nil>
+	// <nil>
+	// client closed
+	// PONG <nil>
+}

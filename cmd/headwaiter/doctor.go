@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -67,11 +68,11 @@ Exit codes:
 
 // A diagnosis is what --json prints. Its names, and those of the report in it, stay.
 type diagnosis struct {
-	Redis      string            `json:"redis"` // the address, without its password
-	Usable     bool              `json:"usable"`
-	Endangered bool              `json:"endangered"`
-	Error      *string           `json:"error"` // why it is not usable
-	Report     *waitqueue.Report `json:"report"`
+	Redis      string         `json:"redis"` // the address, without its password
+	Usable     bool           `json:"usable"`
+	Endangered bool           `json:"endangered"`
+	Error      *string        `json:"error"` // why it is not usable
+	Report     *doctor.Report `json:"report"`
 }
 
 // run prints what there is to know, also of a server that cannot be used.
@@ -82,7 +83,7 @@ func (c *consultation) run(out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), doctorLimit)
 	defer cancel()
-	report, err := waitqueue.Examine(ctx, waitqueue.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
+	report, err := doctor.Examine(ctx, waitqueue.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
 	d := diagnosis{
 		Redis: withoutPassword(c.redis), Usable: err == nil, Endangered: report.Endangered(),
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/doctor"
 )
 
 const (
@@ -89,13 +89,13 @@ func (d diagnosis) rows() []row {
 }
 
 // tally counts warnings by their severities.
-func tally(warnings []waitqueue.Warning) string {
+func tally(warnings []doctor.Warning) string {
 	text := ""
 	for _, k := range []struct {
-		severity   waitqueue.Severity
+		severity   doctor.Severity
 		one, other string
 	}{
-		{waitqueue.Danger, "danger", "dangers"}, {waitqueue.Caution, "caution", "cautions"}, {waitqueue.Notice, "notice", "notices"},
+		{doctor.Danger, "danger", "dangers"}, {doctor.Caution, "caution", "cautions"}, {doctor.Notice, "notice", "notices"},
 	} {
 		n := 0
 		for _, w := range warnings {
@@ -118,7 +118,7 @@ func plural(n int, one, other string) string {
 }
 
 // overview is what holds for all servers.
-func (p *page) overview(r *waitqueue.Report) {
+func (p *page) overview(r *doctor.Report) {
 	masters, replicas := 0, 0
 	for _, s := range r.Servers {
 		if s.Role.Is("master") {
@@ -157,7 +157,7 @@ func (p *page) overview(r *waitqueue.Report) {
 	p.fact("TLS", "%s", onOff(r.TLS))
 }
 
-func rightsOf(r *waitqueue.Report) string {
+func rightsOf(r *doctor.Report) string {
 	switch {
 	case len(r.Missing) > 0:
 		return "may not " + strings.Join(r.Missing, ", ")
@@ -167,7 +167,7 @@ func rightsOf(r *waitqueue.Report) string {
 	return "all that locks need"
 }
 
-func onOff(f waitqueue.Fact[bool]) string {
+func onOff(f doctor.Fact[bool]) string {
 	switch {
 	case !f.Known:
 		return "unknown"
@@ -178,7 +178,7 @@ func onOff(f waitqueue.Fact[bool]) string {
 }
 
 // server is what one server measures and counts.
-func (p *page) server(s waitqueue.ServerReport) {
+func (p *page) server(s doctor.ServerReport) {
 	if !s.Reachable {
 		what := "not reachable"
 		if s.Role.Known {
@@ -240,7 +240,7 @@ func (p *page) name(address, what string) {
 }
 
 // outcome is what has become of the last write of some file.
-func outcome(ok waitqueue.Fact[bool], off bool) string {
+func outcome(ok doctor.Fact[bool], off bool) string {
 	switch {
 	case ok.Is(false):
 		return "the last one FAILED"
@@ -253,9 +253,9 @@ func outcome(ok waitqueue.Fact[bool], off bool) string {
 }
 
 // settings are printed once for all servers that have the same.
-func (p *page) settings(r *waitqueue.Report) {
+func (p *page) settings(r *doctor.Report) {
 	var order []string
-	groups := map[string][]waitqueue.ServerReport{}
+	groups := map[string][]doctor.ServerReport{}
 	for _, s := range r.Servers {
 		if !s.Reachable || s.Role.Is("sentinel") {
 			continue
@@ -297,7 +297,7 @@ func (p *page) settings(r *waitqueue.Report) {
 	}
 }
 
-func addresses(servers []waitqueue.ServerReport) string {
+func addresses(servers []doctor.ServerReport) string {
 	var found []string
 	for _, s := range servers {
 		found = append(found, s.Address)
@@ -324,8 +324,8 @@ func (p *page) group(set map[string]string, label string, names ...string) {
 }
 
 // unknown says what could not be found out, once for all servers that answered the same.
-func (p *page) unknown(r *waitqueue.Report) {
-	notes := map[string][]waitqueue.ServerReport{}
+func (p *page) unknown(r *doctor.Report) {
+	notes := map[string][]doctor.ServerReport{}
 	for _, s := range r.Servers {
 		for _, n := range s.Notes {
 			notes[n] = append(notes[n], s)
@@ -349,11 +349,11 @@ func (p *page) unknown(r *waitqueue.Report) {
 }
 
 // warning is what endangers locks and what to change.
-func (p *page) warning(w waitqueue.Warning, several bool) {
+func (p *page) warning(w doctor.Warning, several bool) {
 	const column = 10
-	style := map[waitqueue.Severity]string{waitqueue.Danger: red, waitqueue.Caution: yellow, waitqueue.Notice: dim}[w.Severity]
+	style := map[doctor.Severity]string{doctor.Danger: red, doctor.Caution: yellow, doctor.Notice: dim}[w.Severity]
 	label := string(w.Severity)
-	if w.Severity == waitqueue.Danger {
+	if w.Severity == doctor.Danger {
 		label = strings.ToUpper(label)
 	}
 	p.hang(style, label, column, w.Setting+": "+w.Value)

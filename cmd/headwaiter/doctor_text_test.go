@@ -9,36 +9,36 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/doctor"
 )
 
-func fact[T any](v T) waitqueue.Fact[T] { return waitqueue.Fact[T]{Value: v, Known: true} }
+func fact[T any](v T) doctor.Fact[T] { return doctor.Fact[T]{Value: v, Known: true} }
 
 // busyReport has something to say everywhere, with names as long as providers make them.
-func busyReport() *waitqueue.Report {
+func busyReport() *doctor.Report {
 	const domain = ".orders-production.abc123.euw1.cache.example.com:6379"
-	replica := waitqueue.ServerReport{
+	replica := doctor.ServerReport{
 		Address: "orders-0001-002" + domain, Reachable: true, Role: fact("replica"), Master: fact("10.0.0.1:6379"),
 		Product: fact("valkey"), Version: fact("8.1.0"), Uptime: fact(75 * time.Hour), LinkUp: fact(false),
 		Settings: map[string]string{"appendonly": "yes", "save": "3600 1 300 100 60 10000", "min-replicas-to-write": "1", "lua-time-limit": "5000"},
 		Notes:    []string{"INFO: NOPERM this user has no permissions to run the 'info' command or its subcommand"},
 	}
 	master := replica
-	master.Address, master.Role, master.Master, master.LinkUp = "orders-0001-001"+domain, fact("master"), waitqueue.Fact[string]{}, waitqueue.Fact[bool]{}
+	master.Address, master.Role, master.Master, master.LinkUp = "orders-0001-001"+domain, fact("master"), doctor.Fact[string]{}, doctor.Fact[bool]{}
 	master.ClusterState, master.ClusterSlots = fact("ok"), fact(int64(16384))
-	master.Clock = fact(waitqueue.ClockOffset{Low: -4 * time.Second, High: -3 * time.Second})
+	master.Clock = fact(doctor.ClockOffset{Low: -4 * time.Second, High: -3 * time.Second})
 	master.UsedMemory, master.EvictedKeys = fact(int64(123456789)), fact(int64(17))
 	master.SaveOK, master.AppendOK = fact(false), fact(true)
-	master.Replicas = []waitqueue.ReplicaReport{{Address: "10.0.0.2:6379", State: fact("online"), Lag: fact(time.Second)}}
-	return &waitqueue.Report{
+	master.Replicas = []doctor.ReplicaReport{{Address: "10.0.0.2:6379", State: fact("online"), Lag: fact(time.Second)}}
+	return &doctor.Report{
 		Mode: "cluster", Sharded: fact(true), User: fact("headwaiter"), Missing: []string{"run ZRANK", "PUBLISH on the wake channels"},
-		Servers: []waitqueue.ServerReport{master, replica, {Address: "orders-0002-001" + domain, Role: fact("master")}},
+		Servers: []doctor.ServerReport{master, replica, {Address: "orders-0002-001" + domain, Role: fact("master")}},
 		Notes:   []string{"rights: " + strings.Repeat("so it is ", 20)},
-		Warnings: []waitqueue.Warning{
-			{Severity: waitqueue.Danger, Setting: "reachable", Value: "no", Why: strings.Repeat("why not ", 30), Remedy: "see to it", Servers: []string{"a:1", "b:2"}},
-			{Severity: waitqueue.Caution, Setting: "timeout", Value: "1", Why: "it is short", Remedy: "timeout 0"},
-			{Severity: waitqueue.Caution, Setting: "timeout", Value: "2", Why: "it is short", Remedy: "timeout 0"},
-			{Severity: waitqueue.Notice, Setting: "TLS", Value: "off", Why: "it is off", Remedy: "on"},
+		Warnings: []doctor.Warning{
+			{Severity: doctor.Danger, Setting: "reachable", Value: "no", Why: strings.Repeat("why not ", 30), Remedy: "see to it", Servers: []string{"a:1", "b:2"}},
+			{Severity: doctor.Caution, Setting: "timeout", Value: "1", Why: "it is short", Remedy: "timeout 0"},
+			{Severity: doctor.Caution, Setting: "timeout", Value: "2", Why: "it is short", Remedy: "timeout 0"},
+			{Severity: doctor.Notice, Setting: "TLS", Value: "off", Why: "it is off", Remedy: "on"},
 		},
 	}
 }
@@ -114,7 +114,7 @@ func TestMeasurementsAreReadable(t *testing.T) {
 		assert.Equal(t, want, size(n))
 	}
 	ms := time.Millisecond
-	for want, o := range map[string]waitqueue.ClockOffset{
+	for want, o := range map[string]doctor.ClockOffset{
 		"that of this machine, ± 3.0 ms":                {Low: -1 * ms, High: 3 * ms},
 		"150 ms ahead of that of this machine, ± 50 ms": {Low: 100 * ms, High: 200 * ms},
 		"2.00 s behind that of this machine, ± 1.0 ms":  {Low: -2001 * ms, High: -1999 * ms},

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/doctor"
 )
 
 // How the doctor writes measurements.
 
 // orUnknown is a fact as f writes it.
-func orUnknown[T any](f waitqueue.Fact[T], write func(T) string) string {
+func orUnknown[T any](f doctor.Fact[T], write func(T) string) string {
 	if !f.Known {
 		return "unknown"
 	}
@@ -40,7 +40,7 @@ func age(d time.Duration) string {
 }
 
 // offset is what is known of a clock: that it may be right, or by how much it is off.
-func offset(o waitqueue.ClockOffset) string {
+func offset(o doctor.ClockOffset) string {
 	if o.Low <= 0 && o.High >= 0 {
 		return fmt.Sprintf("that of this machine, ± %s", span(max(-o.Low, o.High)))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -128,15 +129,15 @@ func TestTheAdviceOfDeadlocksIsOneLineForAShell(t *testing.T) {
 
 func TestTheDoctorsPageIsHarmless(t *testing.T) {
 	t.Parallel()
-	known := func(v string) waitqueue.Fact[string] { return waitqueue.Fact[string]{Value: v, Known: true} }
-	d := diagnosis{Redis: hostile, Report: &waitqueue.Report{
+	known := func(v string) doctor.Fact[string] { return doctor.Fact[string]{Value: v, Known: true} }
+	d := diagnosis{Redis: hostile, Report: &doctor.Report{
 		User: known(hostile), Missing: []string{hostile}, Notes: []string{hostile},
-		Servers: []waitqueue.ServerReport{{
+		Servers: []doctor.ServerReport{{
 			Address: hostile, Reachable: true, Role: known("master"), Version: known(hostile), Product: known(hostile),
 			Settings: map[string]string{"maxmemory-policy": hostile, "save": hostile}, Notes: []string{hostile},
-			Replicas: []waitqueue.ReplicaReport{{Address: hostile, State: known(hostile)}},
+			Replicas: []doctor.ReplicaReport{{Address: hostile, State: known(hostile)}},
 		}},
-		Warnings: []waitqueue.Warning{{Severity: waitqueue.Danger, Setting: hostile, Value: hostile, Why: hostile, Remedy: hostile, Servers: []string{hostile}}},
+		Warnings: []doctor.Warning{{Severity: doctor.Danger, Setting: hostile, Value: hostile, Why: hostile, Remedy: hostile, Servers: []string{hostile}}},
 	}}
 	var text, told strings.Builder
 	require.NoError(t, d.write(&text, false))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/conformance"
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/internal/family"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -133,7 +134,7 @@ func TestOnlyWhoCanBeCountedIsCounted(t *testing.T) {
 			t.Parallel()
 			c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Start(t).Option()})
 			require.NoError(t, err)
-			r, err := c.Report(t.Context())
+			r, err := doctor.Diagnose(t.Context(), c)
 			require.NoError(t, err)
 			require.Equal(t, !d.Cluster || d.Sharded, r.Skips)
 			require.NoError(t, c.Close(t.Context()))

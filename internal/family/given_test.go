@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
@@ -103,7 +104,7 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			"ReleaseEach": func() { waitqueue.ReleaseEach(none, held) },
 			"AcquireAll":  func() { _, _ = waitqueue.AcquireAll(none, nil, 0) },
 			"TryAll":      func() { _, _ = waitqueue.TryAll(none, []waitqueue.Queue{q}) },
-			"Examine":     func() { _, _ = waitqueue.Examine(none, waitqueue.Options{Redis: rueidis.ClientOption{}}) },
+			"Examine":     func() { _, _ = doctor.Examine(none, waitqueue.Options{Redis: rueidis.ClientOption{}}) },
 			"Within":      func() { _, _ = lease.Within(none, held, nil) },
 		} {
 			panics(t, what, f)

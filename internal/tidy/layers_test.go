@@ -40,6 +40,8 @@ var layers = map[string][]string{
 	"internal/retry": {},
 	// L1
 	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", rueidis, uuid},
+	// Looking from outside.
+	"doctor": {"lua", "internal/retry", "waitqueue", rueidis},
 	// L2: they never import each other.
 	"fairlock":  primitive,
 	"reentrant": primitive,
@@ -162,8 +164,8 @@ func TestPrimitivesOnlyBind(t *testing.T) {
 		if s.folder == "redlock" {
 			continue // It asks several clients beside each other: goroutines in one place, background.go, and time-outs.
 		}
-		if s.folder == "internal/engine" {
-			continue // It is no primitive: its users have no part in the loop of waitqueue.
+		if s.folder == "doctor" {
+			continue // It is no primitive: it measures how far a server is, and the difference of the clocks.
 		}
 		ast.Inspect(s.syntax, func(n ast.Node) bool {
 			switch n := n.(type) {

@@ -1,4 +1,4 @@
-package waitqueue
+package doctor
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestReplicasAreAskedToo(t *testing.T) {
@@ -50,7 +51,7 @@ func TestReplicasAreAskedToo(t *testing.T) {
 	require.Equal(t, Danger, about(r)["replica-read-only"])
 	require.Contains(t, r.Warnings[0].Remedy, s.Master().Addr())
 	s.Cut(s.Replicas()[1])
-	r, err := Examine(t.Context(), Options{Redis: s.Replicas()[1].Option()})
+	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Replicas()[1].Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "this is a replica")
 	require.Equal(t, Danger, about(r)["address"])
@@ -63,10 +64,10 @@ func TestTheConnectionsOfACallerAreUsedForNothingElse(t *testing.T) {
 	rc, err := rueidis.NewClient(s.Option())
 	require.NoError(t, err)
 	defer rc.Close()
-	c, err := New(rc, Options{})
+	c, err := waitqueue.New(rc, waitqueue.Options{})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
-	r, err := c.Report(t.Context())
+	r, err := Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Len(t, r.Servers, 1)
 	require.Len(t, r.Servers[0].Replicas, 1)
@@ -83,10 +84,10 @@ func TestATunnelToTheMasterIsNotTakenForAReplica(t *testing.T) {
 	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", s.Master().Addr())
 	}
-	c, err := Dial(Options{Redis: o})
+	c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
-	r, err := c.Report(t.Context())
+	r, err := Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Len(t, r.Servers, 2)
 	require.False(t, r.Servers[1].Reachable)
@@ -106,10 +107,10 @@ func TestAReportThatWasCutShortSaysSoAndHasWhatWasFound(t *testing.T) {
 		}
 		return d.DialContext(ctx, "tcp", address)
 	}
-	c, err := Dial(Options{Redis: o})
+	c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
-	r, err := c.Report(ctx)
+	r, err := Diagnose(ctx, c)
 	require.ErrorIs(t, err, enough)
 	require.ErrorIs(t, err, context.Canceled)
 	require.True(t, r.Servers[0].Reachable)
@@ -126,7 +127,7 @@ func TestWhatTheNodesOfAClusterSayOfOthersIsAdded(t *testing.T) {
 	listed := []ServerReport{newServerReport("10.0.0.1:6379"), newServerReport("four.internal:6379")}
 	listed[0].Reachable, listed[0].Role = true, known("master")
 	var found []string
-	for _, s := range new(Client).askUnlisted(t.Context(), false, listed, nodes) {
+	for _, s := range askUnlisted(t.Context(), waitqueue.Wiring{}, listed, nodes) {
 		found = append(found, strings.Join(append([]string{s.Address, s.Role.String(), s.Master.String()}, s.Notes...), " "))
 	}
 	require.Equal(t, []string{

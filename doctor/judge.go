@@ -1,4 +1,4 @@
-package waitqueue
+package doctor
 
 import (
 	"cmp"
@@ -352,7 +352,7 @@ func (j *judgement) clocks() {
 	}
 	apart := fast.Clock.Value.Low - slow.Clock.Value.High
 	if apart > clocksApart {
-		j.add(Caution, nil, "clock", fmt.Sprintf("that of %s is %v ahead of that of %s", fast.Address, apart.Round(10*time.Millisecond), slow.Address),
+		j.add(Caution, nil, "clock", fmt.Sprintf("that of %s is %v ahead of that of %s", fast.Address, apart.Round(time.Millisecond), slow.Address),
 			"Leases end by the server's clock. Where another server takes over, by a failover or with a slot, they end early or late by this much.",
 			"keep the servers' clocks in step (NTP)")
 	}

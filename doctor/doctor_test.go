@@ -1,4 +1,4 @@
-package waitqueue
+package doctor
 
 import (
 	"context"
@@ -15,17 +15,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // reported is what a new client reports of s.
 func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report {
 	t.Helper()
-	c, err := Dial(Options{Redis: s.Option(), Name: "test"})
+	c, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option(), Name: "test"})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
-	r, err := c.Report(t.Context())
+	r, err := Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	return r
 }
@@ -84,7 +86,7 @@ func TestAReportSaysAllOfASoundServer(t *testing.T) {
 func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always"))
-	c := dial(t, s)
+	c := kit.Dial(t, s)
 	for _, x := range []struct {
 		setting, value string
 		about          string // another name, if it is not the setting's own
@@ -116,7 +118,7 @@ func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
 		{"busy-reply-threshold", "5000", "", ""},
 	} {
 		s.Do("CONFIG", "SET", x.setting, x.value)
-		r, err := c.Report(t.Context())
+		r, err := Diagnose(t.Context(), c)
 		require.NoError(t, err)
 		want := map[string]Severity{}
 		if x.severity != "" {
@@ -131,10 +133,10 @@ func TestASettingThatEndangersLocksIsNamed(t *testing.T) {
 	}
 }
 
-// rightsOnly is what a client needs, and nothing that a report would like.
-func rightsOnly() redistest.Option {
-	return redistest.WithUser("headwaiter", "secret", strings.Fields(rights(defaultPrefix))...)
-}
+// rightsAlone are what a client needs, and nothing that a report would like.
+var rightsAlone = []string{"~headwaiter:*", "resetchannels", "&headwaiter:*", "+@all", "-info", "-config", "-acl", "-cluster", "-client"}
+
+func rightsOnly() redistest.Option { return redistest.WithUser("headwaiter", "secret", rightsAlone...) }
 
 func TestWithoutInfoAndConfigLessIsKnownAndNothingGuessed(t *testing.T) {
 	t.Parallel()
@@ -183,21 +185,21 @@ func TestInfoTellsSomeSettingsWhereConfigIsForbidden(t *testing.T) {
 func TestARightThatWasTakenAwayIsMissed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, rightsOnly())
-	c := dial(t, s)
-	r, err := c.Report(t.Context())
+	c := kit.Dial(t, s)
+	r, err := Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Empty(t, r.Missing)
 	require.Equal(t, known("headwaiter"), r.User)
 	require.False(t, r.Open.Known)
 	s.Do("ACL", "SETUSER", "headwaiter", "-zrank", "-publish", "+acl|getuser")
-	r, err = c.Report(t.Context())
+	r, err = Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Equal(t, []string{"run ZRANK", "PUBLISH on the wake channels"}, r.Missing)
 	require.Equal(t, Danger, about(r)["ACL SETUSER"])
 	require.Equal(t, known(false), r.Open, "the default user of this server has a password")
 	s.Do("ACL", "SETUSER", "headwaiter", "-eval", "-evalsha")
 	s.Do("ACL", "SETUSER", "default", "nopass") // The last command of the test: it logs in with a password.
-	r, err = c.Report(t.Context())
+	r, err = Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Len(t, r.Missing, 1)
 	require.Contains(t, r.Missing[0], "run scripts")
@@ -211,7 +213,7 @@ func TestTheRightsThatTheDocsNameTellAll(t *testing.T) {
 	_, line, found := strings.Cut(string(page), "than locks do. With `")
 	require.True(t, found, "docs/deploy.md says it in other words")
 	line, _, _ = strings.Cut(line, "`")
-	rules := append(strings.Fields(rights(defaultPrefix)), strings.Fields(line)...)
+	rules := append(slices.Clone(rightsAlone), strings.Fields(line)...)
 	r := reported(t, redistest.Start(t, redistest.WithUser("doctor", "secret", rules...)))
 	require.Empty(t, r.Notes)
 	require.Empty(t, r.Servers[0].Notes)
@@ -223,16 +225,16 @@ func TestTheRightsThatTheDocsNameTellAll(t *testing.T) {
 func TestFailingSavesAreFound(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithArgs("--save", "3600 1"))
-	c := dial(t, s)
+	c := kit.Dial(t, s)
 	require.NoError(t, os.RemoveAll(s.List("CONFIG", "GET", "dir")[1]))
 	s.Do("BGSAVE")
 	require.Eventually(t, func() bool { return strings.Contains(s.Text("INFO", "persistence"), "rdb_last_bgsave_status:err") }, time.Minute, time.Millisecond)
-	r, err := c.Report(t.Context())
+	r, err := Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Equal(t, known(false), r.Servers[0].SaveOK)
 	require.Equal(t, Danger, about(r)["stop-writes-on-bgsave-error"])
 	s.Do("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
-	r, err = c.Report(t.Context())
+	r, err = Diagnose(t.Context(), c)
 	require.NoError(t, err)
 	require.Equal(t, map[string]Severity{"save": Caution, "appendonly": Caution}, about(r))
 }
@@ -259,7 +261,7 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 	require.Equal(t, known("replica"), r.Servers[2].Role)
 	require.False(t, r.Endangered())
 
-	r, err := Examine(t.Context(), Options{Redis: s.Sentinels()[0].Option()})
+	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Sentinels()[0].Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.Equal(t, known("sentinel"), r.Servers[0].Role)
 	require.Equal(t, Danger, about(r)["address"])
@@ -269,7 +271,7 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
-	r, err := Examine(t.Context(), Options{Redis: s.Option()})
+	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "may not PUBLISH")
 	require.Contains(t, r.Missing, "PUBLISH on the wake channels")
@@ -278,15 +280,15 @@ func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 
 	wrong := s.Option()
 	wrong.Password = "guess"
-	r, err = Examine(t.Context(), Options{Redis: wrong})
+	r, err = Examine(t.Context(), waitqueue.Options{Redis: wrong})
 	require.ErrorContains(t, err, "check user name and password")
 	require.Empty(t, r.Servers)
 	s.Kill()
-	_, err = Examine(t.Context(), Options{Redis: s.Option()})
+	_, err = Examine(t.Context(), waitqueue.Options{Redis: s.Option()})
 	require.ErrorContains(t, err, "refused")
-	_, err = Examine(t.Context(), Options{Redis: s.Option(), Prefix: "{"})
+	_, err = Examine(t.Context(), waitqueue.Options{Redis: s.Option(), Prefix: "{"})
 	require.ErrorContains(t, err, "prefix")
-	_, err = Examine(t.Context(), Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
+	_, err = Examine(t.Context(), waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
 	require.Error(t, err)
 }
 
@@ -316,13 +318,13 @@ func stranger(t *testing.T) string {
 func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	c := dial(t, s)
+	c := kit.Dial(t, s)
 	s.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := c.Report(ctx)
+	_, err := Diagnose(ctx, c)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	r, err := c.Report(t.Context())
+	r, err := Diagnose(t.Context(), c)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lease.ErrClosed)
 	require.Len(t, r.Servers, 1)
@@ -330,7 +332,7 @@ func TestAServerThatDoesNotAnswerEndsTheReport(t *testing.T) {
 	require.NotEmpty(t, r.Servers[0].Notes)
 	s.Cont()
 	require.NoError(t, c.Close(t.Context()))
-	_, err = c.Report(t.Context())
+	_, err = Diagnose(t.Context(), c)
 	require.ErrorIs(t, err, lease.ErrClosed)
 }
 

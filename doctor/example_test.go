@@ -1,4 +1,4 @@
-package waitqueue_test
+package doctor_test
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A service may look at its Redis when it starts, and say so in its log.
-func ExampleClient_Report() {
+func ExampleDiagnose() {
 	server, err := miniredis.Run() // It does not tell its settings.
 	if err != nil {
 		panic(err)
@@ -25,7 +26,7 @@ func ExampleClient_Report() {
 	}
 	defer client.Close(context.Background())
 
-	report, err := client.Report(context.Background())
+	report, err := doctor.Diagnose(context.Background(), client)
 	if err != nil {
 		panic(err)
 	}
@@ -47,7 +48,7 @@ func ExampleExamine() {
 	defer server.Close()
 	server.RequireAuth("secret")
 
-	report, err := waitqueue.Examine(context.Background(), waitqueue.Options{
+	report, err := doctor.Examine(context.Background(), waitqueue.Options{
 		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, Password: "guess", ForceSingleClient: true},
 	})
 	fmt.Println(len(report.Servers), err != nil)

@@ -1,4 +1,4 @@
-package waitqueue
+package doctor
 
 import (
 	"testing"
@@ -244,7 +244,7 @@ func TestClocksAreJudgedByWhatIsCertain(t *testing.T) {
 	require.Equal(t, "that of 127.0.0.1:6380 is 149ms ahead of that of 127.0.0.1:6379", found[0].Value)
 	found = ahead(-5*time.Second, -4*time.Second)
 	require.Len(t, found, 1)
-	require.Equal(t, "that of 127.0.0.1:6379 is 4s ahead of that of 127.0.0.1:6380", found[0].Value)
+	require.Equal(t, "that of 127.0.0.1:6379 is 3.999s ahead of that of 127.0.0.1:6380", found[0].Value)
 }
 
 func TestOneWarningIsAboutAllThatItHoldsForAndTheWorstComeFirst(t *testing.T) {

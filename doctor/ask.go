@@ -1,4 +1,4 @@
-package waitqueue
+package doctor
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -34,26 +36,26 @@ var reportSettings = []string{
 }
 
 // askServers asks every server that there is to know of. The error is why none answered.
-func (c *Client) askServers(ctx context.Context, own bool) ([]ServerReport, error) {
-	if c.commands.Mode() == rueidis.ClientModeCluster {
-		return c.askCluster(ctx, own)
+func askServers(ctx context.Context, w waitqueue.Wiring) ([]ServerReport, error) {
+	if w.Redis.Mode() == rueidis.ClientModeCluster {
+		return askCluster(ctx, w)
 	}
 	address := ""
-	for a := range c.side.Nodes() {
+	for a := range w.Redis.Nodes() {
 		address = max(address, a) // There is one, but for a client that sends reads to replicas.
 	}
-	main, err := ask(ctx, address, c.side)
+	main, err := ask(ctx, address, w.Redis)
 	if err != nil {
 		return []ServerReport{main}, err
 	}
-	if len(main.Replicas) > 0 && !own {
+	if len(main.Replicas) > 0 && !w.Own {
 		main.note("replicas", errNotOwn)
 		return []ServerReport{main}, nil
 	}
 	servers := make([]ServerReport, 1+len(main.Replicas))
 	servers[0] = main
 	severally(len(main.Replicas), func(i int) {
-		servers[i+1] = c.askReplica(ctx, main.Replicas[i].Address, main)
+		servers[i+1] = askReplica(ctx, w, main.Replicas[i].Address, main)
 	})
 	return servers, nil
 }
@@ -73,24 +75,15 @@ func severally(n int, f func(i int)) {
 }
 
 // askReplica asks a replica that a master names, on a connection of its own.
-func (c *Client) askReplica(ctx context.Context, address string, master ServerReport) ServerReport {
-	o := c.opts.Redis
-	o.InitAddress, o.ForceSingleClient = []string{address}, true
-	o.Sentinel, o.Standalone = rueidis.SentinelOption{}, rueidis.StandaloneOption{}
-	o.ReplicaOnly, o.SendToReplicas = false, nil
+func askReplica(ctx context.Context, w waitqueue.Wiring, address string, master ServerReport) ServerReport {
 	s := newServerReport(address)
 	s.Role, s.Master = known("replica"), Fact[string]{master.Address, master.Address != ""}
-	var made sockets
-	defer context.AfterFunc(ctx, made.close)()
-	rc, err := rueidis.NewClient(sideOption(o, &made))
+	rc, end, err := w.Dial(ctx, address)
 	if err != nil {
 		s.note("connection", err)
 		return s
 	}
-	defer func() {
-		made.close() // First: rueidis waits for the answer of a server that does not give one.
-		rc.Close()
-	}()
+	defer end()
 	found, _ := ask(ctx, address, rc)
 	if found.RunID.Known && found.RunID == master.RunID {
 		// A tunnel, or a dial function that does not look at the address.
@@ -104,8 +97,8 @@ func (c *Client) askReplica(ctx context.Context, address string, master ServerRe
 }
 
 // askCluster asks all nodes of the cluster.
-func (c *Client) askCluster(ctx context.Context, own bool) ([]ServerReport, error) {
-	nodes := c.side.Nodes()
+func askCluster(ctx context.Context, w waitqueue.Wiring) ([]ServerReport, error) {
+	nodes := w.Redis.Nodes()
 	addresses := slices.Sorted(maps.Keys(nodes))
 	servers := make([]ServerReport, len(addresses))
 	failures := make([]error, len(addresses))
@@ -121,7 +114,7 @@ func (c *Client) askCluster(ctx context.Context, own bool) ([]ServerReport, erro
 	if err != nil {
 		servers[first].note("CLUSTER NODES", err)
 	}
-	servers = c.askUnlisted(ctx, own, servers, parseClusterNodes(text))
+	servers = askUnlisted(ctx, w, servers, parseClusterNodes(text))
 	shard := func(s ServerReport) string {
 		if s.Master.Known {
 			return s.Master.Value
@@ -139,7 +132,7 @@ func (c *Client) askCluster(ctx context.Context, own bool) ([]ServerReport, erro
 
 // askUnlisted adds the replicas that a node of the cluster knows and rueidis does not: those that have not caught up
 // yet, or have failed. It also adds the masters that have failed, and says of those that did not answer what they were.
-func (c *Client) askUnlisted(ctx context.Context, own bool, servers []ServerReport, nodes []clusterNode) []ServerReport {
+func askUnlisted(ctx context.Context, w waitqueue.Wiring, servers []ServerReport, nodes []clusterNode) []ServerReport {
 	addresses := make(map[string]string, len(nodes))
 	for _, n := range nodes {
 		addresses[n.id] = n.address
@@ -156,7 +149,7 @@ func (c *Client) askUnlisted(ctx context.Context, own bool, servers []ServerRepo
 			switch {
 			case n.failed:
 				servers[i].note("connection", errors.New("not tried, because the cluster says that it has failed"))
-			case !own:
+			case !w.Own:
 				servers[i].note("connection", errNotOwn)
 			default:
 				unlisted = append(unlisted, i)
@@ -171,7 +164,7 @@ func (c *Client) askUnlisted(ctx context.Context, own bool, servers []ServerRepo
 	}
 	severally(len(unlisted), func(i int) {
 		s := &servers[unlisted[i]]
-		*s = c.askReplica(ctx, s.Address, ServerReport{Address: s.Master.Value})
+		*s = askReplica(ctx, w, s.Address, ServerReport{Address: s.Master.Value})
 	})
 	return servers
 }
@@ -331,7 +324,7 @@ func (s *ServerReport) time(ctx context.Context, rc rueidis.Client) {
 		trip := time.Since(sent)
 		now, ok := parseTime(reading)
 		if err != nil || !ok {
-			s.note("TIME", cmp.Or(err, errOdd))
+			s.note("TIME", cmp.Or(err, errors.New("an answer that is no time")))
 			break
 		}
 		high := now.Sub(sent) // By the wall clock, as the other one has no other; the trip by the monotonic one.

@@ -1,4 +1,7 @@
-package waitqueue
+// Package doctor looks at the Redis of a client: what it is, how it is set, and what of that endangers locks. It asks
+// all servers there are to know of, changes nothing, and says what to change. The command headwaiter doctor prints what it
+// finds.
+package doctor
 
 import (
 	"cmp"
@@ -14,8 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Report is what a client could find out about its Redis, and what of that endangers locks. What the server
@@ -151,103 +153,81 @@ func (r Report) Endangered() bool {
 	return false
 }
 
-// Report asks the server, all nodes of a cluster, and the replicas that a master names, what they are and how they
-// are set. It changes nothing, and works with INFO and CONFIG forbidden: then less is known. The replicas of a
-// master outside a cluster are asked on connections of their own, and not at all if the client was made by [New];
-// in a cluster the connections to them stay until Close.
+// Diagnose asks the server of a client, all nodes of a cluster, and the replicas that a master names, what they are and
+// how they are set. It changes nothing, and works with INFO and CONFIG forbidden: then less is known. The replicas of a
+// master outside a cluster are asked on connections of their own, and not at all if the client was made by
+// [waitqueue.New]; in a cluster the connections to them stay until the client is closed.
 //
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
-func (c *Client) Report(ctx context.Context) (Report, error) {
+func Diagnose(ctx context.Context, c *waitqueue.Client) (Report, error) {
 	retry.Given(ctx)
-	c.mu.Lock()
-	closing := c.closing
-	c.mu.Unlock()
-	if closing {
-		return Report{}, fmt.Errorf("waitqueue: report: %w", lease.ErrClosed)
+	w, err := c.Wiring()
+	if err != nil {
+		return Report{}, fmt.Errorf("doctor: %w", err)
 	}
-	return c.report(ctx, c.sockets != nil)
+	return diagnose(ctx, w)
 }
 
-// Examine is [Dial], [Client.Report] and [Client.Close]. Where Dial refuses a server, Examine returns its error and
-// what could be found out nevertheless.
-func Examine(ctx context.Context, o Options) (Report, error) {
+// Examine makes a client, diagnoses what it finds and closes it. Where [waitqueue.Dial] refuses a server, Examine
+// returns its error and what could be found out nevertheless.
+func Examine(ctx context.Context, o waitqueue.Options) (Report, error) {
 	retry.Given(ctx)
-	c, refused := Dial(o)
+	c, refused := waitqueue.Dial(o)
 	if refused == nil {
-		r, err := c.Report(ctx)
+		r, err := Diagnose(ctx, c)
 		return r, errors.Join(err, c.Close(ctx))
 	}
-	o, err := o.withDefaults()
+	w, end, err := waitqueue.Wire(o)
 	if err != nil {
 		return Report{}, refused
 	}
-	var made sockets
-	rc, err := rueidis.NewClient(sideOption(o.Redis, &made))
-	if err != nil {
-		return Report{}, refused
-	}
-	c = newClient(rc, rc, o)
-	defer func() {
-		c.shut()
-		made.close() // First: rueidis waits for the answer of a server that does not give one.
-		rc.Close()
-	}()
-	_ = c.probe() // It says again what Dial did, and finds out whether channels are sharded.
-	r, _ := c.report(ctx, true)
+	defer end()
+	r, _ := diagnose(ctx, w)
 	return r, refused
 }
 
-// report makes the report of a client that may have failed its probe. Whether the connections are its own decides
-// whether what they were made with is known.
-func (c *Client) report(ctx context.Context, own bool) (Report, error) {
-	r := Report{
-		Mode: "single", Skips: c.counted() == "1", Missing: []string{}, Warnings: []Warning{}, Notes: []string{},
-	}
-	switch c.commands.Mode() {
+func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
+	r := Report{Mode: "single", Skips: w.Skips, Missing: []string{}, Warnings: []Warning{}, Notes: []string{}}
+	switch w.Redis.Mode() {
 	case rueidis.ClientModeSentinel:
 		r.Mode = "sentinel"
 	case rueidis.ClientModeCluster:
 		r.Mode = "cluster"
 	}
-	if c.sharded || c.plain || r.Mode != "cluster" {
-		r.Sharded = known(c.sharded)
+	if w.Sharded || w.Plain || r.Mode != "cluster" {
+		r.Sharded = known(w.Sharded)
 	}
-	if redis := c.opts.Redis; own {
-		r.TLS = known(redis.TLSConfig != nil)
-		if redis.AuthCredentialsFn == nil {
-			r.User = known(cmp.Or(redis.Username, "default"))
-			if redis.Username == "" && redis.Password == "" {
+	if w.Own {
+		r.TLS = known(w.Made.TLSConfig != nil)
+		if w.Made.AuthCredentialsFn == nil {
+			r.User = known(cmp.Or(w.Made.Username, "default"))
+			if w.Made.Username == "" && w.Made.Password == "" {
 				r.Open = known(true) // How else would it have let us in?
 			}
 		}
 	}
 	var silent error
-	if r.Servers, silent = c.askServers(ctx, own); silent == nil {
+	if r.Servers, silent = askServers(ctx, w); silent == nil {
 		first := slices.IndexFunc(r.Servers, func(s ServerReport) bool { return s.Reachable })
 		r.Protocol = r.Servers[first].protocol
-		c.askRights(ctx, &r)
-		c.askUser(ctx, &r)
+		askRights(ctx, w, &r)
+		askUser(ctx, w.Redis, &r)
 	}
 	r.Warnings = judge(&r)
 	switch {
 	case ctx.Err() != nil:
-		return r, fmt.Errorf("waitqueue: report: %w", retry.WhyEnded(ctx))
+		return r, fmt.Errorf("doctor: %w", retry.WhyEnded(ctx))
 	case silent != nil:
-		return r, fmt.Errorf("waitqueue: report: %w", silent)
+		return r, fmt.Errorf("doctor: %w", silent)
 	}
 	return r, nil
 }
 
-// askRights runs the probe again: rights may have changed since the client was made.
-func (c *Client) askRights(ctx context.Context, r *Report) {
-	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
-	res := c.runUntil(ctx, c.routes.of(keys.Lock), lua.Probe, keys.All(), []string{keys.Channel(c.id)})
-	fields, err := res.ToArray()
-	if err == nil && len(fields) == 2 {
-		r.Missing, err = fields[1].AsStrSlice()
-	}
+func askRights(ctx context.Context, w waitqueue.Wiring, r *Report) {
+	missing, err := w.Missing(ctx)
 	switch {
 	case err == nil:
+		r.Missing = append(r.Missing, missing...)
 	case strings.Contains(err.Error(), "NOPERM"):
 		r.Missing = []string{"run scripts, or what they call (" + err.Error() + ")"}
 	default:
@@ -260,9 +240,9 @@ func (c *Client) askRights(ctx context.Context, r *Report) {
 
 // askUser finds out who the client is to the server, and whether others get in without a password. That needs
 // rights which a client need not have, so not to have them is nothing to note.
-func (c *Client) askUser(ctx context.Context, r *Report) {
-	b := c.side.B()
-	results := c.side.DoMulti(ctx, b.AclWhoami().Build(), b.AclGetuser().Username("default").Build())
+func askUser(ctx context.Context, rc rueidis.Client, r *Report) {
+	b := rc.B()
+	results := rc.DoMulti(ctx, b.AclWhoami().Build(), b.AclGetuser().Username("default").Build())
 	if name, err := results[0].ToString(); err == nil {
 		r.User = known(name)
 	}
