@@ -232,3 +232,8 @@ func untilPaused(t *testing.T, dir string) *exec.Cmd {
 	}
 	return cmd
 }
+
+func TestTheProgramOfTheReadmeRuns(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://"+redistest.Start(t).Addr())
+	require.Regexp(t, `^shipped, with token \d+\n$`, run(t, "start"))
+}

@@ -66,15 +66,15 @@ func (v view) summary() string {
 		case speed.Low > 1:
 			ahead++
 		case speed.High < 1:
-			behind = append(behind, fmt.Sprintf("%s in %v (%s)", c.Contender, c.Work, short(speed.Median)))
+			behind = append(behind, fmt.Sprintf("%s %s in %v", c.Contender, short(speed.Median), c.Work))
 		default:
 			level++
 		}
 	}
-	text := fmt.Sprintf("%s: of %d cells, in each of which headwaiter and another library's lock were measured in turn, headwaiter is ahead in %d and level in %d.",
+	text := fmt.Sprintf("%s. In each of %d cells, headwaiter and another lock took turns. headwaiter is ahead in %d and level in %d.",
 		v.source(), ahead+level+len(behind), ahead, level)
 	if len(behind) > 0 {
-		text += fmt.Sprintf(" It is behind %s, at so many times the other's speed.", strings.Join(behind, ", "))
+		text += fmt.Sprintf(" It is behind in %d, with these shares of the other's speed: %s.", len(behind), strings.Join(behind, ", "))
 	}
 	return text + "\n"
 }

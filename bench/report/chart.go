@@ -44,7 +44,7 @@ type Point struct{ X, Y float64 }
 func Charts(r bench.Report) []Chart {
 	v := view{r}
 	var found []Chart
-	for _, c := range []Chart{v.rates(), v.latencies(), v.commands(), v.processors(), v.fairness(), v.recoveries(), v.queues()} {
+	for _, c := range []Chart{v.rates(), v.few(), v.latencies(), v.commands(), v.processors(), v.fairness(), v.recoveries(), v.queues()} {
 		c.Series = slices.DeleteFunc(c.Series, func(s Series) bool { return len(s.Points) == 0 })
 		if len(c.Series) > 0 {
 			found = append(found, c)
@@ -79,6 +79,20 @@ func (v view) rates() Chart {
 	}
 	if len(others) > 0 {
 		c.Series = append([]Series{own}, others...)
+	}
+	return c
+}
+
+// known are the locks that most readers of the README know, each with a way of its own to wake a waiter.
+var known = []string{Own, "redisson-fair", "rueidislock-tuned", "redsync"}
+
+// few is [view.rates] for readers in a hurry. Without another lock there is nothing to see.
+func (v view) few() Chart {
+	c := v.rates()
+	c.ID, c.Title = "hand-offs-few", "Hand-offs of well-known locks for one of headwaiter"
+	c.Series = slices.DeleteFunc(c.Series, func(s Series) bool { return !slices.Contains(known, s.Name) })
+	if len(c.Series) < 2 {
+		c.Series = nil
 	}
 	return c
 }

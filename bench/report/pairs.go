@@ -101,7 +101,7 @@ func both(c bench.Compared, figure func(bench.Turn) float64) string {
 
 func (v view) speeds() Section {
 	return Section{
-		Title: "Beside other locks", Charts: []string{"hand-offs"},
+		Title: "Beside other locks", Charts: []string{"hand-offs-few", "hand-offs"},
 		Text: []string{"How many times as fast headwaiter is as the lock of the row, with the interval in which the median lies with a probability of 95 %; " +
 			"behind it the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client whom nobody disturbs, in W4 hand-offs a second among so many clients. " +
 			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
