@@ -32,7 +32,7 @@ var (
 	// ErrTooLarge: a name or a count is above its limit.
 	ErrTooLarge = errors.New("too large")
 	// ErrMismatch: another client has stated another limit for the name, and that one counts.
-	ErrMismatch = errors.New("mismatch")
+	ErrMismatch = errors.New("another client has stated another limit")
 	// ErrOutcomeUnknown: no answer came, so what was asked for may have been done or not.
 	ErrOutcomeUnknown = errors.New("no answer: it may have been done or not")
 	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake the waiters, who find

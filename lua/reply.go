@@ -158,7 +158,7 @@ func (s *Script) decodeLists(r *Reply, grants, states rueidis.RedisMessage) erro
 	return nil
 }
 
-var errShape = errors.New("wrong shape")
+var errShape = errors.New("not what the scripts of this version answer: is there a proxy in between?")
 
 func orShape(err error) error {
 	if err == nil {

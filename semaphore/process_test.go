@@ -99,7 +99,7 @@ func TestAProcessWaitsForAReleaseInAnother(t *testing.T) {
 
 	// And states that there are more.
 	other := process(t, s, []string{x.Name()}, crowd.Plan{Clients: 1, Waiters: 1, Lease: time.Second, Permits: 5})
-	require.Contains(t, other.Await(crowd.Failed, 1, kit.Patience)[0].Error, "mismatch")
+	require.Contains(t, other.Await(crowd.Failed, 1, kit.Patience)[0].Error, "stated another limit")
 }
 
 // Not parallel, as it measures milliseconds. The dead one held 2 of 3 permits beside one that lives.

@@ -65,7 +65,7 @@ func ExampleNew() {
 	_, err = striped.New(clients[1], "accounts", 32).TryLock(ctx, "account:7")
 	fmt.Println(errors.Is(err, lease.ErrMismatch), err)
 	// Output:
-	// true striped: try lock "account:7": mismatch: 32 stripes here, 64 elsewhere
+	// true striped: try lock "account:7": another client has stated another limit: 32 stripes here, 64 elsewhere: all have to use the same number
 }
 
 func ExampleMutex_Lock() {

@@ -85,7 +85,7 @@ func (m members) agrees(stripes int) error {
 	if stripes == m.stripes {
 		return nil
 	}
-	return fmt.Errorf("%w: %d stripes here, %d elsewhere", lease.ErrMismatch, m.stripes, stripes)
+	return fmt.Errorf("%w: %d stripes here, %d elsewhere: all have to use the same number", lease.ErrMismatch, m.stripes, stripes)
 }
 
 // mismatch is what it means that another number counts, with that number if it can be had.

@@ -27,7 +27,7 @@ func refused(t *testing.T, m *striped.Mutex, here, elsewhere string) {
 		return err
 	}).Err(t)
 	require.ErrorIs(t, err, lease.ErrMismatch)
-	require.ErrorContains(t, err, `striped: lock "k": mismatch: `+here+` stripes here, `+elsewhere+` elsewhere`)
+	require.ErrorContains(t, err, `striped: lock "k": another client has stated another limit: `+here+` stripes here, `+elsewhere+` elsewhere`)
 	_, err = m.TryLock(t.Context(), "k")
 	require.ErrorIs(t, err, lease.ErrMismatch)
 }

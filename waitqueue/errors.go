@@ -41,9 +41,9 @@ func (v Verdicts) of(status lua.Status, states []string) error {
 		state = states[0]
 	}
 	if status == lua.Mismatch {
-		return fmt.Errorf("%w: it was made with %s, which counts until it is forgotten", lease.ErrMismatch, state)
+		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
 	}
-	return fmt.Errorf("answer %d %q of Redis makes no sense here", status, state)
+	return fmt.Errorf("Redis answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
 }
 
 // passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a

@@ -91,4 +91,4 @@ func parseEpochs(text string) map[string]uint64 {
 }
 
 // errOdd: an answer that is not what it should be.
-var errOdd = errors.New("this makes no sense")
+var errOdd = errors.New("not what Redis answers: is there a proxy in between?")

@@ -228,7 +228,7 @@ func (q permits) agrees(first []*mvccpb.KeyValue) error {
 	for _, kv := range first {
 		if n, limit, _ := parse(kv); n > 0 {
 			if limit != q.limit {
-				return fmt.Errorf("%w: it is in use with %d permits", lease.ErrMismatch, limit)
+				return fmt.Errorf("%w: it is in use with %d permits: state the same here, or wait until nobody uses it", lease.ErrMismatch, limit)
 			}
 			return nil
 		}
