@@ -33,6 +33,38 @@
 // forgotten. A ticket that waits for an event is granted nothing: from waiting it goes to passed, at a
 // barrier perhaps by way of acting, while it runs the action.
 //
+// # Words
+//
+//	client        one instance of the library: an identity, and the connections that all its calls share
+//	site          what a client knows of one name: its tickets, its subscription, its timers
+//	ticket        one waiting call, as its client and Redis know it
+//	queue, head   the tickets of a name by arrival, and the first of them
+//	arrival       the place of a ticket in the order: server time in µs, made unique
+//	ask           the request for a hold or for a place in the queue; a try is an ask that keeps no place
+//	question      an ask in flight, with what it needs to be sent again
+//	grant         ownership that is given to a ticket, in a reply or by a message
+//	grant lease   how long a grant by message lasts until its holder renews it for the first time
+//	hand-off      a release and the grant to the next ticket, in one script
+//	hold          what a ticket has from its grant to its end
+//	lease         how long a hold lasts unless it is renewed; also the handle that Lock returns
+//	share         one lease of a hold that was entered again; a plain hold has one share
+//	token         the fencing token of a hold: each is higher than all before it
+//	floor         the highest token that a client has seen: scripts give higher ones
+//	end           a release, a call that gives up, or a grant that is given back: the last request of a ticket
+//	departure     an end on its way, repeated until it is answered
+//	ghost         a request without an answer, which may still run; nothing is forgotten before it cannot
+//	not-after     until when a request may run, in server time; idempotent requests are sent again until then
+//	check, look   a poll: the client asks what has become of its tickets, in case a message was lost
+//	hears         the subscription of a site is confirmed and trusted
+//	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
+//	suspect       a client that let a lease or a grant run out, and has not been heard of since
+//	attempt       one sending of a request; the pauses between attempts are a backoff
+//	agenda        the heap of timers of a client
+//	margin        how long before the server a holder ends its lease, by its own clock
+//	cohort, mate  the calls of one client that pass a hold on among themselves, and one of them
+//	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
+//	event         what a latch, a barrier or an election waits for; its generation says which one
+//
 // # Invariants
 //
 // The rules that a search through the states of an earlier protocol found missing. Code and scripts
