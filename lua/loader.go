@@ -6,7 +6,7 @@
 //
 // The sources lie in a folder for each package that runs them; lib has what several of them share. A line
 // "-- @include lib/x.lua" is replaced by that file, at that place and once a script: an include in a
-// branch costs nothing to the calls that do not take it.
+// branch costs nothing to the calls that do not take it. The rules of lib/rules.lua are pasted where a script names one.
 package lua
 
 import (
@@ -77,6 +77,6 @@ func include(b *strings.Builder, file string, seen map[string]bool) {
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
 			line = "\n" // Comments stay at home; the lines are still counted.
 		}
-		b.WriteString(line)
+		b.WriteString(paste(line, nil))
 	}
 }

@@ -17,12 +17,11 @@
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base.
+-- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
 local GRANTED, WAITING, LATE = 1, 2, 4
-local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
+local now = micros(t)
 if now > tonumber(ARGV[3]) then return { LATE, now } end
 
 local size = redis.call('ZCARD', KEYS[2])
@@ -34,11 +33,11 @@ local kept = tonumber(h[3] or 0)
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[6])
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
-  local token = math.max(tonumber(h[2] or 0), floor <= now + DAY_US and floor or 0, now - 1) + 1
+  local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
   local ends, since = now + lease_ms * 1000, format('%.0f', now)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
     'token', token == now and since or format('%.0f', token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
-  local need = token <= ends and ends or math.max(ends, math.min(token, now + DAY_US))
+  local need = token <= ends and ends or math.max(ends, token_need(token, now))
   if kept < need + LEAST_US then
     redis.call('HSET', KEYS[1], 'kept', format('%.0f', need + SPARE_US))
     redis.call('PEXPIRE', KEYS[1], format('%.0f', (need + SPARE_US - now) / 1000))
@@ -52,7 +51,7 @@ if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == 
   local ends = tonumber(h[4])
   if ends > now and ends - now <= tonumber(h[5]) and not h[7] and not h[8] then
     -- As hold.keep has it.
-    local need = math.max(ends, math.min(tonumber(h[2]), now + DAY_US), now + math.max(4000000, (size + 1) * 10000))
+    local need = math.max(ends, token_need(tonumber(h[2]), now), queue_need(size + 1, now))
     local arrival = math.max(now, tonumber(h[6] or 0) + 1)
     local text = format('%.0f', arrival)
     local long = kept > need + MOST_US and kept > now + (string.match(h[1], ':(%d+):%d+$') or 0) * 1000 + MOST_US

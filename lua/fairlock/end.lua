@@ -18,9 +18,8 @@
 --       calling client and is not confirmed
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base.
+-- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
 local DONE, HANDED = 5, 8
-local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, format = ARGV[1], string.format
 local size = redis.call('ZCARD', KEYS[2])
 local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'lease', 'kept', 'until', 'token', 'marked')
@@ -34,8 +33,8 @@ if plain and size == 0 then
   if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
     -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
     local t = redis.call('TIME')
-    local now = t[1] * 1000000 + t[2]
-    local ms = format('%.0f', (math.max(math.min(tonumber(h[5]) - now, DAY_US), 0) + SPARE_US) / 1000)
+    local now = micros(t)
+    local ms = format('%.0f', (token_rest(tonumber(h[5]), now) + SPARE_US) / 1000)
     redis.call('HDEL', KEYS[1], 'kept')
     redis.call('PEXPIRE', KEYS[1], ms)
     if h[6] then redis.call('PEXPIRE', KEYS[3], ms) end
@@ -53,12 +52,12 @@ if plain and ARGV[4] == '1' then
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
   if mine or (counts and counts[2] and counts[2] > 0) then
     local t = redis.call('TIME')
-    local now = t[1] * 1000000 + t[2]
+    local now = micros(t)
     local lease_ms = math.min(tonumber(lease), tonumber(first))
     local ends = now + lease_ms * 1000
     local floor = tonumber(ARGV[3])
-    local token = math.max(tonumber(h[2]), floor <= now + DAY_US and floor or 0, now - 1) + 1
-    local need = math.max(ends, math.min(token, now + DAY_US), now + 2 * math.max(2000, size * 5) * 1000)
+    local token = next_token(tonumber(h[2]), believed(floor, now), now)
+    local need = math.max(ends, token_need(token, now), queue_need(size, now))
     local kept, most = tonumber(h[3] or 0), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
     if kept >= need + LEAST_US and math.max(kept, h[7] + SPARE_US) <= most then
       local since, till = format('%.0f', now), format('%.0f', ends)

@@ -16,10 +16,10 @@
 -- REPLY {now, when the leases end, then the numbers of the holds that were not renewed: fairlock/renew tells why}
 -- RETRY safe: a second call prolongs from its own time
 
-local SPARE_US, FINAL, STILL = 60000000, 102, 115 -- the first as of lib/base, which is not worth its making here
+local FINAL, STILL = 102, 115
 local who, lease, phases = ARGV[1], ARGV[3], ARGV[4]
 local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
+local now = micros(t)
 local late = now > tonumber(ARGV[2])
 local ends = now + lease * 1000
 local till = string.format('%.0f', ends)

@@ -22,7 +22,7 @@ function hold.read(keys, now, floor, counted)
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = h[6],
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
-    lives = h[1] and h[2] + base.SPARE_US or 0,
+    lives = h[1] and h[2] + SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted == '1', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
@@ -59,8 +59,8 @@ end
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too. While somebody holds, the time that keys are kept for covers the token.
 function hold.open(s)
-  local need = math.max(s.now, s.owner and s.ends or base.ahead(s.token, s.now))
-  local until_us = math.max(s.kept, need + base.SPARE_US)
+  local need = math.max(s.now, s.owner and s.ends or token_need(s.token, s.now))
+  local until_us = math.max(s.kept, need + SPARE_US)
   redis.call('PEXPIRE', s.lock, base.int((until_us - s.now) / 1000))
 end
 
@@ -108,7 +108,7 @@ end
 -- grant and its end.
 function hold.own(s, ticket, lease_ms, phase, who)
   local now = base.int(s.now)
-  s.token = math.max(s.token, s.floor, s.now - 1) + 1
+  s.token = next_token(s.token, s.floor, s.now)
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease
   s.owner, s.phase, s.stale = ticket, phase, false
@@ -122,18 +122,18 @@ end
 -- several hold, what their renewals have prolonged is known of those that have just ended.
 local function excess(s, need, idle)
   if s.holders and not s.stated then return false end -- It was resized.
-  if s.holders then return idle and s.kept > need + base.MOST_US or s.lives > need + base.MOST_US + base.SPARE_US end
+  if s.holders then return idle and s.kept > need + MOST_US or s.lives > need + MOST_US + SPARE_US end
   local lasts = s.owner and string.match(s.owner, ':(%d+):%d+$') or 0 -- The lease, from its first renewal on.
-  return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + base.MOST_US
+  return math.max(s.kept, s.lives) > math.max(need, s.now + lasts * 1000) + MOST_US
 end
 
 -- keep lets all keys outlive the lease, two of the longest looks of those who wait, and a token that is ahead of the
 -- clock, by a minute; and not by much more (I6).
 function hold.keep(s, waiting)
   local idle = not s.owner and waiting == 0 and not s.created
-  local need = math.max(s.now, base.ahead(s.token, s.now), s.owner and s.ends or 0)
-  if not idle then need = math.max(need, s.now + 2 * math.max(2000, waiting * 5) * 1000) end
-  local short = not idle and (s.created or s.kept < need + base.LEAST_US)
+  local need = math.max(s.now, token_need(s.token, s.now), s.owner and s.ends or 0)
+  if not idle then need = math.max(need, queue_need(waiting, s.now)) end
+  local short = not idle and (s.created or s.kept < need + LEAST_US)
   local long = excess(s, need, idle)
   if not short and not long then return end
   if s.holders then -- What renewals have prolonged counts too.
@@ -141,7 +141,7 @@ function hold.keep(s, waiting)
     long = long and excess(s, need, idle)
     if not short and not long then return end
   end
-  s.kept = long and need + base.SPARE_US or math.max(s.kept, need + base.SPARE_US)
+  s.kept = long and need + SPARE_US or math.max(s.kept, need + SPARE_US)
   s.lives, s.created = 0, false
   local ms = base.int((s.kept - s.now) / 1000)
   redis.call('HSET', s.lock, 'kept', base.int(s.kept))

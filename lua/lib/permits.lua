@@ -55,7 +55,7 @@ local function forget_holds(s)
   redis.call('DEL', s.lock, s.holders)
   use(s, 0)
   s.group = 0
-  local ms = base.int(math.max(s.kept - s.now, base.SPARE_US) / 1000)
+  local ms = base.int(math.max(s.kept - s.now, SPARE_US) / 1000)
   local fields = { 'limit', base.int(s.limit), 'used', '0' }
   local function put(field, value)
     if value then
@@ -166,7 +166,7 @@ end
 -- free takes the permits of a hold back, whose lease ends by then at the latest. ZREM is accepted when memory is full,
 -- and so is what follows.
 function permits.free(s, ticket, n, ends)
-  s.lives = math.max(s.lives, ends + base.SPARE_US)
+  s.lives = math.max(s.lives, ends + SPARE_US)
   redis.call('ZREM', s.holders, ticket)
   redis.call('HDEL', s.lock, ticket)
   use(s, s.used - n)
@@ -185,7 +185,7 @@ end
 -- hold, unless their clients have seen a higher one.
 local function fence(s, kind)
   if kind == 'r' and s.used > 0 and s.group == s.token and s.floor <= s.token then return base.int(s.token) end
-  s.token = math.max(s.token, s.floor, s.now - 1) + 1
+  s.token = next_token(s.token, s.floor, s.now)
   if kind == 'r' then s.group, s.grouped = s.token, true end
   return base.int(s.token)
 end

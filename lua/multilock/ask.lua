@@ -24,10 +24,9 @@
 
 -- The usual case comes ahead of the includes, as in fairlock/ask. The numbers are those of lib/base.
 local GRANTED, LATE = 1, 4
-local SPARE_US, LEAST_US, DAY_US = 60000000, 45000000, 86400000000
 local mode, format = ARGV[1], string.format
 local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
+local now = micros(t)
 if now > tonumber(ARGV[2]) then return { LATE, now } end
 
 -- All are free, and nobody waits for any: take them.
@@ -42,14 +41,14 @@ for i = 1, #KEYS / 3 do
 end
 if plain then
   local floor, since, replies = tonumber(ARGV[4]), format('%.0f', now), {}
-  if floor > now + DAY_US then floor = 0 end
+  floor = believed(floor, now)
   for _, h in ipairs(found) do floor = math.max(floor, tonumber(h[2] or 0)) end
   for i, h in ipairs(found) do
     local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
     local lease_ms = string.match(ticket, ':(%d+):%d+$')
-    local token = math.max(floor, now - 1) + 1
+    local token = next_token(0, floor, now)
     local ends = now + lease_ms * 1000
-    local need = math.max(ends, math.min(token, now + DAY_US))
+    local need = math.max(ends, token_need(token, now))
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
       'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
     if tonumber(h[3] or 0) < need + LEAST_US then

@@ -17,7 +17,7 @@
 --       client and is not confirmed
 
 -- The usual case comes ahead of the includes, as in fairlock/end. The numbers are those of lib/base.
-local DONE, SPARE_US, MOST_US, DAY_US = 5, 60000000, 75000000, 86400000000
+local DONE = 5
 
 -- All ours, and nobody waits for any: free them.
 local plain, found, last = true, {}, 0
@@ -34,16 +34,16 @@ if plain then
   local replies, floor, now = {}, tonumber(ARGV[1]), nil
   local function clock()
     local t = not now and redis.call('TIME')
-    now = now or t[1] * 1000000 + t[2]
+    now = now or micros(t)
     return now
   end
-  if floor > last and floor <= clock() + DAY_US then last = floor end
+  if floor > last then last = math.max(last, believed(floor, clock())) end
   for i, h in ipairs(found) do
     local lock, lease, raised = KEYS[3 * i - 2], tonumber(h[2]), tonumber(h[5]) < last
     redis.call('HDEL', lock, 'owner')
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
     if raised or lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
-      local ms = string.format('%.0f', (math.max(math.min(last - clock(), DAY_US), 0) + SPARE_US) / 1000)
+      local ms = string.format('%.0f', (token_rest(last, clock()) + SPARE_US) / 1000)
       redis.call('HDEL', lock, 'kept')
       redis.call('PEXPIRE', lock, ms)
       if h[6] then redis.call('PEXPIRE', KEYS[3 * i], ms) end

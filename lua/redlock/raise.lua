@@ -21,10 +21,10 @@ local mine = h[1] and string.match(h[1], '^[^:]*') == ARGV[1] and tonumber(h[2])
 if not mine or (token ~= tonumber(ARGV[2]) and token ~= wanted) then return { base.REFUSED, now } end
 if token < wanted then
   redis.call('HSET', KEYS[1], 'token', base.int(wanted))
-  local need = base.ahead(wanted, now)
-  if tonumber(h[4] or 0) < need + base.LEAST_US then
-    redis.call('HSET', KEYS[1], 'kept', base.int(need + base.SPARE_US))
-    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, base.int((need + base.SPARE_US - now) / 1000)) end
+  local need = token_need(wanted, now)
+  if tonumber(h[4] or 0) < need + LEAST_US then
+    redis.call('HSET', KEYS[1], 'kept', base.int(need + SPARE_US))
+    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, base.int((need + SPARE_US - now) / 1000)) end
   end
 end
 return { base.GRANTED, now }

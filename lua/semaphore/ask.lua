@@ -22,12 +22,11 @@
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base.
+-- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
 local GRANTED, WAITING, LATE = 1, 2, 4
-local LEAST_US, DAY_US, MONTH_US = 45000000, 86400000000, 30 * 86400000000
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
+local now = micros(t)
 if now > tonumber(ARGV[3]) then return { LATE, now } end
 
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
@@ -41,8 +40,8 @@ local lost = false
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
 if agreed and size == 0 and n <= room then
   local ends, token, floor = now + lease_ms * 1000, tonumber(h[5] or 0), tonumber(ARGV[6])
-  if floor > now + DAY_US then floor = 0 end
-  local usual = kept >= math.max(ends, now + 4000000, math.min(math.max(token, floor), now + DAY_US)) + LEAST_US
+  floor = believed(floor, now)
+  local usual = kept >= math.max(ends, queue_need(0, now), token_need(math.max(token, floor), now)) + LEAST_US
   lost = usual and redis.call('ZADD', KEYS[4], 0, '-', format('%.0f', ends), ticket) ~= 1
   if usual and not lost then
     local since, fence = format('%.0f', now), h[5]
@@ -53,7 +52,7 @@ if agreed and size == 0 and n <= room then
       redis.call('HSET', KEYS[1], 'used', used, ticket, number .. ':' .. fence .. record)
       return { GRANTED, now, token, ends }
     end
-    token = math.max(token, floor, now - 1) + 1
+    token = next_token(token, floor, now)
     fence = token == now and since or format('%.0f', token)
     if kind == 'r' then
       redis.call('HSET', KEYS[1], 'used', used, 'token', fence, 'group', fence, ticket, number .. ':' .. fence .. record)
@@ -68,7 +67,7 @@ end
 -- queues.
 if agreed and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
   and n <= tonumber(h[2]) and kept >= LEAST_US
-    + math.max(now + math.max(4000000, (size + 1) * 10000), math.min(tonumber(h[5] or 0), now + DAY_US)) then
+    + math.max(queue_need(size + 1, now), token_need(tonumber(h[5] or 0), now)) then
   local client = string.match(ticket, '^[^:]*')
   local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
   local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')

@@ -18,9 +18,8 @@
 --       client and is not confirmed
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base.
+-- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
 local DONE, HANDED = 5, 8
-local SPARE_US, LEAST_US, MOST_US, DAY_US = 60000000, 45000000, 75000000, 86400000000
 local ticket, format = ARGV[1], string.format
 local h = redis.call('HMGET', KEYS[1], ticket, 'used', 'kept')
 local size = redis.call('ZCARD', KEYS[2])
@@ -40,8 +39,8 @@ if ours and size == 0 and (used == 0 or lease <= MOST_US) then
   if used == 0 and (long or tonumber(h[3] or 0) > since + MOST_US) then
     -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
     local q, t = redis.call('HMGET', KEYS[1], 'stated', 'token', 'marked'), redis.call('TIME')
-    local now = t[1] * 1000000 + t[2]
-    local ahead = math.max(math.min((q[2] or 0) - now, DAY_US), 0)
+    local now = micros(t)
+    local ahead = token_rest(tonumber(q[2] or 0), now)
     if q[1] and (long or h[3] - now > ahead + MOST_US) then
       local ms = format('%.0f', (ahead + SPARE_US) / 1000)
       redis.call('HDEL', KEYS[1], 'kept')
@@ -77,10 +76,10 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
     local holders = redis.call('ZRANGE', KEYS[4], 0, 2, 'WITHSCORES')
     local next_end = tonumber(holders[holders[3] == ticket and 6 or 4] or 0) -- Of the others.
     local t = redis.call('TIME')
-    local now = t[1] * 1000000 + t[2]
+    local now = micros(t)
     local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
     local ends = fits and now + grant_ms * 1000 or 0
-    local need = math.max(ends, math.min(tonumber(q[2] or 0), now + DAY_US), now + 2 * math.max(2000, size * 5) * 1000)
+    local need = math.max(ends, token_need(tonumber(q[2] or 0), now), queue_need(size, now))
     usual = holders[1] == '-' and (next_end == 0 or next_end > now) and tonumber(q[3] or 0) >= need + LEAST_US
     if usual then
       freed = true
@@ -93,7 +92,7 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
     end
     if usual then
       local floor = tonumber(ARGV[3])
-      local token = math.max(tonumber(q[2]), floor <= now + DAY_US and floor or 0, now - 1) + 1
+      local token = next_token(tonumber(q[2]), believed(floor, now), now)
       local since, till = format('%.0f', now), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       local phase = client == mine and 'r' or 'g'
@@ -121,7 +120,7 @@ end
 local s = permits.read(KEYS, base.now(), ARGV[3], ARGV[4])
 local client, removed = hold.client(ticket), 0
 s.caller, s.note = client, ARGV[5]
-if freed then s.lives = s.now + lease + base.SPARE_US end
+if freed then s.lives = s.now + lease + SPARE_US end
 local n, token, lasts = permits.parse(not freed and h[1] or '')
 if n and (ours or tonumber(ARGV[2]) == token) then
   permits.free(s, ticket, n, s.now + lasts)

@@ -26,7 +26,7 @@ if token ~= ARGV[2] or ends <= now then
 end
 ends = now + ARGV[3] * 1000
 -- PEXPIRE is accepted when memory is full, and so is what a script writes after it. It never shortens.
-local lives = base.int((math.max(tonumber(h[2] or 0), ends + base.SPARE_US) - now) / 1000)
+local lives = base.int((math.max(tonumber(h[2] or 0), ends + SPARE_US) - now) / 1000)
 redis.call('PEXPIRE', KEYS[1], lives)
 redis.call('PEXPIRE', KEYS[2], lives)
 redis.call('HSET', KEYS[1], ticket, permits .. ':' .. token .. ':' .. base.int(ARGV[3] * 1000) .. ':' ..

@@ -19,7 +19,6 @@
 -- RETRY safe: a second call sets what is set
 
 -- @include lib/permits.lua
-local KEEP_US = 30 * 86400 * 1000000 -- for how long a limit that was changed is remembered
 local now = base.now()
 if now > tonumber(ARGV[5]) then return { base.LATE, now } end
 
@@ -31,6 +30,6 @@ s.limit, s.stated = tonumber(ARGV[1]), false
 redis.call('HSET', s.lock, 'limit', base.int(s.limit))
 redis.call('HDEL', s.lock, 'stated')
 queue.advance(s, '')
-s.kept, s.created = math.max(s.kept, now + KEEP_US), true
+s.kept, s.created = math.max(s.kept, now + MONTH_US), true
 hold.keep(s, size)
 return permits.reply(s, base.DONE, -1, size, 0, { before })

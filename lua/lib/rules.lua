@@ -1,0 +1,31 @@
+-- lib/rules: what scripts write out in place, because a call or a table would cost time there, and must not differ. The
+-- loader puts the text behind the equals sign where a script has the name.
+
+-- Keys outlive the last need of them by a minute. They are prolonged when less than three quarters of that are left, so
+-- that not every script pays for it, and cut to a minute where they would live longer than so after the last need (I6).
+-- @rule SPARE_US = 60000000
+-- @rule LEAST_US = 45000000
+-- @rule MOST_US = 75000000
+
+-- No token is believed to be further ahead of the clock than a day. A limit that was changed is remembered for 30.
+-- @rule DAY_US = 86400000000
+-- @rule MONTH_US = 30 * DAY_US
+
+-- The time that TIME tells, in µs.
+-- @rule micros(t) = t[1] * 1000000 + t[2]
+
+-- The highest token that a client has seen, unless it is forged: then it would use up the numbers that tokens can have.
+-- @rule believed(floor, now) = (floor <= now + DAY_US and floor or 0)
+
+-- The token of a new hold: above the last one, above all that the client has seen, and not behind the clock (I2).
+-- @rule next_token(last, floor, now) = math.max(last, floor, now - 1) + 1
+
+-- Until when the key is needed that has a token: while that is ahead of the clock, as tokens begin at the clock where the
+-- key is gone (I2).
+-- @rule token_need(token, now) = math.min(token, now + DAY_US)
+
+-- How much longer it is needed when nobody holds or waits.
+-- @rule token_rest(token, now) = math.max(math.min(token - now, DAY_US), 0)
+
+-- Until when the keys of so many waiters are needed: twice the longest time between two of their checks.
+-- @rule queue_need(waiting, now) = now + math.max(4000000, waiting * 10000)
