@@ -124,11 +124,11 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 		return lease.Leader{}, r.Arrival, err
 	}
 	if len(r.States) != 3 {
-		return lease.Leader{}, 0, fmt.Errorf("Redis answered %d states of a leader, not 3: is a client of another version using the same names?", len(r.States))
+		return lease.Leader{}, 0, fmt.Errorf("the server answered %d states of a leader, not 3: is a client of another version using the same names?", len(r.States))
 	}
 	since, err := strconv.ParseInt(r.States[2], 10, 64)
 	if err != nil {
-		return lease.Leader{}, 0, fmt.Errorf("Redis says that the leader is there since %q, which is no time in µs: %w", r.States[2], err)
+		return lease.Leader{}, 0, fmt.Errorf("the server says that the leader is there since %q, which is no time in µs: %w", r.States[2], err)
 	}
 	return lease.Leader{Value: r.States[0], Token: r.Token, Who: r.States[1], Since: time.UnixMicro(since)}, r.Arrival, nil
 }

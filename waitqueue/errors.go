@@ -43,7 +43,7 @@ func (v Verdicts) of(status lua.Status, states []string) error {
 	if status == lua.Mismatch {
 		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
 	}
-	return fmt.Errorf("Redis answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
+	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
 }
 
 // passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a
