@@ -152,6 +152,10 @@ func sameTwice(r Request, one, two lua.Reply, first, second state) error {
 			one.Arrival = two.Arrival
 		}
 	}
+	if len(first.queue)+len(second.queue) == 0 {
+		// The key of the queue was lost. What a pass over it had left means nothing, and may go the second time.
+		free = append(free, "scan", "mark")
+	}
 	first.lock, second.lock = maps.Clone(first.lock), maps.Clone(second.lock)
 	for _, field := range free {
 		delete(first.lock, field)

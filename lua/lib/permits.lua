@@ -121,7 +121,8 @@ local function cap(s, ticket, record, ends)
   return s.now + lease
 end
 
--- unwind cuts the leases that end last, as long as they end later than they can.
+-- unwind cuts the leases that end last, as long as they end later than they can. A shorter lease that ends before one
+-- that is in order is not looked at: it is cut when that one has gone, so it lasts as long as that one at most.
 local function unwind(s)
   for _, size in ipairs({ 1, LAPSES }) do
     local last = redis.call('ZRANGE', s.holders, -size, -1, 'WITHSCORES')

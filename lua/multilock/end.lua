@@ -71,7 +71,10 @@ for i, s in ipairs(locks) do
   local status, states = base.DONE, nil
   if s.owner == s.ticket then
     hold.free(s)
-    if s.size == 0 then hold.clear(s) end
+    if s.size == 0 then
+      hold.clear(s)
+      hold.forget(s) -- Of a queue whose key was lost.
+    end
     s.floor = math.max(s.floor, highest)
   else
     status = base.REFUSED

@@ -172,6 +172,9 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.St
 	if two.Expired > 0 || (one.Flags^two.Flags)&(lua.Stepped|lua.Uncounted) != 0 {
 		return nil // What is granted at once, or queued in a usual case, does not look after other holds.
 	}
+	if one.Flags&two.Flags&lua.Stepped != 0 {
+		return nil // The first one frees what ended last, and the second cuts a lease that ended before that.
+	}
 	ask, asks := r.(Ask)
 	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
 		return nil // The second proof is taken for one of what the first has found out.
