@@ -78,6 +78,10 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 		require.Len(t, rejoined, 1)
 		require.Equal(t, ticket, rejoined[0].Ticket)
 
+		for looks := c.Stats().Checks; c.Stats().Checks == looks; {
+			synctime.Pass(10 * time.Millisecond)
+		}
+		synctime.Pass(time.Second) // So that it looks again before the grant lease ends.
 		d.LosePushes(1, kit.Notices(lua.MessageGrant))
 		kit.Release(t, l)
 		l = next.Value(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -123,7 +124,7 @@ func (s *Server) each(
 		s.t.Fatalf("headwaitertest: %v", err)
 	}
 	defer c.Close(ctx)
-	found, err := c.Find(ctx, name)
+	found, err := inspect.Find(ctx, c, name)
 	held := 0
 	for _, n := range found {
 		if err != nil || !n.Info.Held || lua.ProtocolOf(n.Kind).Force == nil {

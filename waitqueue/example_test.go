@@ -11,7 +11,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -62,7 +64,7 @@ func ExampleNew() {
 }
 
 func ExampleClient_Stats() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -75,7 +77,7 @@ func ExampleClient_Stats() {
 }
 
 func ExampleClient_ServerTime() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 
 	if _, err := fairlock.New(clients[0], "orders:42").Inspect(context.Background()); err != nil {
@@ -88,7 +90,7 @@ func ExampleClient_ServerTime() {
 
 // Tokens of one name may have to be above those that another server has given.
 func ExampleClient_Above() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 
 	elsewhere := uint64(time.Now().Add(time.Hour).UnixMicro()) // More than a day ahead of the server is not believed.
@@ -127,7 +129,7 @@ func ExampleCheckLifetime() {
 }
 
 func ExampleReleaseEach() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -173,6 +175,18 @@ func ExampleClient_Wiring() {
 	}
 	missing, err := wiring.Missing(ctx)
 	fmt.Println(wiring.Own, wiring.Skips, missing, err)
+	held, err := fairlock.New(client, "orders:42").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for keys, err := range wiring.Scan(ctx, "headwaiter:lock:*") { // The keys of locks, a page at a time.
+		fmt.Println(keys, err)
+	}
+	terms := waitqueue.Terms{Lease: lease.DefaultLease}
+	queues := []waitqueue.Queue{client.Queue(lua.Fairlock, "orders:42", terms), client.Queue(lua.Fairlock, "orders:43", terms)}
+	infos, errs := wiring.InspectAll(ctx, queues, 10) // In one round trip.
+	fmt.Println(infos[0].Holder.Client == client.ID(), infos[1].Held, errs)
+	_ = held.Release(ctx)
 	fmt.Println(client.Close(ctx))
 	_, err = client.Wiring()
 	fmt.Println(err)
@@ -190,6 +204,8 @@ func ExampleClient_Wiring() {
 	fmt.Println(one.Do(ctx, one.B().Ping().Build()).ToString())
 	// Output:
 	// true true [] <nil>
+	// [headwaiter:lock:{orders:42}] <nil>
+	// true false [<nil> <nil>]
 	// <nil>
 	// client closed
 	// PONG <nil>

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -15,7 +16,7 @@ import (
 
 // How a lock is made: a protocol, a name and terms.
 func ExampleClient_Queue() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -44,7 +45,7 @@ func ExampleClient_Queue() {
 
 // What a call means that has the context of a hold on the same name.
 func ExampleQueue_Nested() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 
 	ctx := waitqueue.WithOwner(context.Background(), "request 7")
@@ -65,7 +66,7 @@ func ExampleQueue_Nested() {
 
 // How a semaphore is made: its asks name the limit, and how many permits they want.
 func ExampleQueue_For() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -90,7 +91,7 @@ func ExampleQueue_For() {
 
 // A script that waits for nothing is run until it is answered; what its answer means is the primitive's to say.
 func ExampleQueue_Call() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -124,7 +125,7 @@ func ExampleQueue_Call() {
 
 // How an election is made: a script that only the holder may run, and a channel with the newest state.
 func ExampleFollow() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -155,7 +156,7 @@ func ExampleFollow() {
 
 // A writer that has written goes on as a reader.
 func ExampleQueue_Downgrade() {
-	clients, end := exampleClients(2)
+	clients, end := kit.Clients(2)
 	defer end()
 	ctx := context.Background()
 
@@ -180,7 +181,7 @@ func ExampleQueue_Downgrade() {
 
 // All or none of several names.
 func ExampleAcquireAll() {
-	clients, end := exampleClients(1)
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
@@ -200,7 +201,7 @@ func ExampleAcquireAll() {
 
 // Several names, each for itself.
 func ExampleAcquireEach() {
-	clients, end := exampleClients(2)
+	clients, end := kit.Clients(2)
 	defer end()
 	ctx := context.Background()
 

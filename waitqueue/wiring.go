@@ -9,11 +9,13 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// Wiring is how a client reaches its servers beside the protocol. It is for package doctor, which looks at them.
+// Wiring is how a client reaches its servers beside the protocol. It is for packages doctor and
+// inspect, which look at them.
 type Wiring struct {
 	Redis   rueidis.Client       // for commands that are no requests of the protocol
 	Made    rueidis.ClientOption // what its connections were made with; nothing where they are not its own
 	Own     bool                 // the connections are its own
+	Prefix  string               // of all keys
 	Sharded bool                 // the wake channels are sharded
 	Plain   bool                 // they are not, although it is a cluster
 	Skips   bool                 // dead waiters are skipped, as subscribers are counted
@@ -32,7 +34,7 @@ func (c *Client) Wiring() (Wiring, error) {
 }
 
 func (c *Client) wiring(own bool) Wiring {
-	w := Wiring{Redis: c.side, Own: own, Sharded: c.sharded, Plain: c.plain, Skips: c.counted() == "1", client: c}
+	w := Wiring{Redis: c.side, Own: own, Prefix: c.opts.Prefix, Sharded: c.sharded, Plain: c.plain, Skips: c.counted() == "1", client: c}
 	if own {
 		w.Made = c.opts.Redis
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -62,7 +63,7 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	var names []string
-	for n, err := range client.List(ctx, literally(typed)+"*") {
+	for n, err := range inspect.List(ctx, client, literally(typed)+"*") {
 		if err != nil || len(names) == completions {
 			break // What there is by then is better than nothing.
 		}

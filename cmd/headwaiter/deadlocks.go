@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/inspect"
 )
 
 // search is one call of deadlocks.
@@ -74,7 +74,7 @@ func (s *search) run(out, log io.Writer) error {
 		return err
 	}
 	defer hangUp(client)
-	g, err := client.WaitsFor(context.Background(), s.lasting)
+	g, err := inspect.Deadlocks(context.Background(), client, s.lasting)
 	if err != nil {
 		return s.refused(err)
 	}
@@ -93,7 +93,7 @@ func (s *search) run(out, log io.Writer) error {
 }
 
 // circles are the deadlocks for people.
-func circles(g waitqueue.WaitGraph) string {
+func circles(g inspect.Graph) string {
 	var b strings.Builder
 	if len(g.Cycles) == 0 {
 		fmt.Fprintf(&b, "no deadlock; %d wait for what others hold\n", len(g.Waits))
@@ -120,7 +120,7 @@ func circles(g waitqueue.WaitGraph) string {
 }
 
 // writeLink tells of one client what it holds, for the one before it, and what it waits for.
-func writeLink(b *strings.Builder, before, link waitqueue.Link) {
+func writeLink(b *strings.Builder, before, link inspect.Link) {
 	say := func(format string, args ...any) { b.WriteString(line(format, args...) + "\n") }
 	if link.Who != "" {
 		say("  %s (client %s)", link.Who, link.Client)
@@ -154,10 +154,10 @@ type (
 	}
 )
 
-func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
+func toGraphJSON(g inspect.Graph) graphJSON {
 	told := graphJSON{Cycles: [][]linkJSON{}, Stuck: g.Stuck, Partial: g.Partial, Waits: []waitJSON{}}
 	who := newRoll()
-	newest := map[[3]string]waitqueue.Wait{} // what is told twice is told the same
+	newest := map[[3]string]inspect.Wait{} // what is told twice is told the same
 	for _, cycle := range g.Cycles {
 		for _, link := range cycle {
 			newest[[3]string{link.Kind, link.Name, link.Ticket}] = link.Wait
@@ -180,6 +180,6 @@ func toGraphJSON(g waitqueue.WaitGraph) graphJSON {
 	return told
 }
 
-func toWaitJSON(w waitqueue.Wait) waitJSON {
+func toWaitJSON(w inspect.Wait) waitJSON {
 	return waitJSON{w.Client, w.Who, w.Kind, w.Name, w.Place, seconds(w.Wait), w.Ticket}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -79,12 +80,12 @@ func (l *lookout) refused(err error) error {
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
 // find tells what there is of a name, of one kind if that is said.
-func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind string) ([]waitqueue.Listed, error) {
-	all, err := client.Find(ctx, name)
+func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind string) ([]inspect.Listed, error) {
+	all, err := inspect.Find(ctx, client, name)
 	if err != nil {
 		return nil, l.refused(err)
 	}
-	var found []waitqueue.Listed
+	var found []inspect.Listed
 	for _, n := range all {
 		switch {
 		case kind != "" && n.Kind != kind:
@@ -105,17 +106,17 @@ func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind
 }
 
 // findOne is find where there must be one kind.
-func (l *lookout) findOne(ctx context.Context, client *waitqueue.Client, name, kind string) (waitqueue.Listed, error) {
+func (l *lookout) findOne(ctx context.Context, client *waitqueue.Client, name, kind string) (inspect.Listed, error) {
 	found, err := l.find(ctx, client, name, kind)
 	if err != nil {
-		return waitqueue.Listed{}, err
+		return inspect.Listed{}, err
 	}
 	if len(found) > 1 {
 		var kinds []string
 		for _, n := range found {
 			kinds = append(kinds, n.Kind)
 		}
-		return waitqueue.Listed{}, fail(exitUsage, "%.80q is the name of several: say --kind %s", name, strings.Join(kinds, " or --kind "))
+		return inspect.Listed{}, fail(exitUsage, "%.80q is the name of several: say --kind %s", name, strings.Join(kinds, " or --kind "))
 	}
 	return found[0], nil
 }

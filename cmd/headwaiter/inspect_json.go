@@ -3,8 +3,8 @@ package main
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // What --json prints of a name. The names in it stay. Times are in seconds.
@@ -47,7 +47,7 @@ type (
 )
 
 // toJSON is a name as programs read it.
-func toJSON(n waitqueue.Listed, who roll) nameJSON {
+func toJSON(n inspect.Listed, who roll) nameJSON {
 	i := n.Info
 	told := nameJSON{
 		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Used: i.Used, State: i.State,

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // details tell of a name what there is to know.
-func details(n waitqueue.Listed, value *string, who roll) []string {
+func details(n inspect.Listed, value *string, who roll) []string {
 	i := n.Info
 	lines := []string{line("%s %s", n.Kind, n.Name)}
 	fact := func(label, format string, args ...any) {
@@ -55,7 +55,7 @@ func details(n waitqueue.Listed, value *string, who roll) []string {
 }
 
 // heldBy tells of the one who holds.
-func heldBy(n waitqueue.Listed, who roll) (lines []string) {
+func heldBy(n inspect.Listed, who roll) (lines []string) {
 	h := n.Info.Holder
 	fact := func(label, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
@@ -84,7 +84,7 @@ func leaseLeft(h lease.Holder) string {
 }
 
 // holders are a table of several that hold, or of the parties at a barrier.
-func holders(n waitqueue.Listed, who roll) table {
+func holders(n inspect.Listed, who roll) table {
 	t := table{{"HOLDER", "CLIENT", "PERMITS", "SINCE", "LEASE LEFT", "TOKEN"}}
 	if n.Kind == lua.Barrier.Kind {
 		t = table{{"PARTY", "CLIENT", "SINCE", "LEASE LEFT"}}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/inspect"
 )
 
 // mostListed is how many names ls tells where it is not told otherwise: ten thousand fill three hundred screens.
@@ -88,8 +88,8 @@ func (l *listing) run(out, log io.Writer, pattern string) error {
 		return err
 	}
 	defer hangUp(client)
-	var found []waitqueue.Listed
-	for n, err := range client.List(context.Background(), pattern) {
+	var found []inspect.Listed
+	for n, err := range inspect.List(context.Background(), client, pattern) {
 		if err != nil {
 			return l.refused(err)
 		}
@@ -102,7 +102,7 @@ func (l *listing) run(out, log io.Writer, pattern string) error {
 		}
 		found = append(found, n)
 	}
-	slices.SortFunc(found, func(a, b waitqueue.Listed) int {
+	slices.SortFunc(found, func(a, b inspect.Listed) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	who := newRoll()
@@ -119,13 +119,13 @@ func (l *listing) run(out, log io.Writer, pattern string) error {
 	return writeJSON(out, told)
 }
 
-func (l *listing) wants(n *waitqueue.Listed) bool {
+func (l *listing) wants(n *inspect.Listed) bool {
 	return (l.kind == "" || n.Kind == l.kind) &&
 		(!l.held || n.Info.Held) && (!l.waiting || n.Info.Waiting > 0)
 }
 
 // write makes a table, which a terminal cuts to its width.
-func (l *listing) write(out io.Writer, found []waitqueue.Listed, who roll) error {
+func (l *listing) write(out io.Writer, found []inspect.Listed, who roll) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (l *listing) write(out io.Writer, found []waitqueue.Listed, who roll) error
 }
 
 // summary says in one line who holds.
-func summary(n waitqueue.Listed, who roll) string {
+func summary(n inspect.Listed, who roll) string {
 	i := n.Info
 	switch {
 	case n.Err != nil:
@@ -166,7 +166,7 @@ func summary(n waitqueue.Listed, who roll) string {
 }
 
 // gathering is what there is to say of a latch or a barrier.
-func gathering(n waitqueue.Listed) string {
+func gathering(n inspect.Listed) string {
 	i := n.Info
 	if n.Kind == "barrier" {
 		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)

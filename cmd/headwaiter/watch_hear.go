@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // hearing counts the grants that go out as messages. It listens by a pattern, which makes nobody look alive who is
@@ -26,7 +26,7 @@ type hearing struct {
 const hearAgain = 500 * time.Millisecond
 
 // hear begins to count. Sharded channels have no patterns, so in a cluster nothing is heard.
-func (w *watching) hear(n waitqueue.Listed) (*hearing, error) {
+func (w *watching) hear(n inspect.Listed) (*hearing, error) {
 	h := &hearing{end: func() {}}
 	o, err := w.options("headwaiter watch")
 	if err != nil || lua.ProtocolOf(n.Kind).Broadcast {

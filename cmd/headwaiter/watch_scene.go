@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // rateOver is the time that a rate is told of: long enough for a number that one can read, short enough to follow.
@@ -30,7 +30,7 @@ type sample struct {
 	heard, grants int64
 }
 
-func newScene(first waitqueue.Listed, redis string) *scene {
+func newScene(first inspect.Listed, redis string) *scene {
 	now := time.Now()
 	s := &scene{kind: first.Kind, name: first.Name, redis: redis, info: first.Info, who: newRoll(), began: now, seen: now}
 	s.who.read(first.Info)
@@ -116,6 +116,6 @@ func (s *scene) changed() string {
 	return fmt.Sprint(s.info.Holder.Ticket, s.info.Holder.Token, s.info.Used, s.info.Waiting, s.info.State)
 }
 
-func (s *scene) listed() waitqueue.Listed {
-	return waitqueue.Listed{Kind: s.kind, Name: s.name, Info: s.info}
+func (s *scene) listed() inspect.Listed {
+	return inspect.Listed{Kind: s.kind, Name: s.name, Info: s.info}
 }

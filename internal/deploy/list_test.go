@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
@@ -18,7 +19,7 @@ import (
 // listed is what a client finds, by name.
 func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) {
 	t.Helper()
-	for n, err := range c.List(t.Context(), pattern) {
+	for n, err := range inspect.List(t.Context(), c, pattern) {
 		require.NoError(t, err)
 		require.NoError(t, n.Err)
 		require.True(t, n.Info.Held)
@@ -43,7 +44,7 @@ func TestAListOfACluster(t *testing.T) {
 	slices.Sort(names)
 	require.Equal(t, names, listed(t, c, "*"))
 	var found []string
-	for n, err := range c.List(t.Context(), "*") {
+	for n, err := range inspect.List(t.Context(), c, "*") {
 		require.NoError(t, err)
 		if len(found) == 0 { // It moves to the master that comes last, and is met there again.
 			s.MoveSlot(redistest.Slot(lua.Fairlock.Keys("headwaiter", n.Name).Lock), s.Master(lua.Slots-1))
@@ -72,7 +73,7 @@ func TestADeadlockInACluster(t *testing.T) {
 		kit.Lock(t.Context(), m.Lock)
 		kit.Waiting(t, 1, m.Inspect)
 	}
-	g, err := kit.Dial(t, s).WaitsFor(t.Context(), 0)
+	g, err := inspect.Deadlocks(t.Context(), kit.Dial(t, s), 0)
 	require.NoError(t, err)
 	require.Len(t, g.Cycles, 1)
 	require.Len(t, g.Cycles[0], 3)

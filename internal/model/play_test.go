@@ -419,12 +419,12 @@ func (p *player) learn(r Request, reply lua.Reply) {
 
 func (p *player) renewed(r Renew, reply lua.Reply) {
 	t := p.find(r.Ticket)
-	if t == nil || reply.Status != lua.Granted || r.Count > 0 || r.Still {
+	if t == nil || reply.Status != lua.Granted || r.Still {
 		return
 	}
 	t.kept, t.renewed = reply.Until+lua.Spare.Microseconds(), r.Lease
-	if r.Phase != lua.PhaseHeld {
-		t.kept = 0
+	if r.Phase != lua.PhaseHeld || r.Count > 0 {
+		t.kept = 0 // One of several has no count.
 	}
 }
 

@@ -41,7 +41,8 @@ var layers = map[string][]string{
 	// L1
 	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", rueidis, uuid},
 	// Looking from outside.
-	"doctor": {"lua", "internal/retry", "waitqueue", rueidis},
+	"doctor":  {"lua", "internal/retry", "waitqueue", rueidis},
+	"inspect": {"lua", "lease", "internal/retry", "waitqueue", rueidis},
 	// L2: they never import each other.
 	"fairlock":  primitive,
 	"reentrant": primitive,

@@ -53,11 +53,12 @@ func (r Ask) Run(l *Lock, now int64) lua.Reply {
 // not look whether the clock stepped back.
 func (r Ask) usual(c *call) bool {
 	h, size := &c.Hash, len(c.Queue)
-	if r.Mode != lua.Wait || r.Arrival != 0 || r.Head != 0 || size == 0 || size >= exactSize || c.rank(r.Ticket) >= 0 {
+	if r.Mode != lua.Wait || r.Arrival != 0 || r.Head != 0 || size == 0 || c.rank(r.Ticket) >= 0 {
 		return false
 	}
+	need := c.now + 2*max(longLook, int64(size+1)*lookEach)
 	all := c.ends()
-	if len(all) == 0 || all[0].Arrival <= c.now || h.Marked || h.Scan != nil || h.Mark != 0 {
+	if h.Kept < need+leastKept || len(all) == 0 || all[0].Arrival <= c.now || h.Marked || h.Scan != nil || h.Mark != 0 {
 		return false
 	}
 	if c.room() <= 0 {

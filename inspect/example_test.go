@@ -1,42 +1,17 @@
-package waitqueue_test
+package inspect_test
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/kit"
 )
 
-// exampleClients are some clients of a server of their own, and what ends them.
-func exampleClients(n int) (clients []*waitqueue.Client, end func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		client, err := waitqueue.Dial(waitqueue.Options{
-			Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
-		})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, client)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
-func ExampleClient_List() {
-	clients, end := exampleClients(1)
+func ExampleList() {
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 	for _, name := range []string{"orders:42", "users:7"} {
@@ -45,7 +20,7 @@ func ExampleClient_List() {
 		}
 	}
 
-	for n, err := range clients[0].List(ctx, "orders:*") {
+	for n, err := range inspect.List(ctx, clients[0], "orders:*") {
 		if err != nil {
 			panic(err)
 		}
@@ -54,15 +29,15 @@ func ExampleClient_List() {
 	// Output: lock orders:42 true 0
 }
 
-func ExampleClient_Find() {
-	clients, end := exampleClients(1)
+func ExampleFind() {
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 	if _, err := fairlock.New(clients[0], "orders:42").Lock(ctx); err != nil {
 		panic(err)
 	}
 
-	found, err := clients[0].Find(ctx, "orders:42")
+	found, err := inspect.Find(ctx, clients[0], "orders:42")
 	if err != nil {
 		panic(err)
 	}
@@ -73,8 +48,8 @@ func ExampleClient_Find() {
 }
 
 // Two clients take two locks in opposite order.
-func ExampleClient_WaitsFor() {
-	clients, end := exampleClients(2)
+func ExampleDeadlocks() {
+	clients, end := kit.Clients(2)
 	defer end()
 	ctx := context.Background()
 	names := []string{"orders", "stock"}
@@ -88,7 +63,7 @@ func ExampleClient_WaitsFor() {
 	}
 
 	for {
-		graph, err := clients[0].WaitsFor(ctx, 10*time.Millisecond)
+		graph, err := inspect.Deadlocks(ctx, clients[0], 10*time.Millisecond)
 		if err != nil {
 			panic(err)
 		}

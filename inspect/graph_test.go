@@ -1,4 +1,4 @@
-package waitqueue
+package inspect
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package waitqueue
+package inspect
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// A WaitGraph is who waits for what others hold, as far as the server knows it.
-type WaitGraph struct {
+// A Graph is who waits for what others hold, as far as the server knows it.
+type Graph struct {
 	// Waits are those who wait for a name that is held, by name and place.
 	Waits []Wait
 	// Stuck is how many of them wait until a cycle is broken: those in cycles, and those behind them.
@@ -57,8 +58,7 @@ const (
 // leads, beside all that it does, so that is no part of a deadlock; what opens a latch or a barrier is not known.
 var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Semaphore, lua.Redlock}
 
-// WaitsFor builds the graph of who waits for whom over all names of the server, and finds the deadlocks in it. It
-// changes nothing, and needs the right to SCAN.
+// Deadlocks builds the graph of who waits for whom over all names of the server, and finds the deadlocks in it.
 //
 // It looks twice where something seems to be stuck, the given time apart, and keeps what was held and waited for all
 // that time: so a cycle is one that there was at one moment, not the sum of several. To the server the calls of one
@@ -66,11 +66,15 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // holds one name for long and waits for another beside that can make a cycle that ends by itself; the longer the time,
 // the fewer. What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that
 // asks again for its own lock is not found. Nor is what Redlock holds at other servers.
-func (c *Client) WaitsFor(ctx context.Context, lasting time.Duration) (WaitGraph, error) {
+func Deadlocks(ctx context.Context, c *waitqueue.Client, lasting time.Duration) (Graph, error) {
+	w, err := c.Wiring()
+	if err != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", err)
+	}
 	var b board
-	for n, err := range c.list(ctx, "*", graphTickets) {
+	for n, err := range list(ctx, c, "*", graphTickets) {
 		if err != nil {
-			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", err)
+			return Graph{}, fmt.Errorf("inspect: deadlocks: %w", err)
 		}
 		if !b.add(n) {
 			break
@@ -80,18 +84,18 @@ func (c *Client) WaitsFor(ctx context.Context, lasting time.Duration) (WaitGraph
 	if len(stuck) == 0 {
 		return b.graph(stuck), nil
 	}
-	if err := c.rest(ctx, lasting); err != nil {
-		return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", err)
+	if retry.Rest(ctx, lasting) != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
 	}
 	again := board{partial: b.partial, who: b.who}
 	for names := range slices.Chunk(b.named(stuck), listBatch) {
-		c.inspectAll(ctx, names, graphTickets)
+		look(ctx, c, w, names, graphTickets)
 		if ctx.Err() != nil {
-			return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %w", retry.WhyEnded(ctx))
+			return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
 		}
 		for _, n := range names {
 			if n.Err != nil {
-				return WaitGraph{}, fmt.Errorf("waitqueue: deadlocks: %s %.80q: %w", n.Kind, n.Name, n.Err)
+				return Graph{}, fmt.Errorf("inspect: deadlocks: %s %.80q: %w", n.Kind, n.Name, n.Err)
 			}
 			again.add(n)
 		}

@@ -1,4 +1,4 @@
-package waitqueue
+package inspect
 
 import (
 	"cmp"
@@ -193,8 +193,8 @@ func (b *board) named(stuck []*stake) []Listed {
 }
 
 // graph is what there is to tell of the board.
-func (b *board) graph(stuck []*stake) WaitGraph {
-	g := WaitGraph{Stuck: len(stuck), Partial: b.partial}
+func (b *board) graph(stuck []*stake) Graph {
+	g := Graph{Stuck: len(stuck), Partial: b.partial}
 	for _, at := range b.names {
 		for _, w := range at.queue {
 			g.Waits = append(g.Waits, b.wait(w))

@@ -1,4 +1,4 @@
-package waitqueue_test
+package inspect_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -26,7 +27,7 @@ import (
 // listed collects a list, as kind and name, in the order of names.
 func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) {
 	t.Helper()
-	for n, err := range c.List(t.Context(), pattern) {
+	for n, err := range inspect.List(t.Context(), c, pattern) {
 		require.NoError(t, err)
 		require.NoError(t, n.Err)
 		names = append(names, n.Kind+" "+n.Name)
@@ -69,8 +70,8 @@ func TestListTellsOfAllKinds(t *testing.T) {
 		comes := kit.Go(func() (int, error) { return b.Await(ctx) })
 		kit.Waiting(t, 1, b.Inspect)
 
-		found := map[string]waitqueue.Listed{}
-		for n, err := range c.List(t.Context(), "*") {
+		found := map[string]inspect.Listed{}
+		for n, err := range inspect.List(t.Context(), c, "*") {
 			require.NoError(t, err)
 			require.NoError(t, n.Err)
 			require.Equal(t, name, n.Name)
@@ -125,9 +126,9 @@ func TestPatterns(t *testing.T) {
 			}
 			require.Equal(t, want2, listed(t, c, pattern), pattern)
 		}
-		for _, err := range c.List(t.Context(), "[a") {
+		for _, err := range inspect.List(t.Context(), c, "[a") {
 			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.EqualError(t, err, `waitqueue: list "[a": invalid argument: the pattern has a class without an end, or a backslash at the end`)
+			require.EqualError(t, err, `inspect: list "[a": invalid argument: the pattern has a class without an end, or a backslash at the end`)
 		}
 	})
 }
@@ -149,7 +150,7 @@ func TestAKeyOfAnotherTypeIsToldWithItsName(t *testing.T) {
 		hold(t, c, "good")
 		s.Do("SET", "headwaiter:lock:{bad}", "x")
 		failed := map[string]bool{}
-		for n, err := range c.List(t.Context(), "*") {
+		for n, err := range inspect.List(t.Context(), c, "*") {
 			require.NoError(t, err)
 			failed[n.Name] = n.Err != nil
 		}
@@ -163,12 +164,12 @@ func TestAListEndsWhenItsCallerHasEnough(t *testing.T) {
 		hold(t, c, "a", "b", "c")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		for range c.List(ctx, "*") {
+		for range inspect.List(ctx, c, "*") {
 			cancel() // And it does not tell of that to somebody who has gone.
 			break
 		}
 		n := 0
-		for _, err := range c.List(ctx, "*") {
+		for _, err := range inspect.List(ctx, c, "*") {
 			require.ErrorIs(t, err, context.Canceled)
 			n++
 		}
@@ -180,7 +181,7 @@ func TestFindTellsOfOneName(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		find := func(name string) (kinds []string) {
-			found, err := c.Find(t.Context(), name)
+			found, err := inspect.Find(t.Context(), c, name)
 			require.NoError(t, err)
 			for _, n := range found {
 				require.NoError(t, n.Err)
@@ -199,16 +200,16 @@ func TestFindTellsOfOneName(t *testing.T) {
 		require.Empty(t, find("x*"))
 
 		s.Do("SET", "headwaiter:barrier:{x}", "x")
-		found, err := c.Find(t.Context(), "x")
+		found, err := inspect.Find(t.Context(), c, "x")
 		require.NoError(t, err)
 		require.Len(t, found, 4)
 		require.ErrorContains(t, found[3].Err, "WRONGTYPE")
-		_, err = c.Find(t.Context(), "")
+		_, err = inspect.Find(t.Context(), c, "")
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		s.Kill()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.Find(ctx, "x")
+		_, err = inspect.Find(ctx, c, "x")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
@@ -232,8 +233,8 @@ func TestAListNeedsARight(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("reader", "secret", "+@all", "-scan", "~*", "&*"))
 	c := kit.Dial(t, s)
-	for _, err := range c.List(t.Context(), "*") {
-		require.ErrorContains(t, err, `waitqueue: list "*": the user lacks a right`)
+	for _, err := range inspect.List(t.Context(), c, "*") {
+		require.ErrorContains(t, err, `inspect: list "*": the user lacks a right`)
 		require.ErrorContains(t, err, "scan")
 	}
 }

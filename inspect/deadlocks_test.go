@@ -1,4 +1,4 @@
-package waitqueue_test
+package inspect_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -20,9 +21,9 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func waitsFor(t *testing.T, c *waitqueue.Client, lasting time.Duration) waitqueue.WaitGraph {
+func waitsFor(t *testing.T, c *waitqueue.Client, lasting time.Duration) inspect.Graph {
 	t.Helper()
-	g, err := c.WaitsFor(t.Context(), lasting)
+	g, err := inspect.Deadlocks(t.Context(), c, lasting)
 	require.NoError(t, err)
 	require.False(t, g.Partial)
 	return g
@@ -191,7 +192,7 @@ func TestACycleMustLast(t *testing.T) {
 	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
 	s.ResetStats()
 	const lasting = 2 * time.Second
-	graph := kit.Go(func() (waitqueue.WaitGraph, error) { return look.WaitsFor(t.Context(), lasting) })
+	graph := kit.Go(func() (inspect.Graph, error) { return inspect.Deadlocks(t.Context(), look, lasting) })
 	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })
 	for _, l := range held {
 		kit.Release(t, l)
@@ -208,7 +209,7 @@ func TestACycleMustLast(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	circle(t, []*waitqueue.Client{a, b}, []string{"v", "w"})
 	s.ResetStats()
-	graph = kit.Go(func() (waitqueue.WaitGraph, error) { return look.WaitsFor(ctx, time.Hour) })
+	graph = kit.Go(func() (inspect.Graph, error) { return inspect.Deadlocks(ctx, look, time.Hour) })
 	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })
 	why := errors.New("enough")
 	cancel(why)
