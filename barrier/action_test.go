@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -147,7 +148,7 @@ func TestAnActionThatIsDoneAfterTheEndOfItsContextLetsAllPass(t *testing.T) {
 
 func TestAnActionMayTakeLongerThanTheLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dial(t, s, 3, barrier.WithLease(time.Second)), dial(t, s, 3, barrier.WithLease(time.Second))
+		a, b := dial(t, s, 3, headwaiter.WithLease(time.Second)), dial(t, s, 3, headwaiter.WithLease(time.Second))
 		views := func(i int) view { return []view{a, b}[i%2] }
 		slow := newTask()
 		others, last := acts(t, t.Context(), views, slow, slow.run)

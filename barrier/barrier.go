@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -47,36 +48,41 @@ type Barrier struct {
 	err      error // why it cannot be used
 }
 
-// Option sets how a [Barrier] behaves.
-type Option func(*Barrier)
-
-// WithLease sets for how long the place of a waiting party lasts unless its client prolongs it, at a third of
-// that: how soon the others learn that it died. All parties should state the same: where leases differ, those
-// with longer ones may learn of it some seconds later. The default is [lease.DefaultLease].
-func WithLease(d time.Duration) Option {
-	return func(b *Barrier) { b.terms.Lease = d }
+// Option sets how a [Barrier] behaves: [headwaiter.WithLease], [WithAction] and [WithLifetime].
+type Option interface {
+	Apply(*waitqueue.Terms)
+	ForBarrier()
 }
+
+// own is an option of this package.
+type own func(*Barrier)
+
+func (own) Apply(*waitqueue.Terms) {}
+
+func (own) ForBarrier() {}
 
 // WithAction sets what the last party to arrive runs before the others go on. They wait for it; if it returns
 // an error or panics, the barrier is broken, and Await returns the error to that party. Its context ends
 // with that of the call, and if the barrier is broken meanwhile.
 func WithAction(action func(context.Context) error) Option {
-	return func(b *Barrier) { b.action = action }
+	return own(func(b *Barrier) { b.action = action })
 }
 
 // WithLifetime sets for how long the state of the barrier, a broken one's above all, outlives its last use,
 // from a minute to a year. The default is [DefaultLifetime].
 func WithLifetime(d time.Duration) Option {
-	return func(b *Barrier) { b.lifetime = d }
+	return own(func(b *Barrier) { b.lifetime = d })
 }
 
 // New names a barrier and states how many parties meet there, from 1 to [lua.MaxParties]. Nothing is sent; what
 // cannot be used is reported by the first call. The first client that uses the barrier makes it; one that
 // states another number then gets an error that wraps [lease.ErrMismatch].
-func New(c *waitqueue.Client, name string, parties int, opts ...Option) *Barrier {
-	b := &Barrier{parties: parties, terms: waitqueue.With(nil), lifetime: DefaultLifetime}
+func New(c *headwaiter.Client, name string, parties int, opts ...Option) *Barrier {
+	b := &Barrier{parties: parties, terms: waitqueue.With(opts), lifetime: DefaultLifetime}
 	for _, o := range opts {
-		o(b)
+		if set, ok := o.(own); ok {
+			set(b)
+		}
 	}
 	b.queue = c.Queue(lua.Barrier, name, b.terms).For(lua.Party, 1).
 		Says(waitqueue.Verdicts{lua.Broken: ErrBroken, lua.Refused: errForgotten})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -43,7 +43,7 @@ func leaseEnd(t *testing.T, v view) time.Time {
 func TestAKilledPartyBreaksTheBarrierAtTheEndOfItsLease(t *testing.T) {
 	const lasts = time.Second
 	s := redistest.Start(t)
-	v := dial(t, s, 5, barrier.WithLease(lasts))
+	v := dial(t, s, 5, headwaiter.WithLease(lasts))
 	spans := make([]time.Duration, 3)
 	for i := range spans {
 		here := []*kit.Call[int]{v.comes(t, t.Context(), 1), v.comes(t, t.Context(), 2)}
@@ -63,7 +63,7 @@ func TestAKilledPartyBreaksTheBarrierAtTheEndOfItsLease(t *testing.T) {
 func TestAStoppedPartyBreaksTheBarrierAndLearnsOfIt(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	v := dial(t, s, 3, barrier.WithLease(time.Second))
+	v := dial(t, s, 3, headwaiter.WithLease(time.Second))
 	here := v.comes(t, t.Context(), 1)
 	stopped := strangers(t, s, v, 3, 1, time.Second)
 	kit.Waiting(t, 2, v.Inspect)
@@ -80,7 +80,7 @@ func TestAStoppedPartyBreaksTheBarrierAndLearnsOfIt(t *testing.T) {
 
 func TestAPartyThatWaitsKeepsItsPlaceForAsLongAsItLives(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		lasts := barrier.WithLease(300 * time.Millisecond)
+		lasts := headwaiter.WithLease(300 * time.Millisecond)
 		a, b := dial(t, s, 122, lasts), dial(t, s, 122, lasts)
 		calls := []*kit.Call[int]{a.comes(t, t.Context(), 1)}
 		for range 120 { // More than one check can name.
@@ -102,7 +102,7 @@ func TestAPartyThatWaitsKeepsItsPlaceForAsLongAsItLives(t *testing.T) {
 func TestADeadActionIsADeadParty(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		lasts := barrier.WithLease(time.Second)
+		lasts := headwaiter.WithLease(time.Second)
 		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 2, lasts), dial(t, s, 2, lasts)
 		a := newTask()
 		others, last := acts(t, t.Context(), func(i int) view { return []view{near, far}[i] }, a, a.run)

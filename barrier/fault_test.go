@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -206,7 +207,7 @@ func TestATripDuringAnOutageIsNoticedAtOnceAfterwards(t *testing.T) {
 func TestAnOutageLongerThanTheLeaseBreaksTheBarrierForAll(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		lasts := barrier.WithLease(time.Second)
+		lasts := headwaiter.WithLease(time.Second)
 		far, near := on(t, kit.Dial(t, s, kit.Through(p)), 3, lasts), dial(t, s, 3, lasts)
 		cut := far.comes(t, t.Context(), 1)
 		stays := near.comes(t, t.Context(), 2)

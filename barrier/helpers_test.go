@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
@@ -29,7 +29,7 @@ const hears = 3 * time.Second
 // view is a barrier as one client sees it.
 type view struct {
 	*barrier.Barrier
-	client *waitqueue.Client
+	client *headwaiter.Client
 	opts   []barrier.Option
 }
 
@@ -40,7 +40,7 @@ func dial(t testing.TB, s redistest.Backend, parties int, opts ...barrier.Option
 }
 
 // on returns the barrier of the test as a client sees it.
-func on(t testing.TB, c *waitqueue.Client, parties int, opts ...barrier.Option) view {
+func on(t testing.TB, c *headwaiter.Client, parties int, opts ...barrier.Option) view {
 	return view{barrier.New(c, kit.Name(t), parties, opts...), c, opts}
 }
 

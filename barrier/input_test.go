@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -67,7 +68,7 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 		}
 		for _, d := range []time.Duration{0, -1, lease.MinLease - 1, lease.MaxLease + 1, math.MaxInt64, math.MinInt64} {
 			s.ResetStats()
-			_, err := barrier.New(c, "name", 2, barrier.WithLease(d)).Await(t.Context())
+			_, err := barrier.New(c, "name", 2, headwaiter.WithLease(d)).Await(t.Context())
 			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.ErrorContains(t, err, "a lease of")
 			require.Empty(t, kit.Scripts(s))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -28,7 +29,7 @@ func TestABarrierThatNobodyHasUsedIsNotBroken(t *testing.T) {
 
 func TestInspectTellsWhoHasCome(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		a, b := dial(t, s, 3), dial(t, s, 3, barrier.WithLease(time.Hour))
+		a, b := dial(t, s, 3), dial(t, s, 3, headwaiter.WithLease(time.Hour))
 		first := a.comes(t, t.Context(), 1)
 		second := b.comes(t, t.Context(), 2)
 		info := a.inspect(t)

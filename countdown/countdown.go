@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -54,9 +55,9 @@ func WithLifetime(d time.Duration) Option {
 }
 
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
-func New(c *waitqueue.Client, name string, opts ...Option) *Latch {
+func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
 	l := &Latch{lifetime: DefaultLifetime}
-	l.queue = c.Queue(lua.Countdown, name, waitqueue.With(nil)).For(lua.Party, 1).
+	l.queue = c.Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(lua.Party, 1).
 		Says(waitqueue.Verdicts{lua.Unset: ErrUnset, lua.Refused: ErrGone, lua.Broken: ErrGone})
 	for _, o := range opts {
 		o(l)

@@ -10,20 +10,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: redis})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: redis})
 		if err != nil {
 			panic(err)
 		}

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
@@ -21,11 +21,11 @@ func init() { crowd.Meet() }
 // view is a latch as one client sees it.
 type view struct {
 	*countdown.Latch
-	client *waitqueue.Client
+	client *headwaiter.Client
 }
 
 // dial returns the latch of the test as a new client sees it.
-func dial(t testing.TB, s redistest.Backend, changes ...func(*waitqueue.Options)) view {
+func dial(t testing.TB, s redistest.Backend, changes ...func(*headwaiter.Options)) view {
 	t.Helper()
 	c := kit.Dial(t, s, changes...)
 	return view{countdown.New(c, kit.Name(t)), c}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -51,7 +52,7 @@ func TestReplicasAreAskedToo(t *testing.T) {
 	require.Equal(t, Danger, about(r)["replica-read-only"])
 	require.Contains(t, r.Warnings[0].Remedy, s.Master().Addr())
 	s.Cut(s.Replicas()[1])
-	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Replicas()[1].Option()})
+	r, err := Examine(t.Context(), headwaiter.Options{Redis: s.Replicas()[1].Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "this is a replica")
 	require.Equal(t, Danger, about(r)["address"])
@@ -64,7 +65,7 @@ func TestTheConnectionsOfACallerAreUsedForNothingElse(t *testing.T) {
 	rc, err := rueidis.NewClient(s.Option())
 	require.NoError(t, err)
 	defer rc.Close()
-	c, err := waitqueue.New(rc, waitqueue.Options{})
+	c, err := headwaiter.New(rc, headwaiter.Options{})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
 	r, err := Diagnose(t.Context(), c)
@@ -84,7 +85,7 @@ func TestATunnelToTheMasterIsNotTakenForAReplica(t *testing.T) {
 	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", s.Master().Addr())
 	}
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: o})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
 	r, err := Diagnose(t.Context(), c)
@@ -107,7 +108,7 @@ func TestAReportThatWasCutShortSaysSoAndHasWhatWasFound(t *testing.T) {
 		}
 		return d.DialContext(ctx, "tcp", address)
 	}
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: o})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
 	r, err := Diagnose(ctx, c)

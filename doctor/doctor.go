@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -156,10 +157,10 @@ func (r Report) Endangered() bool {
 // Diagnose asks the server of a client, all nodes of a cluster, and the replicas that a master names, what they are and
 // how they are set. It changes nothing, and works with INFO and CONFIG forbidden: then less is known. The replicas of a
 // master outside a cluster are asked on connections of their own, and not at all if the client was made by
-// [waitqueue.New]; in a cluster the connections to them stay until the client is closed.
+// [headwaiter.New]; in a cluster the connections to them stay until the client is closed.
 //
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
-func Diagnose(ctx context.Context, c *waitqueue.Client) (Report, error) {
+func Diagnose(ctx context.Context, c *headwaiter.Client) (Report, error) {
 	retry.Given(ctx)
 	w, err := c.Wiring()
 	if err != nil {
@@ -168,11 +169,11 @@ func Diagnose(ctx context.Context, c *waitqueue.Client) (Report, error) {
 	return diagnose(ctx, w)
 }
 
-// Examine makes a client, diagnoses what it finds and closes it. Where [waitqueue.Dial] refuses a server, Examine
+// Examine makes a client, diagnoses what it finds and closes it. Where [headwaiter.Dial] refuses a server, Examine
 // returns its error and what could be found out nevertheless.
-func Examine(ctx context.Context, o waitqueue.Options) (Report, error) {
+func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
 	retry.Given(ctx)
-	c, refused := waitqueue.Dial(o)
+	c, refused := headwaiter.Dial(o)
 	if refused == nil {
 		r, err := Diagnose(ctx, c)
 		return r, errors.Join(err, c.Close(ctx))

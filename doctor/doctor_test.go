@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // reported is what a new client reports of s.
 func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report {
 	t.Helper()
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option(), Name: "test"})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"})
 	require.NoError(t, err)
 	defer c.Close(context.Background())
 	r, err := Diagnose(t.Context(), c)
@@ -261,7 +261,7 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 	require.Equal(t, known("replica"), r.Servers[2].Role)
 	require.False(t, r.Endangered())
 
-	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Sentinels()[0].Option()})
+	r, err := Examine(t.Context(), headwaiter.Options{Redis: s.Sentinels()[0].Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.Equal(t, known("sentinel"), r.Servers[0].Role)
 	require.Equal(t, Danger, about(r)["address"])
@@ -271,7 +271,7 @@ func TestAReportOfWhatSentinelsName(t *testing.T) {
 func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("limited", "secret", "~headwaiter:*", "+@all", "-publish", "resetchannels"))
-	r, err := Examine(t.Context(), waitqueue.Options{Redis: s.Option()})
+	r, err := Examine(t.Context(), headwaiter.Options{Redis: s.Option()})
 	require.ErrorIs(t, err, lease.ErrUnusable)
 	require.ErrorContains(t, err, "may not PUBLISH")
 	require.Contains(t, r.Missing, "PUBLISH on the wake channels")
@@ -280,15 +280,15 @@ func TestWhatCannotBeUsedIsExaminedAsFarAsItGoes(t *testing.T) {
 
 	wrong := s.Option()
 	wrong.Password = "guess"
-	r, err = Examine(t.Context(), waitqueue.Options{Redis: wrong})
+	r, err = Examine(t.Context(), headwaiter.Options{Redis: wrong})
 	require.ErrorContains(t, err, "check user name and password")
 	require.Empty(t, r.Servers)
 	s.Kill()
-	_, err = Examine(t.Context(), waitqueue.Options{Redis: s.Option()})
+	_, err = Examine(t.Context(), headwaiter.Options{Redis: s.Option()})
 	require.ErrorContains(t, err, "refused")
-	_, err = Examine(t.Context(), waitqueue.Options{Redis: s.Option(), Prefix: "{"})
+	_, err = Examine(t.Context(), headwaiter.Options{Redis: s.Option(), Prefix: "{"})
 	require.ErrorContains(t, err, "prefix")
-	_, err = Examine(t.Context(), waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
+	_, err = Examine(t.Context(), headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{stranger(t)}}})
 	require.Error(t, err)
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A service may look at its Redis when it starts, and say so in its log.
@@ -18,7 +18,7 @@ func ExampleDiagnose() {
 		panic(err)
 	}
 	defer server.Close()
-	client, err := waitqueue.Dial(waitqueue.Options{
+	client, err := headwaiter.Dial(headwaiter.Options{
 		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
 	})
 	if err != nil {
@@ -48,7 +48,7 @@ func ExampleExamine() {
 	defer server.Close()
 	server.RequireAuth("secret")
 
-	report, err := doctor.Examine(context.Background(), waitqueue.Options{
+	report, err := doctor.Examine(context.Background(), headwaiter.Options{
 		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, Password: "guess", ForceSingleClient: true},
 	})
 	fmt.Println(len(report.Servers), err != nil)

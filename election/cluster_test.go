@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // In a cluster the channels are sharded, and what is observed moves with its slot and outlasts its master.
@@ -20,8 +20,8 @@ func TestAnElectionInACluster(t *testing.T) {
 	s := redistest.Cluster(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	const name = "cluster"
-	e := election.New(a, name, election.WithLease(2*time.Second))
-	other := election.New(b, name, election.WithLease(2*time.Second))
+	e := election.New(a, name, headwaiter.WithLease(2*time.Second))
+	other := election.New(b, name, headwaiter.WithLease(2*time.Second))
 	key := lockKey(name)
 	news := other.Observe(t.Context())
 	require.Zero(t, next(t, news))
@@ -97,10 +97,10 @@ func TestAnElectionOutlastsAFailoverOfSentinel(t *testing.T) {
 	s := redistest.Sentinel(t)
 	const name = "sentinel"
 	dial := func() *election.Election {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option(), Name: "test"})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close(context.Background()) })
-		return election.New(c, name, election.WithLease(2*time.Second))
+		return election.New(c, name, headwaiter.WithLease(2*time.Second))
 	}
 	e, other := dial(), dial()
 	news := other.Observe(t.Context())

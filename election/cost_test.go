@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A campaign is an ask and a proclamation, a resignation one script; one message tells of each, to whoever observes.
@@ -76,7 +76,7 @@ func TestWhoObservesAddsOneMessageToAHandOff(t *testing.T) {
 		}
 		// The first and the last are not handed on: a proclamation, and a resignation that leaves nobody.
 		require.EqualValues(t, 2*times+2, publishes())
-		clients := make([]*waitqueue.Client, watching)
+		clients := make([]*headwaiter.Client, watching)
 		for i := range clients {
 			clients[i] = kit.Dial(t, s)
 			news := election.New(clients[i], kit.Name(t)).Observe(t.Context())

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -29,10 +30,10 @@ type Election struct {
 }
 
 // New names an election. Nothing is sent; a name or an option that cannot be used is reported by the first call.
-func New(c *waitqueue.Client, name string, opts ...Option) *Election {
+func New(c *headwaiter.Client, name string, opts ...Option) *Election {
 	return &Election{
 		campaign: c.Queue(lua.Election, name, waitqueue.With(opts)),
-		watch:    c.Queue(lua.Leadership, name, waitqueue.With(nil)).For(lua.Party, 1),
+		watch:    c.Queue(lua.Leadership, name, waitqueue.DefaultTerms()).For(lua.Party, 1),
 	}
 }
 

@@ -10,20 +10,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: redis})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: redis})
 		if err != nil {
 			panic(err)
 		}
@@ -95,7 +95,7 @@ func ExampleElection_Campaign() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	scheduler := election.New(clients[0], "scheduler", election.WithLease(5*time.Second))
+	scheduler := election.New(clients[0], "scheduler", headwaiter.WithLease(5*time.Second))
 	l, err := scheduler.Campaign(context.Background(), "10.0.0.1:7000")
 	if err != nil {
 		panic(err)
@@ -244,7 +244,7 @@ func ExampleWithLease() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	_, err := election.New(clients[0], "scheduler", election.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
+	_, err := election.New(clients[0], "scheduler", headwaiter.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
 	fmt.Println(errors.Is(err, lease.ErrInvalid))
 	// Output:
 	// true
@@ -254,7 +254,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	rota := election.New(clients[0], "rota", election.WithMaxHold(200*time.Millisecond))
+	rota := election.New(clients[0], "rota", headwaiter.WithMaxHold(200*time.Millisecond))
 	l, err := rota.Campaign(context.Background(), "mine, for a while")
 	if err != nil {
 		panic(err)
@@ -270,7 +270,7 @@ func ExampleWithPriority() {
 	defer stop()
 
 	// It leads before candidates of priority 0 that came up to a minute earlier.
-	preferred := election.New(clients[0], "scheduler", election.WithPriority(60))
+	preferred := election.New(clients[0], "scheduler", headwaiter.WithPriority(60))
 	l, err := preferred.Campaign(context.Background(), "the large machine")
 	fmt.Println(l.Token() > 0, err)
 	// Output:
@@ -281,7 +281,7 @@ func ExampleWithReplicas() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := election.New(clients[0], "scheduler", election.WithReplicas(1, time.Minute))
+	careful := election.New(clients[0], "scheduler", headwaiter.WithReplicas(1, time.Minute))
 	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
 	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
 	// Output:
@@ -293,7 +293,7 @@ func ExampleWithSafeRestart() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := election.New(clients[0], "ledger", election.WithSafeRestart())
+	careful := election.New(clients[0], "ledger", headwaiter.WithSafeRestart())
 	_, err := careful.Campaign(context.Background(), "10.0.0.1:7000")
 	fmt.Println("refused:", err != nil)
 	// Output: refused: true

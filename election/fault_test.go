@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -103,7 +104,7 @@ func TestALeaderPausedPastItsLeaseProclaimsNothingAnyMore(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
-				paused := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), election.WithLease(2*time.Second))
+				paused := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(2*time.Second))
 				other, _ := of(t, s)
 				l := lead(t, paused, "old")
 				c := candidate(other, "new")

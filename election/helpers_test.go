@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // looks is within which time who observes finds out what no message tells.
@@ -104,7 +104,7 @@ func hearing(t testing.TB, s redistest.Backend, name string, n int64) {
 }
 
 // of returns the election of the test as a new client sees it.
-func of(t testing.TB, s redistest.Backend, changes ...func(*waitqueue.Options)) (*election.Election, *waitqueue.Client) {
+func of(t testing.TB, s redistest.Backend, changes ...func(*headwaiter.Options)) (*election.Election, *headwaiter.Client) {
 	t.Helper()
 	c := kit.Dial(t, s, changes...)
 	return election.New(c, kit.Name(t)), c

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -46,10 +47,10 @@ func TestAnOptionThatCannotBeUsedIsToldByCampaign(t *testing.T) {
 		option election.Option
 		want   error
 	}{
-		{election.WithLease(-1), lease.ErrInvalid},
-		{election.WithMaxHold(time.Nanosecond), lease.ErrInvalid},
-		{election.WithPriority(1 << 30), lease.ErrTooLarge},
-		{election.WithReplicas(-1, time.Second), lease.ErrInvalid},
+		{headwaiter.WithLease(-1), lease.ErrInvalid},
+		{headwaiter.WithMaxHold(time.Nanosecond), lease.ErrInvalid},
+		{headwaiter.WithPriority(1 << 30), lease.ErrTooLarge},
+		{headwaiter.WithReplicas(-1, time.Second), lease.ErrInvalid},
 	} {
 		_, err := election.New(c, kit.Name(t), o.option).Campaign(t.Context(), "v")
 		require.ErrorIs(t, err, o.want)

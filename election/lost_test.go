@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -48,7 +49,7 @@ func TestNewsWhoseMessageIsLostAreFoundByALook(t *testing.T) {
 func TestTheEndOfALeaderThatDiesIsNewsWhenItsLeaseEnds(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		e := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), election.WithLease(12*time.Second))
+		e := election.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(12*time.Second))
 		other, c := of(t, s)
 		news := other.Observe(t.Context())
 		require.Zero(t, next(t, news))
@@ -121,7 +122,7 @@ func TestAServerThatIsRestartedHasNoLeader(t *testing.T) {
 
 // forgets asserts what a server that loses its state means to those who lead and observe.
 func forgets(t *testing.T, s redistest.Backend, do func()) {
-	e := election.New(kit.Dial(t, s), kit.Name(t), election.WithLease(time.Second))
+	e := election.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithLease(time.Second))
 	other, _ := of(t, s)
 	news := other.Observe(t.Context())
 	require.Zero(t, next(t, news))

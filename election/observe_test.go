@@ -11,15 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAnObservationTellsThePresentAndThenEachChange(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		e, other := election.New(a, kit.Name(t)), election.New(b, kit.Name(t))
 		news := other.Observe(t.Context())
 		require.Zero(t, next(t, news), "nobody leads")

@@ -16,10 +16,10 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // childVariable is the environment variable that makes a process of this test binary a candidate: its value is the
@@ -42,11 +42,11 @@ func campaign(plan []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: plan[:1], ForceSingleClient: true}})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: plan[:1], ForceSingleClient: true}})
 	if err != nil {
 		return err
 	}
-	e := election.New(c, plan[1], election.WithLease(lasts))
+	e := election.New(c, plan[1], headwaiter.WithLease(lasts))
 	l, err := e.Campaign(context.Background(), "child")
 	if err != nil {
 		return err

@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestCandidatesLeadOneAfterTheOtherInTheirOrder(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		elections := []*election.Election{election.New(a, kit.Name(t)), election.New(b, kit.Name(t))}
 		nobody(t, elections[0])
 		l := lead(t, elections[0], "0")
@@ -67,7 +67,7 @@ func TestResigningHandsOnLongBeforeTheLeaseEnds(t *testing.T) {
 }
 
 func TestALeaderChangesItsValueAndAnotherCannot(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
 		e, other := election.New(a, kit.Name(t)), election.New(b, kit.Name(t))
 		l := lead(t, e, "first")
 		first, err := other.Leader(t.Context())
@@ -136,8 +136,8 @@ func TestTheServerRefusesAProclamationOfWhoDoesNotLead(t *testing.T) {
 }
 
 func TestForcingALeaderOutLetsTheNextLead(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client) {
-		e, other := election.New(a, kit.Name(t), election.WithLease(time.Second)), election.New(b, kit.Name(t))
+	kit.Pair(t, func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client) {
+		e, other := election.New(a, kit.Name(t), headwaiter.WithLease(time.Second)), election.New(b, kit.Name(t))
 		_, err := e.ForceRelease(t.Context(), 0)
 		require.ErrorIs(t, err, lease.ErrNotHeld)
 		l := lead(t, e, "a")

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestACancelledWaiterLeavesNoTraceAndTheNextMovesUp(t *testing.T) {
@@ -23,7 +23,7 @@ func TestACancelledWaiterLeavesNoTraceAndTheNextMovesUp(t *testing.T) {
 		l := hold(t, holder)
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := make([]*call, 3)
-		clients := make([]*waitqueue.Client, 3)
+		clients := make([]*headwaiter.Client, 3)
 		for i := range calls {
 			clients[i] = kit.Dial(t, s)
 			mine := t.Context()

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
@@ -49,7 +49,7 @@ func TestATryThatFailsIsOneScript(t *testing.T) {
 // The two alternate: each asks while the other holds, so every release hands on.
 func TestAHandOffOfAHotLockIsTwoScriptsAndOneMessage(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		clients := []*waitqueue.Client{kit.Dial(t, s), kit.Dial(t, s)}
+		clients := []*headwaiter.Client{kit.Dial(t, s), kit.Dial(t, s)}
 		ms := []*fairlock.Mutex{fairlock.New(clients[0], kit.Name(t)), fairlock.New(clients[1], kit.Name(t))}
 		turn, l := 0, hold(t, ms[0])
 		handOn := func() {
@@ -93,7 +93,7 @@ func TestOnlyTheHeadIsWoken(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
-		clients := make([]*waitqueue.Client, 10)
+		clients := make([]*headwaiter.Client, 10)
 		calls := make([]*call, len(clients))
 		for i := range clients {
 			clients[i] = kit.Dial(t, s)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // These run before the tests that run beside each other, so that the goroutines are their own. The
@@ -32,7 +32,7 @@ func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
 	start := goleak.IgnoreCurrent()
 	const workers, locks = 10, 4
 	short := linger(100 * time.Millisecond)
-	clients := []*waitqueue.Client{kit.Dial(t, s, short), kit.Dial(t, s, short)}
+	clients := []*headwaiter.Client{kit.Dial(t, s, short), kit.Dial(t, s, short)}
 	name := func(i int) string { return fmt.Sprintf("%s:%d", kit.Name(t), i) }
 	var all sync.WaitGroup
 	for w := range workers {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A worker that takes many tasks at a time asks for their locks in one round trip.
@@ -17,7 +17,7 @@ func ExampleTryLockEach() {
 	clients, stop := embedded(2)
 	defer stop()
 	ctx := context.Background()
-	locks := func(c *waitqueue.Client, names ...string) (all []*fairlock.Mutex) {
+	locks := func(c *headwaiter.Client, names ...string) (all []*fairlock.Mutex) {
 		for _, name := range names {
 			all = append(all, fairlock.New(c, name))
 		}
@@ -71,7 +71,7 @@ func ExampleWithReplicas() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := fairlock.New(clients[0], "ledger", fairlock.WithReplicas(1, time.Minute))
+	careful := fairlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
 	fmt.Println(errors.Is(err, lease.ErrInvalid), strings.Contains(err.Error(), "half the lease"))
 	// Output:
@@ -83,7 +83,7 @@ func ExampleWithSafeRestart() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := fairlock.New(clients[0], "ledger", fairlock.WithSafeRestart())
+	careful := fairlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())
 	_, err := careful.Lock(context.Background())
 	fmt.Println("refused:", err != nil)
 	// Output: refused: true

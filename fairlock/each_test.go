@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // several names so many locks as a client sees them.
-func several(t testing.TB, c *waitqueue.Client, n int) []*fairlock.Mutex {
+func several(t testing.TB, c *headwaiter.Client, n int) []*fairlock.Mutex {
 	t.Helper()
 	locks := make([]*fairlock.Mutex, n)
 	for i := range locks {

@@ -9,14 +9,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // start is the README's start.
 func start(ctx context.Context, url string, ship func(context.Context, uint64) error) error {
-	client, err := waitqueue.DialURL(url) // redis://user:password@host:6379
+	client, err := headwaiter.DialURL(url) // redis://user:password@host:6379
 	if err != nil {
 		return err
 	}
@@ -51,13 +51,13 @@ func Example() {
 }
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}
@@ -111,7 +111,7 @@ func ExampleMutex_Do() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	migrate := fairlock.New(clients[0], "migrate", fairlock.WithLease(30*time.Second))
+	migrate := fairlock.New(clients[0], "migrate", headwaiter.WithLease(30*time.Second))
 	err := migrate.Do(context.Background(), func(held context.Context) error {
 		fmt.Println("migrating")
 		return held.Err() // nil: still ours
@@ -149,7 +149,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	short := fairlock.New(clients[0], "slot", fairlock.WithMaxHold(100*time.Millisecond))
+	short := fairlock.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
 	held, err := short.Lock(context.Background())
 	if err != nil {
 		panic(err)
@@ -164,7 +164,7 @@ func ExampleWithPriority() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	urgent := fairlock.New(clients[0], "printer", fairlock.WithPriority(1))
+	urgent := fairlock.New(clients[0], "printer", headwaiter.WithPriority(1))
 	held, err := urgent.Lock(context.Background())
 	fmt.Println(err)
 	fmt.Println(held.Release(context.Background()))

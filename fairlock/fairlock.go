@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -23,7 +24,7 @@ type Mutex struct {
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
 // call of Lock or TryLock.
-func New(c *waitqueue.Client, name string, opts ...Option) *Mutex {
+func New(c *headwaiter.Client, name string, opts ...Option) *Mutex {
 	return &Mutex{queue: c.Queue(lua.Fairlock, name, waitqueue.With(opts))}
 }
 

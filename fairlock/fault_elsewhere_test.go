@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // An address leads to another server from now on, and the commands of a waiter's client go there. Its subscription
@@ -23,7 +23,7 @@ func TestAWaiterWhoseSubscriptionStaysBehindIsNotSkippedForEver(t *testing.T) {
 	before, after := redistest.Start(t), redistest.Start(t)
 	var address atomic.Value
 	address.Store(before.Addr())
-	follows := fairlock.New(kit.Dial(t, before, func(o *waitqueue.Options) {
+	follows := fairlock.New(kit.Dial(t, before, func(o *headwaiter.Options) {
 		o.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, "tcp", address.Load().(string))
 		}

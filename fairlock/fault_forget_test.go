@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -24,7 +25,7 @@ type crowded struct {
 // crowdAt makes one, with the given lease of the holder.
 func crowdAt(t *testing.T, s redistest.Backend, name string, lasts time.Duration) crowded {
 	t.Helper()
-	holder := fairlock.New(kit.Dial(t, s), name, fairlock.WithLease(lasts))
+	holder := fairlock.New(kit.Dial(t, s), name, headwaiter.WithLease(lasts))
 	c := crowded{name: name, held: hold(t, holder)}
 	for i, x := range []**call{&c.first, &c.second} {
 		*x = begin(t.Context(), fairlock.New(kit.Dial(t, s), name))
@@ -116,7 +117,7 @@ func TestWaitersAndHoldersOutliveTheirConnections(t *testing.T) {
 func TestFlushedScriptsAreNotNoticed(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		name := kit.Name(t) + ":held"
-		m := fairlock.New(kit.Dial(t, s), name, fairlock.WithLease(3*time.Second))
+		m := fairlock.New(kit.Dial(t, s), name, headwaiter.WithLease(3*time.Second))
 		l := hold(t, m)
 		until := number(t, s, name, "until")
 		c := contend(t, dialMutex(t, s), dialMutex(t, s), dialMutex(t, s), dialMutex(t, s))
@@ -169,8 +170,8 @@ func suspectsAt(t *testing.T, s redistest.Backend, cases []string) []crowded {
 	all, former, next := make([]crowded, len(cases)), make([]*lease.Lease, len(cases)), make([]*call, len(cases))
 	for i, x := range cases {
 		all[i].name = kit.Name(t) + ":" + x
-		former[i] = hold(t, fairlock.New(suspect, all[i].name, fairlock.WithLease(time.Second)))
-		next[i] = begin(t.Context(), fairlock.New(holder, all[i].name, fairlock.WithLease(3*time.Second)))
+		former[i] = hold(t, fairlock.New(suspect, all[i].name, headwaiter.WithLease(time.Second)))
+		next[i] = begin(t.Context(), fairlock.New(holder, all[i].name, headwaiter.WithLease(3*time.Second)))
 		queued(t, fairlock.New(waiter, all[i].name), 1)
 	}
 	p.Refuse()

@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // In these tests requests of one client come to the server long after their sender gave them up. Its
@@ -38,7 +38,7 @@ var delays = []time.Duration{300 * time.Millisecond, 2200 * time.Millisecond, 7 
 type lateRig struct {
 	*faults.Dialer
 	fresh  *atomic.Bool // whether the late client's new connections have no faults
-	client *waitqueue.Client
+	client *headwaiter.Client
 	late   *fairlock.Mutex
 	prompt *fairlock.Mutex
 }
@@ -48,7 +48,7 @@ func newLateRig(t *testing.T, s *redistest.Embedded) lateRig {
 	t.Helper()
 	r := lateRig{Dialer: faults.NewDialer(t, s.Dial), fresh: &atomic.Bool{}}
 	direct := faults.NewDialer(t, s.Dial)
-	r.client = kit.Dial(t, s, linger(time.Hour), func(o *waitqueue.Options) {
+	r.client = kit.Dial(t, s, linger(time.Hour), func(o *headwaiter.Options) {
 		o.Redis.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 			if r.fresh.Load() {
 				return direct.Dial()
@@ -56,7 +56,7 @@ func newLateRig(t *testing.T, s *redistest.Embedded) lateRig {
 			return r.Dial()
 		}
 	})
-	r.late = fairlock.New(r.client, kit.Name(t), fairlock.WithLease(12*time.Hour))
+	r.late = fairlock.New(r.client, kit.Name(t), headwaiter.WithLease(12*time.Hour))
 	r.prompt = dialMutex(t, s)
 	l := hold(t, r.prompt)
 	c := begin(t.Context(), r.late)
@@ -120,7 +120,7 @@ func TestTheMaximumHoldCountsFromTheGrantHoweverLateItsReply(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := newLateRig(t, s)
 		const most, late = time.Second, 400 * time.Millisecond
-		m := fairlock.New(r.client, kit.Name(t), fairlock.WithMaxHold(most))
+		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most))
 		r.Freeze(faults.ToClient)
 		begun := time.Now()
 		c := begin(t.Context(), m)
@@ -140,7 +140,7 @@ func TestAGrantWhoseMaximumIsOverIsNotReturned(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := newLateRig(t, s)
 		const most, late = 200 * time.Millisecond, 600 * time.Millisecond
-		m := fairlock.New(r.client, kit.Name(t), fairlock.WithMaxHold(most))
+		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithMaxHold(most))
 		r.Freeze(faults.ToServer)
 		c := begin(t.Context(), m)
 		synctime.Pass(late)
@@ -278,7 +278,7 @@ func TestAReleaseThatIsNeverAnsweredIsNotConfirmed(t *testing.T) {
 		t.Run(lasts.String(), func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
-				m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithLease(lasts))
+				m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(lasts))
 				l := hold(t, m)
 				d.Drop()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -292,7 +292,7 @@ func TestAReleaseThatIsNeverAnsweredIsNotConfirmed(t *testing.T) {
 
 func TestRequestsOfAFormerHolderThatComeLateDisturbNobody(t *testing.T) {
 	eachDelay(t, func(t *testing.T, r lateRig, delay time.Duration) {
-		short := fairlock.New(r.client, kit.Name(t), fairlock.WithLease(time.Second))
+		short := fairlock.New(r.client, kit.Name(t), headwaiter.WithLease(time.Second))
 		l := hold(t, short)
 		waiter := begin(t.Context(), r.prompt)
 		queued(t, r.prompt, 1)
@@ -335,7 +335,7 @@ func TestRequestsThatAllComeTooLateForTheirCallersLeaveNothing(t *testing.T) {
 func TestALateAskOfACohortLeavesNoHolder(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r := newLateRig(t, s)
-		m := fairlock.New(r.client, kit.Name(t), fairlock.WithLease(12*time.Hour), fairlock.WithCohort(8))
+		m := fairlock.New(r.client, kit.Name(t), headwaiter.WithLease(12*time.Hour), fairlock.WithCohort(8))
 		r.Freeze(faults.ToServer)
 		r.fresh.Store(true)
 		leader := begin(t.Context(), m)

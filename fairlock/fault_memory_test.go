@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -60,7 +61,7 @@ func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T)
 	s := redistest.Start(t)
 	observer := dialMutex(t, s)
 	p := kit.Proxy(t, s)
-	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), fairlock.WithLease(time.Second)))
+	l := hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t), headwaiter.WithLease(time.Second)))
 	waiter := begin(t.Context(), dialMutex(t, s))
 	queued(t, observer, 1)
 	s.Do("CONFIG", "SET", "maxmemory", "1")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -31,7 +32,7 @@ func pass(t *testing.T, from, to *fairlock.Mutex, lose func()) {
 func TestAGrantWhoseMessageIsLostIsFoundByACheckAndCounted(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		holder, client := dialMutex(t, s, fairlock.WithLease(time.Second)), kit.Dial(t, s, kit.Through(p))
+		holder, client := dialMutex(t, s, headwaiter.WithLease(time.Second)), kit.Dial(t, s, kit.Through(p))
 		waiter := fairlock.New(client, kit.Name(t))
 		pass(t, holder, waiter, func() { p.LosePushes(1, kit.Notices(lua.MessageGrant)) })
 		_, lostPushes := p.Lost()
@@ -50,7 +51,7 @@ func TestAGrantWhoseMessageIsLostIsFoundByACheckAndCounted(t *testing.T) {
 func TestAGrantWhoseMessageAndCheckAreLostIsFoundByTheNextCheck(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		holder, waiter := dialMutex(t, s, fairlock.WithLease(time.Second)), fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
+		holder, waiter := dialMutex(t, s, headwaiter.WithLease(time.Second)), fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
 		pass(t, holder, waiter, func() {
 			p.LosePushes(1, kit.Notices(lua.MessageGrant))
 			p.LoseReplies(3, kit.Runs(lua.Fairlock.Check))
@@ -125,7 +126,7 @@ func TestAWaiterThatCannotHearAnyMoreIsServedWithoutDelay(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := kit.Proxy(t, s)
-	holder, waiter := dialMutex(t, s, fairlock.WithLease(3*time.Second)), fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
+	holder, waiter := dialMutex(t, s, headwaiter.WithLease(3*time.Second)), fairlock.New(kit.Dial(t, s, kit.Through(p)), kit.Name(t))
 	pass(t, holder, waiter, func() {})
 	l := hold(t, holder)
 	until := number(t, s, kit.Name(t), "until")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -82,7 +83,7 @@ func TestTheDeadlineIsBeforeTheEndOfTheLeaseAtTheServer(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
 				client := kit.Dial(t, s, kit.Over(d))
-				l := hold(t, fairlock.New(client, kit.Name(t), fairlock.WithLease(c.lease)))
+				l := hold(t, fairlock.New(client, kit.Name(t), headwaiter.WithLease(c.lease)))
 				d.Delay(c.delay, faults.ToClient)
 				for client.Stats().Renewals < 6 {
 					synctime.Pass(50 * time.Millisecond) // Where both have the same clock.
@@ -100,7 +101,7 @@ func TestTheDeadlineIsBeforeTheEndOfTheLeaseAtTheServer(t *testing.T) {
 func TestAHolderWhoseAnswersAreTooLateKnowsBeforeItsLeaseEnds(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithLease(3*time.Second)))
+		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(3*time.Second)))
 		d.Delay(1200*time.Millisecond, faults.ToClient)
 		<-l.Context().Done()
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // twoLanes are connections of a caller that sends asks on one and all else on another, so that the end of a
@@ -49,10 +49,10 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 			return rc
 		}
 		d := faults.NewDialer(t, s.Dial)
-		client, err := waitqueue.New(twoLanes{connect(faults.NewDialer(t, s.Dial)), connect(d)}, waitqueue.Options{Name: "test"})
+		client, err := headwaiter.New(twoLanes{connect(faults.NewDialer(t, s.Dial)), connect(d)}, headwaiter.Options{Name: "test"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = client.Close(context.Background()) })
-		late, prompt := fairlock.New(client, kit.Name(t), fairlock.WithLease(12*time.Hour)), dialMutex(t, s)
+		late, prompt := fairlock.New(client, kit.Name(t), headwaiter.WithLease(12*time.Hour)), dialMutex(t, s)
 		kit.Release(t, hold(t, late))
 
 		d.Freeze(faults.ToServer)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -110,7 +111,7 @@ func TestHoldsOutliveLostRepliesToRenewals(t *testing.T) {
 		for i := range leases {
 			name := fmt.Sprintf("%s:%d", kit.Name(t), i)
 			others[i] = fairlock.New(direct, name)
-			leases[i] = hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), name, fairlock.WithLease(3*time.Second)))
+			leases[i] = hold(t, fairlock.New(kit.Dial(t, s, kit.Through(p)), name, headwaiter.WithLease(3*time.Second)))
 		}
 		p.LoseReplies(cuts, everyOther(kit.Runs(lua.Fairlock.Renew)))
 		kit.LostReplies(t, p.Faults, cuts)
@@ -126,7 +127,7 @@ func TestAHolderThatHearsOfNoRenewalGivesUpAndFreesTheLock(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
 		client, other := kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
-		l := hold(t, fairlock.New(client, kit.Name(t), fairlock.WithLease(time.Second)))
+		l := hold(t, fairlock.New(client, kit.Name(t), headwaiter.WithLease(time.Second)))
 		c := begin(t.Context(), other)
 		queued(t, other, 1)
 		p.LoseReplies(1<<30, kit.Runs(lua.Fairlock.Renew))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -42,7 +43,7 @@ func TestAHolderGivesUpByItsOwnClockWhileTheServerSleeps(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	other := dialMutex(t, s)
-	l := hold(t, dialMutex(t, s, fairlock.WithLease(time.Second)))
+	l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Second)))
 	waiter := begin(t.Context(), dialMutex(t, s))
 	queued(t, other, 1)
 	over := make(chan struct{})
@@ -63,7 +64,7 @@ func TestAHolderGivesUpByItsOwnClockWhileTheServerIsStopped(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	other := dialMutex(t, s)
-	l := hold(t, dialMutex(t, s, fairlock.WithLease(time.Second)))
+	l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Second)))
 	waiter := begin(t.Context(), dialMutex(t, s))
 	queued(t, other, 1)
 	s.Stop()

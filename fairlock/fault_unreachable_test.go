@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // outages are the ways in which a server is out of reach, each for connections that stand and new ones.
@@ -58,7 +58,7 @@ func inOutage(t *testing.T, run func(t *testing.T, o outage)) {
 
 type outage struct {
 	*faults.Dialer
-	client  *waitqueue.Client
+	client  *headwaiter.Client
 	held    *lease.Lease
 	waiting *call
 	cancel  context.CancelFunc

@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func listeners(s redistest.Backend, c *waitqueue.Client) int64 {
+func listeners(s redistest.Backend, c *headwaiter.Client) int64 {
 	counts := s.Do("PUBSUB", "NUMSUB", lua.ClientChannel("headwaiter", c.ID())).([]any)
 	return counts[1].(int64)
 }
@@ -27,7 +27,7 @@ func listeners(s redistest.Backend, c *waitqueue.Client) int64 {
 func TestAHolderIsToldAtOnceThatItWasForcedOut(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
-		held, err := fairlock.New(c, kit.Name(t), fairlock.WithLease(10*kit.Patience)).Lock(t.Context())
+		held, err := fairlock.New(c, kit.Name(t), headwaiter.WithLease(10*kit.Patience)).Lock(t.Context())
 		require.NoError(t, err)
 		kit.Listening(t, s, 1)
 		_, err = dialMutex(t, s).ForceRelease(t.Context(), held.Token())
@@ -43,7 +43,7 @@ func TestOneChannelIsEnoughForAllHolds(t *testing.T) {
 		held := make([]*lease.Lease, 200)
 		for i := range held {
 			var err error
-			held[i], err = fairlock.New(c, fmt.Sprintf("%s:%d", kit.Name(t), i), fairlock.WithLease(time.Hour)).Lock(t.Context())
+			held[i], err = fairlock.New(c, fmt.Sprintf("%s:%d", kit.Name(t), i), headwaiter.WithLease(time.Hour)).Lock(t.Context())
 			require.NoError(t, err)
 		}
 		synctime.Pass(time.Minute)
@@ -94,7 +94,7 @@ func TestAForgedNoticeOfForceIsForgottenWhenItWasLookedInto(t *testing.T) {
 func TestAForgedNoticeOfForceIsLookedInto(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
-		m := fairlock.New(c, kit.Name(t), fairlock.WithLease(10*kit.Patience))
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(10*kit.Patience))
 		held, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		kit.Listening(t, s, 1)

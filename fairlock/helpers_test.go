@@ -7,16 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // linger makes a client keep subscriptions for so long after their last use.
-func linger(d time.Duration) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Linger = d }
+func linger(d time.Duration) func(*headwaiter.Options) {
+	return func(o *headwaiter.Options) { o.Linger = d }
 }
 
 // dialMutex returns the lock of the test as a new client sees it.

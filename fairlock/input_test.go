@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -120,26 +121,26 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, lease.MinLease - 1,
 			lease.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
 		} {
-			rejected(t, s, fairlock.New(c, "name", fairlock.WithLease(d)), lease.ErrInvalid, "must be from 1ms to 8760h")
+			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "must be from 1ms to 8760h")
 			if d != 0 { // No maximum.
-				m := fairlock.New(c, "name", fairlock.WithMaxHold(d))
+				m := fairlock.New(c, "name", headwaiter.WithMaxHold(d))
 				rejected(t, s, m, lease.ErrInvalid, "maximum hold")
 			}
 		}
-		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority")
-		rejected(t, s, fairlock.New(c, "name", fairlock.WithPriority(math.MinInt)), lease.ErrTooLarge, "priority")
-		rejected(t, s, fairlock.New(c, "", fairlock.WithLease(0)), lease.ErrInvalid, "empty")
+		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "", headwaiter.WithLease(0)), lease.ErrInvalid, "empty")
 	})
 }
 
 func TestExtremeTimesWork(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c, other := kit.Dial(t, s), kit.Dial(t, s)
-		long := fairlock.New(c, "long", fairlock.WithLease(lease.MaxLease))
+		long := fairlock.New(c, "long", headwaiter.WithLease(lease.MaxLease))
 		l := hold(t, long)
 		require.InDelta(t, lease.MaxLease, inspect(t, long).Holder.Left, float64(time.Minute))
 		require.WithinRange(t, l.Deadline(), time.Now().Add(lease.MaxLease*9/10), time.Now().Add(lease.MaxLease))
-		w := begin(t.Context(), fairlock.New(other, "long", fairlock.WithLease(lease.MaxLease)))
+		w := begin(t.Context(), fairlock.New(other, "long", headwaiter.WithLease(lease.MaxLease)))
 		queued(t, long, 1)
 		kit.Release(t, l)
 		next := w.Value(t)
@@ -147,7 +148,7 @@ func TestExtremeTimesWork(t *testing.T) {
 		kit.Release(t, next)
 
 		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
-		short := fairlock.New(c, "short", fairlock.WithLease(lease.MinLease))
+		short := fairlock.New(c, "short", headwaiter.WithLease(lease.MinLease))
 		if l, err := short.TryLock(t.Context()); err == nil {
 			_ = l.Release(t.Context())
 		}

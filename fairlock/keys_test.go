@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -32,7 +33,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
 				c := kit.Dial(t, s)
 				c.Above(uint64(kit.ServerTime(s) + time.Hour.Microseconds())) // Seen at another name, or node.
-				m := fairlock.New(c, kit.Name(t), fairlock.WithLease(d))
+				m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(d))
 				l := hold(t, m)
 				require.Greater(t, lives(t, s), time.Hour-kit.Patience)
 				kit.Release(t, l)
@@ -53,10 +54,10 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 func TestTokensRiseLongAfterTheClockOfTheServerSteppedBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Mini(t)
-	m := dialMutex(t, s, fairlock.WithLease(time.Minute))
+	m := dialMutex(t, s, headwaiter.WithLease(time.Minute))
 	kit.Release(t, hold(t, m))
 	s.Miniredis().SetTime(time.Now().Add(-time.Hour))
-	l := hold(t, dialMutex(t, s, fairlock.WithLease(time.Minute)))
+	l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Minute)))
 	kit.Release(t, l)
 	s.Miniredis().FastForward(50 * time.Minute) // For the lives of keys alone.
 	next := hold(t, dialMutex(t, s))
@@ -70,7 +71,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s redistest.Backend){
 		"handed on": func(t *testing.T, s redistest.Backend) {
 			m := dialMutex(t, s)
-			l := hold(t, dialMutex(t, s, fairlock.WithLease(day)))
+			l := hold(t, dialMutex(t, s, headwaiter.WithLease(day)))
 			next := begin(t.Context(), m)
 			queued(t, m, 1)
 			kit.Release(t, l)
@@ -80,7 +81,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 		},
 		"handed on within a client": func(t *testing.T, s redistest.Backend) {
 			c := kit.Dial(t, s)
-			l := hold(t, fairlock.New(c, kit.Name(t), fairlock.WithLease(day)))
+			l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithLease(day)))
 			m := fairlock.New(c, kit.Name(t))
 			next := begin(t.Context(), m)
 			queued(t, m, 1)
@@ -88,7 +89,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 			kit.Release(t, next.Value(t))
 		},
 		"freed by force": func(t *testing.T, s redistest.Backend) {
-			m := dialMutex(t, s, fairlock.WithLease(day))
+			m := dialMutex(t, s, headwaiter.WithLease(day))
 			hold(t, m)
 			_, err := m.ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
@@ -96,7 +97,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 		"given up in the queue": func(t *testing.T, s redistest.Backend) {
 			l := hold(t, dialMutex(t, s))
 			c := kit.Dial(t, s)
-			m := fairlock.New(c, kit.Name(t), fairlock.WithLease(day))
+			m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(day))
 			next := begin(t.Context(), m)
 			queued(t, m, 1)
 			require.NoError(t, c.Close(t.Context()))

@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestARelease(t *testing.T) {
@@ -39,38 +39,38 @@ func TestARelease(t *testing.T) {
 type ending struct {
 	name  string
 	opts  []fairlock.Option
-	lose  func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex)
+	lose  func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex)
 	cause error
 }
 
 var endings = []ending{
-	{"by force", []fairlock.Option{fairlock.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) {
+	{"by force", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {
 			_, err := dialMutexNamed(t, s, m.Name()).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}, lease.ErrForced},
-	{"by FLUSHALL", []fairlock.Option{fairlock.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) { s.Do("FLUSHALL") },
+	{"by FLUSHALL", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) { s.Do("FLUSHALL") },
 		lease.ErrForgotten},
-	{"by deletion of the key", []fairlock.Option{fairlock.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) {
+	{"by deletion of the key", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {
 			lock, _, _ := keysOf(m.Name())
 			s.Do("DEL", lock)
 		}, lease.ErrForgotten},
-	{"by an empty restart", []fairlock.Option{fairlock.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) { s.Restart() },
+	{"by an empty restart", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) { s.Restart() },
 		lease.ErrForgotten},
 	{"by Close of the client", nil,
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) {
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {
 			require.NoError(t, c.Close(t.Context()))
 		}, lease.ErrClientClosed},
-	{"at the maximum", []fairlock.Option{fairlock.WithMaxHold(200 * time.Millisecond)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) {}, lease.ErrMaxHold},
+	{"at the maximum", []fairlock.Option{headwaiter.WithMaxHold(200 * time.Millisecond)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {}, lease.ErrMaxHold},
 	{"at the maximum, after renewals",
-		[]fairlock.Option{fairlock.WithLease(time.Second), fairlock.WithMaxHold(2500 * time.Millisecond)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) {}, lease.ErrMaxHold},
-	{"by a server that is gone", []fairlock.Option{fairlock.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *fairlock.Mutex) { s.Kill() },
+		[]fairlock.Option{headwaiter.WithLease(time.Second), headwaiter.WithMaxHold(2500 * time.Millisecond)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {}, lease.ErrMaxHold},
+	{"by a server that is gone", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) { s.Kill() },
 		lease.ErrExpired},
 }
 
@@ -147,7 +147,7 @@ func force(t *testing.T, m *fairlock.Mutex) {
 
 func TestTheNextHoldsAtOnceWhenTheMaximumIsReached(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		short := dialMutex(t, s, fairlock.WithMaxHold(13*time.Second))
+		short := dialMutex(t, s, headwaiter.WithMaxHold(13*time.Second))
 		l := hold(t, short)
 		begun := time.Now()
 		next := begin(t.Context(), dialMutex(t, s)).Value(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -40,7 +41,7 @@ func TestTheObserverIsToldOfLeasesThatRanOutAndTheirClientThatItIsASuspect(t *te
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		cut, o := &kit.Observer{}, &kit.Observer{}
 		d := faults.NewDialer(t, s.Dial)
-		dead := fairlock.New(kit.Dial(t, s, kit.Observed(cut), kit.Over(d)), kit.Name(t), fairlock.WithLease(time.Second))
+		dead := fairlock.New(kit.Dial(t, s, kit.Observed(cut), kit.Over(d)), kit.Name(t), headwaiter.WithLease(time.Second))
 		waiter := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
 		l := hold(t, dead)
 		next := begin(t.Context(), waiter)

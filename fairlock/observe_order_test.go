@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -21,7 +22,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // deaf sees to it that a client hears of no subscription, until it is told that a call failed.
@@ -72,7 +72,7 @@ func TestWhateverHappensTheStoryOfACallIsInOrder(t *testing.T) {
 		var work sync.WaitGroup
 		for i := range clients {
 			observers[i] = &kit.Observer{}
-			c := kit.Dial(t, s, kit.Observed(observers[i]), func(o *waitqueue.Options) { o.HeldTooLong = time.Millisecond })
+			c := kit.Dial(t, s, kit.Observed(observers[i]), func(o *headwaiter.Options) { o.HeldTooLong = time.Millisecond })
 			cohort := []fairlock.Option{fairlock.WithCohort(3 * i)} // The first has none.
 			for j := range workers {
 				random := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))
@@ -96,8 +96,8 @@ func TestWhateverHappensTheStoryOfACallIsInOrder(t *testing.T) {
 
 // disturbed takes and releases a lock while calls are given up and holds are released by force. It returns how many of
 // its calls had a context that had ended already.
-func disturbed(c *waitqueue.Client, random *rand.Rand, name string, cycles int, opts ...fairlock.Option) (late int64) {
-	m := fairlock.New(c, name, append(opts, fairlock.WithLease(time.Second))...)
+func disturbed(c *headwaiter.Client, random *rand.Rand, name string, cycles int, opts ...fairlock.Option) (late int64) {
+	m := fairlock.New(c, name, append(opts, headwaiter.WithLease(time.Second))...)
 	for range cycles {
 		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 		if random.IntN(3) == 0 {
@@ -162,7 +162,7 @@ func TestWhatACohortPassesOnIsToldAsHoldsOfTheirOwn(t *testing.T) {
 func TestAHoldThatWasPassedOnAndLastsTooLongIsToldInTime(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
-		c := kit.Dial(t, s, kit.Observed(o), func(o *waitqueue.Options) { o.HeldTooLong = time.Second })
+		c := kit.Dial(t, s, kit.Observed(o), func(o *headwaiter.Options) { o.HeldTooLong = time.Second })
 		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(5))
 		l := hold(t, m)
 		next := begin(t.Context(), m)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -19,7 +20,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestTheObserverIsToldOfACallThatNeedNotWait(t *testing.T) {
@@ -172,27 +172,27 @@ func notes(o *kit.Observer) (all []string) {
 func TestTheObserverIsToldWhyACallFailed(t *testing.T) {
 	why := errors.New("no more")
 	for name, x := range map[string]struct {
-		call  func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error
+		call  func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error
 		wraps error
 		story string
 	}{
-		"busy": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+		"busy": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			_, err := m.TryLock(ctx)
 			return err
 		}, lease.ErrBusy, "asked, failed"},
-		"time-out": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+		"time-out": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			_, err := m.Lock(ctx)
 			return err
 		}, context.DeadlineExceeded, "asked, queued, failed"},
-		"cancelled": {func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+		"cancelled": {func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(why) })
 			_, err := m.Lock(ctx)
 			return err
 		}, why, "asked, queued, failed"},
-		"closed": {func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error {
+		"closed": {func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error {
 			time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
 			_, err := m.Lock(ctx)
 			return err
@@ -239,7 +239,7 @@ func TestNothingIsToldOfACallThatNeverAsks(t *testing.T) {
 func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o, d := &kit.Observer{}, faults.NewDialer(t, s.Dial)
-		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t), fairlock.WithLease(3*time.Second))
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t), headwaiter.WithLease(3*time.Second))
 		l := hold(t, m)
 		synctime.Pass(3500 * time.Millisecond)
 		renewed := o.Of(observe.Renewed)
@@ -272,16 +272,16 @@ func TestTheObserverIsToldOfRenewalsAndOfTheLastOnes(t *testing.T) {
 
 func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
 	for name, x := range map[string]struct {
-		lose  func(t *testing.T, s *redistest.Embedded, c *waitqueue.Client)
+		lose  func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client)
 		cause error
 	}{
-		"forced": {func(t *testing.T, s *redistest.Embedded, _ *waitqueue.Client) {
+		"forced": {func(t *testing.T, s *redistest.Embedded, _ *headwaiter.Client) {
 			_, err := dialMutex(t, s).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}, lease.ErrForced},
-		"forgotten": {func(_ *testing.T, s *redistest.Embedded, _ *waitqueue.Client) { s.Do("FLUSHALL") }, lease.ErrForgotten},
-		"max hold":  {func(*testing.T, *redistest.Embedded, *waitqueue.Client) {}, lease.ErrMaxHold},
-		"closed": {func(t *testing.T, _ *redistest.Embedded, c *waitqueue.Client) {
+		"forgotten": {func(_ *testing.T, s *redistest.Embedded, _ *headwaiter.Client) { s.Do("FLUSHALL") }, lease.ErrForgotten},
+		"max hold":  {func(*testing.T, *redistest.Embedded, *headwaiter.Client) {}, lease.ErrMaxHold},
+		"closed": {func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client) {
 			require.NoError(t, c.Close(context.Background()))
 		}, lease.ErrClientClosed},
 	} {
@@ -289,7 +289,7 @@ func TestTheObserverIsToldOnceWhyAHoldIsLost(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				o := &kit.Observer{}
 				c := kit.Dial(t, s, kit.Observed(o))
-				l := hold(t, fairlock.New(c, kit.Name(t), fairlock.WithMaxHold(20*time.Second)))
+				l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithMaxHold(20*time.Second)))
 				x.lose(t, s, c)
 				require.ErrorIs(t, kit.Lost(t, l), x.cause)
 				require.ErrorIs(t, l.Release(context.Background()), x.cause)
@@ -336,7 +336,7 @@ func TestAReleaseThatDidNotGoWellSaysSo(t *testing.T) {
 func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
-		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), func(o *waitqueue.Options) { o.HeldTooLong = 45 * time.Second }), kit.Name(t))
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), func(o *headwaiter.Options) { o.HeldTooLong = 45 * time.Second }), kit.Name(t))
 		l := hold(t, m)
 		synctime.Pass(44 * time.Second)
 		kit.Release(t, l)

@@ -1,37 +1,26 @@
 package fairlock
 
 import (
-	"time"
-
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Option sets how a [Mutex] is asked for and held.
-type Option = waitqueue.Option
+// Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark, and [WithCohort].
+type Option interface {
+	Apply(*waitqueue.Terms)
+	ForMutex()
+}
 
-// WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of
-// it: how long the others wait if the holder dies. The default is [lease.DefaultLease]. It has
-// nothing to do with how long a call may wait: that is its context's.
-func WithLease(d time.Duration) Option { return waitqueue.WithLease(d) }
+type cohort int
 
-// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
-// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
-func WithMaxHold(d time.Duration) Option { return waitqueue.WithMaxHold(d) }
+func (n cohort) Apply(t *waitqueue.Terms) { t.Cohort = int(n) }
 
-// WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with
-// priority p overtakes those of priority 0 that came at most p steps before it, so nobody starves. The
-// default is 0; a negative p lets others pass.
-func WithPriority(p int) Option { return waitqueue.WithPriority(p) }
+func (cohort) ForMutex() {}
 
-// WithCohort lets the goroutines of one client that wait for the same lock pass it on among themselves, at most n times
-// in a row before the queue in Redis is served, without a word to Redis. A call of another client may be overtaken by n
-// calls at the most. The default is 0. See [waitqueue.WithCohort].
-func WithCohort(n int) Option { return waitqueue.WithCohort(n) }
-
-// WithReplicas lets a call return a hold only when n replicas have acknowledged it within timeout; otherwise it is
-// given back, and the error wraps [lease.ErrReplicas]. See [waitqueue.WithReplicas].
-func WithReplicas(n int, timeout time.Duration) Option { return waitqueue.WithReplicas(n, timeout) }
-
-// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's, because it has
-// run for longer than a lease or came up with its data. See [waitqueue.WithSafeRestart].
-func WithSafeRestart() Option { return waitqueue.WithSafeRestart() }
+// WithCohort lets calls of one client that wait for the same lock pass it on among themselves, at most n times in a row
+// before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
+// a release of its own. Among clients the order is kept, but that a call may be overtaken by at most n calls of the client
+// that holds. The calls must have the same options. The default is 0: every release serves the queue. With
+// [headwaiter.WithMaxHold] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
+// that would come before the microsecond of its token goes by the queue. A client that knows of no step back of the
+// server's clock may overtake by more after one. n is at most [waitqueue.MaxCohort].
+func WithCohort(n int) Option { return cohort(n) }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
@@ -83,7 +83,7 @@ func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
 		holder := dialMutex(t, s)
 		l := hold(t, holder)
 		begun := func(priority int, n int) *call {
-			c := begin(t.Context(), dialMutex(t, s, fairlock.WithPriority(priority)))
+			c := begin(t.Context(), dialMutex(t, s, headwaiter.WithPriority(priority)))
 			queued(t, holder, n)
 			return c
 		}

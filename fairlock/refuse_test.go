@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -27,7 +28,7 @@ func TestAContextThatHoldsTheLockIsADeadlock(t *testing.T) {
 			_, err := m.Lock(ctx)
 			require.ErrorIs(t, err, lease.ErrDeadlock)
 			require.EqualError(t, err, `fairlock: lock "`+name+`": deadlock: this context already holds the lock`)
-			_, err = fairlock.New(c, name, fairlock.WithLease(time.Minute)).TryLock(ctx)
+			_, err = fairlock.New(c, name, headwaiter.WithLease(time.Minute)).TryLock(ctx)
 			require.ErrorIs(t, err, lease.ErrDeadlock)
 			err = m.Do(ctx, func(context.Context) error { t.Error("f was called"); return nil })
 			require.ErrorIs(t, err, lease.ErrDeadlock)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -17,7 +18,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // keyLife is how long keys stay after the last use of a lock with the default lease.
@@ -26,7 +26,7 @@ const keyLife = lease.DefaultLease + time.Minute
 func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c := kit.Dial(t, s)
-		l := hold(t, fairlock.New(c, kit.Name(t), fairlock.WithLease(time.Second)))
+		l := hold(t, fairlock.New(c, kit.Name(t), headwaiter.WithLease(time.Second)))
 		waiter := dialMutex(t, s)
 		next := begin(t.Context(), waiter)
 		for range 40 {
@@ -47,7 +47,7 @@ func TestAHoldIsRenewedForAsLongAsItLasts(t *testing.T) {
 
 func TestAHoldThatWasHandedOnIsLiftedToItsFullLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m, other := dialMutex(t, s, fairlock.WithLease(20*time.Second)), dialMutex(t, s)
+		m, other := dialMutex(t, s, headwaiter.WithLease(20*time.Second)), dialMutex(t, s)
 		l := hold(t, other)
 		c := begin(t.Context(), m)
 		queued(t, other, 1)
@@ -185,7 +185,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		t.Run(u.name, func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
-				mortal := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.DialCtxFn = d.DialCtx })
+				mortal := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.DialCtxFn = d.DialCtx })
 				cut := func() {
 					d.Refuse()
 					d.Cut()
@@ -202,7 +202,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 
 func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		a, b := dialMutex(t, s, fairlock.WithLease(time.Hour)), dialMutex(t, s, fairlock.WithLease(time.Hour))
+		a, b := dialMutex(t, s, headwaiter.WithLease(time.Hour)), dialMutex(t, s, headwaiter.WithLease(time.Hour))
 		kit.Release(t, hold(t, a))
 		synctime.Pass(65 * time.Second)
 		require.Empty(t, s.List("KEYS", "*"))
@@ -233,7 +233,7 @@ func TestEveryKeyExpiresAtAnyTime(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		var workers sync.WaitGroup
 		for i := range 4 {
-			m := dialMutex(t, s, fairlock.WithLease(10*time.Second))
+			m := dialMutex(t, s, headwaiter.WithLease(10*time.Second))
 			lock, queue, _ := keysOf(kit.Name(t))
 			workers.Go(func() {
 				for range 60 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -105,7 +106,7 @@ func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			s := newWard(t)
-			holder, waiter := s.member(t, fairlock.WithLease(2*time.Second)), s.member(t)
+			holder, waiter := s.member(t, headwaiter.WithLease(2*time.Second)), s.member(t)
 			l := hold(t, holder)
 			c := begin(t.Context(), waiter)
 			queued(t, s.free, 1)

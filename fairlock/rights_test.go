@@ -10,30 +10,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // as logs on as a user whose password is secret.
-func as(user string) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Redis.Username, o.Redis.Password = user, "secret" }
+func as(user string) func(*headwaiter.Options) {
+	return func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = user, "secret" }
 }
 
 // dialError returns why a client cannot be had.
-func dialError(t *testing.T, s redistest.Backend, changes ...func(*waitqueue.Options)) error {
+func dialError(t *testing.T, s redistest.Backend, changes ...func(*headwaiter.Options)) error {
 	t.Helper()
-	o := waitqueue.Options{Redis: s.Option()}
+	o := headwaiter.Options{Redis: s.Option()}
 	for _, change := range changes {
 		change(&o)
 	}
-	c, err := waitqueue.Dial(o)
+	c, err := headwaiter.Dial(o)
 	require.Error(t, err)
 	require.Nil(t, c)
 	require.NotContains(t, err.Error(), "secret")
-	require.Regexp(t, `^waitqueue: `, err.Error())
+	require.Regexp(t, `^headwaiter: `, err.Error())
 	return err
 }
 
@@ -61,7 +61,7 @@ func TestAWrongPasswordIsNamed(t *testing.T) {
 func TestAURLThatCannotBeReadDoesNotTellItsPassword(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://user:secret@%zz:1", "redis://user:secret@host:port", "nonsense://user:secret@host", ":secret"} {
-		_, err := waitqueue.DialURL(url)
+		_, err := headwaiter.DialURL(url)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
 	}
@@ -128,7 +128,7 @@ func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {
 	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset", "on", ">secret"}, strings.Fields(found[1])...)...)
 	s.Do("ACL", "LOG", "RESET")
 	c, other := kit.Dial(t, s, as("lock"), linger(time.Millisecond)), kit.Dial(t, s, as("lock"))
-	m := fairlock.New(c, kit.Name(t), fairlock.WithLease(2*time.Second))
+	m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(2*time.Second))
 	next := fairlock.New(other, kit.Name(t))
 
 	l := hold(t, m)

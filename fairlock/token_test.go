@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Two clients that have never seen each other's tokens: what one has seen must not be what makes the
@@ -68,8 +68,8 @@ func TestTokensRiseOverAnExpiryWithWaiters(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := faults.NewProxy(t, s.Addr())
-	cut := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
-	l := hold(t, fairlock.New(cut, kit.Name(t), fairlock.WithLease(time.Second)))
+	cut := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.InitAddress = []string{p.Addr()} })
+	l := hold(t, fairlock.New(cut, kit.Name(t), headwaiter.WithLease(time.Second)))
 	m := dialMutex(t, s)
 	c := begin(t.Context(), m)
 	queued(t, m, 1)

@@ -13,20 +13,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns a client of an embedded Redis, its address, and a function that ends both.
-func embedded() (c *waitqueue.Client, addr string, stop func()) {
+func embedded() (c *headwaiter.Client, addr string, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
-	c, err = waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+	c, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 	if err != nil {
 		panic(err)
 	}
@@ -50,7 +50,7 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	ledger := fairlock.New(client, "ledger", fairlock.WithMaxHold(100*time.Millisecond))
+	ledger := fairlock.New(client, "ledger", headwaiter.WithMaxHold(100*time.Millisecond))
 	guard := fence.NewMemory(1000).Key("ledger")
 
 	paused := must(ledger.Lock(ctx))

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/internal/fenced"
@@ -19,7 +20,7 @@ import (
 // locks are a lock of the test, by two clients: a hold by the first ends by itself, soon.
 func locks(t *testing.T, s redistest.Backend) (short, lock fenced.Lock) {
 	name := kit.Name(t)
-	return fairlock.New(kit.Dial(t, s), name, fairlock.WithMaxHold(300*time.Millisecond)).Lock,
+	return fairlock.New(kit.Dial(t, s), name, headwaiter.WithMaxHold(300*time.Millisecond)).Lock,
 		fairlock.New(kit.Dial(t, s), name).Lock
 }
 

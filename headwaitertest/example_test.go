@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // inTest stands for the test that an example is not in: func TestX(t *testing.T), best with synctest.Test inside.
@@ -48,7 +48,7 @@ func Example() {
 	}
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
-		orders := fairlock.New(server.Client(t), "orders:42", fairlock.WithLease(time.Second))
+		orders := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Second))
 		err := ship(context.Background(), orders, func() { server.Force("orders:42") })
 		fmt.Println(errors.Is(err, lease.ErrForced))
 	})
@@ -71,7 +71,7 @@ func ExampleServer_Client() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
 		a := server.Client(t)
-		b := server.Client(t, func(o *waitqueue.Options) { o.Name = "the other process" })
+		b := server.Client(t, func(o *headwaiter.Options) { o.Name = "the other process" })
 		if _, err := fairlock.New(a, "orders:42").Lock(context.Background()); err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -97,7 +97,7 @@ func ExampleServer_Redis() {
 func ExampleServer_Force() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
-		held, err := fairlock.New(server.Client(t), "orders:42", fairlock.WithLease(time.Second)).Lock(context.Background())
+		held, err := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Second)).Lock(context.Background())
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -111,7 +111,7 @@ func ExampleServer_Force() {
 func ExampleServer_Expire() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
-		old, err := fairlock.New(server.Client(t), "orders:42", fairlock.WithLease(time.Minute)).Lock(context.Background())
+		old, err := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Minute)).Lock(context.Background())
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -129,7 +129,7 @@ func ExampleServer_Expire() {
 func ExampleServer_Restart() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
-		held, err := fairlock.New(server.Client(t), "orders:42", fairlock.WithLease(time.Second)).Lock(context.Background())
+		held, err := fairlock.New(server.Client(t), "orders:42", headwaiter.WithLease(time.Second)).Lock(context.Background())
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -144,7 +144,7 @@ func ExampleServer_Pause() {
 	inTest(func(t testing.TB) {
 		server := headwaitertest.Start(t)
 		client, other := server.Client(t), server.Client(t)
-		held, err := fairlock.New(client, "orders:42", fairlock.WithLease(time.Second)).Lock(context.Background())
+		held, err := fairlock.New(client, "orders:42", headwaiter.WithLease(time.Second)).Lock(context.Background())
 		if err != nil {
 			t.Fatalf("%v", err)
 		}

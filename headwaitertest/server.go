@@ -10,10 +10,10 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // closeTime is how long a client at the end of its test waits for a server that may be out of reach.
@@ -25,32 +25,32 @@ type Server struct {
 	t     testing.TB
 	redis *redistest.Embedded
 
-	mu    sync.Mutex                           // guards the fields below; the server's own lock may be held outside it
-	links map[*waitqueue.Client]*faults.Dialer // the connections of each client
-	drop  int                                  // messages to lose
+	mu    sync.Mutex                            // guards the fields below; the server's own lock may be held outside it
+	links map[*headwaiter.Client]*faults.Dialer // the connections of each client
+	drop  int                                   // messages to lose
 }
 
 // Start runs a server until the end of t. Called in a bubble of testing/synctest, it belongs to that bubble. It opens
 // no port.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, redis: redistest.Bubble(t), links: make(map[*waitqueue.Client]*faults.Dialer)}
+	s := &Server{t: t, redis: redistest.Bubble(t), links: make(map[*headwaiter.Client]*faults.Dialer)}
 	s.hook()
 	return s
 }
 
 // Client returns a client with connections of its own, as another process would have. It is closed at the end of t, or
 // by the test. The changes are made to its options before it connects; what they do to Redis and Prefix does not count.
-func (s *Server) Client(t testing.TB, changes ...func(*waitqueue.Options)) *waitqueue.Client {
+func (s *Server) Client(t testing.TB, changes ...func(*headwaiter.Options)) *headwaiter.Client {
 	t.Helper()
 	link := faults.NewDialer(t, s.redis.Dial)
-	o := waitqueue.Options{Name: "test"}
+	o := headwaiter.Options{Name: "test"}
 	for _, change := range changes {
 		change(&o)
 	}
 	o.Prefix, o.Redis = "", s.redis.Option()
 	o.Redis.DialCtxFn = link.DialCtx
-	client, err := waitqueue.Dial(o)
+	client, err := headwaiter.Dial(o)
 	if err != nil {
 		t.Fatalf("headwaitertest: %v", err)
 	}
@@ -70,7 +70,7 @@ func (s *Server) Client(t testing.TB, changes ...func(*waitqueue.Options)) *wait
 }
 
 // Redis returns what leads a client of rueidis to the server: for what your program keeps in Redis beside its locks,
-// such as the marks of package fence, and for clients that it dials itself, by waitqueue.Options. Pause knows nothing of
+// such as the marks of package fence, and for clients that it dials itself, by headwaiter.Options. Pause knows nothing of
 // their connections. There is no server-assisted cache, so DisableCache is set and must stay so.
 func (s *Server) Redis() rueidis.ClientOption { return s.redis.Option() }
 

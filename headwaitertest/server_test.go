@@ -7,16 +7,16 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAClientTakesItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		c := s.Client(t, func(o *waitqueue.Options) {
+		c := s.Client(t, func(o *headwaiter.Options) {
 			o.Name = "shipping"
 			o.Redis.InitAddress = nil // Not for the caller to say.
 		})

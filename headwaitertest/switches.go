@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/lease"
@@ -19,7 +20,7 @@ import (
 // holds, the test fails.
 func (s *Server) Force(name string) {
 	s.t.Helper()
-	s.each(name, func(ctx context.Context, c *waitqueue.Client, kind string, holders []lease.Holder) error {
+	s.each(name, func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error {
 		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: lease.DefaultLease})
 		for _, h := range holders {
 			var err error
@@ -52,7 +53,7 @@ return 1`
 // fencing tokens are for. If nobody holds, the test fails.
 func (s *Server) Expire(name string) {
 	s.t.Helper()
-	s.each(name, func(_ context.Context, _ *waitqueue.Client, kind string, _ []lease.Holder) error {
+	s.each(name, func(_ context.Context, _ *headwaiter.Client, kind string, _ []lease.Holder) error {
 		keys := lua.ProtocolOf(kind).Keys(prefix, name)
 		_, err := s.redis.Try("EVAL", expire, "2", keys.Lock, keys.Holders)
 		return err
@@ -76,7 +77,7 @@ func (s *Server) Restart() {
 // What the client holds goes to others when its lease has run out. Its own clock goes on, so a context ends where a
 // stopped process would find it ended: with the cause lease.ErrExpired, ahead of the server. While it waits it costs the
 // others two seconds in all.
-func (s *Server) Pause(clients ...*waitqueue.Client) {
+func (s *Server) Pause(clients ...*headwaiter.Client) {
 	s.t.Helper()
 	for _, link := range s.linksOf(clients) {
 		link.Freeze()
@@ -85,7 +86,7 @@ func (s *Server) Pause(clients ...*waitqueue.Client) {
 
 // Resume ends [Server.Pause]. What was held back arrives now, late as it is: both ways, and in its order. Without a
 // client named, it is all.
-func (s *Server) Resume(clients ...*waitqueue.Client) {
+func (s *Server) Resume(clients ...*headwaiter.Client) {
 	s.t.Helper()
 	for _, link := range s.linksOf(clients) {
 		link.Heal()
@@ -114,12 +115,12 @@ func many(kind string) bool { return kind == lua.Semaphore.Kind || kind == lua.R
 
 // each calls do for every kind of which the name is held. The test fails if there is none, or do does.
 func (s *Server) each(
-	name string, do func(ctx context.Context, c *waitqueue.Client, kind string, holders []lease.Holder) error,
+	name string, do func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error,
 ) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: s.redis.Option(), Name: "headwaitertest"})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.redis.Option(), Name: "headwaitertest"})
 	if err != nil {
 		s.t.Fatalf("headwaitertest: %v", err)
 	}
@@ -142,7 +143,7 @@ func (s *Server) each(
 }
 
 // linksOf returns the connections of clients, of all if none is named.
-func (s *Server) linksOf(clients []*waitqueue.Client) []*faults.Dialer {
+func (s *Server) linksOf(clients []*headwaiter.Client) []*faults.Dialer {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()

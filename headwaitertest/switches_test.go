@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -20,7 +21,6 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAForcedHolderIsToldAndTheNextHolds(t *testing.T) {
@@ -51,7 +51,7 @@ func TestForceTellsAtOnce(t *testing.T) {
 
 func TestAnExpiredHolderBelievesThatItHoldsUntilItsRenewal(t *testing.T) {
 	both(t, func(t *testing.T, s *headwaitertest.Server) {
-		orders := fairlock.New(s.Client(t), "orders", fairlock.WithLease(10*length))
+		orders := fairlock.New(s.Client(t), "orders", headwaiter.WithLease(10*length))
 		held := lock(t, orders)
 		s.Expire("orders")
 		other, err := fairlock.New(s.Client(t), "orders").TryLock(context.Background())
@@ -65,7 +65,7 @@ func TestAnExpiredHolderBelievesThatItHoldsUntilItsRenewal(t *testing.T) {
 
 func TestARestartForgetsHoldersAndKeepsWaiters(t *testing.T) {
 	both(t, func(t *testing.T, s *headwaitertest.Server) {
-		held := lock(t, fairlock.New(s.Client(t), "orders", fairlock.WithLease(length)))
+		held := lock(t, fairlock.New(s.Client(t), "orders", headwaiter.WithLease(length)))
 		next := queue(t, fairlock.New(s.Client(t), "orders"), 1)
 		s.Restart()
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForgotten)
@@ -76,7 +76,7 @@ func TestARestartForgetsHoldersAndKeepsWaiters(t *testing.T) {
 func TestAPausedHolderIsToldBeforeAnybodyElseHolds(t *testing.T) {
 	both(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		orders := fairlock.New(client, "orders", fairlock.WithLease(length))
+		orders := fairlock.New(client, "orders", headwaiter.WithLease(length))
 		held := lock(t, orders)
 		others := fairlock.New(s.Client(t), "orders")
 		next := kit.Lock(context.Background(), func(ctx context.Context) (*lease.Lease, error) {
@@ -132,7 +132,7 @@ func TestAServerOutOfReachIsLikeAPauseOfAll(t *testing.T) {
 func TestAPauseShorterThanTheLeaseGoesByUnnoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		held := lock(t, fairlock.New(client, "orders", fairlock.WithLease(10*time.Second)))
+		held := lock(t, fairlock.New(client, "orders", headwaiter.WithLease(10*time.Second)))
 		s.Pause(client)
 		synctime.Pass(5 * time.Second)
 		s.Resume(client)
@@ -240,20 +240,20 @@ func TestDropMessagesTakesBackWhatWasNotLost(t *testing.T) {
 }
 
 // lockers hold the same name in different ways.
-var lockers = map[string]func(c *waitqueue.Client) (*lease.Lease, error){
-	"reentrant": func(c *waitqueue.Client) (*lease.Lease, error) {
+var lockers = map[string]func(c *headwaiter.Client) (*lease.Lease, error){
+	"reentrant": func(c *headwaiter.Client) (*lease.Lease, error) {
 		return reentrant.New(c, "orders").Lock(context.Background())
 	},
-	"writer": func(c *waitqueue.Client) (*lease.Lease, error) {
+	"writer": func(c *headwaiter.Client) (*lease.Lease, error) {
 		return rwlock.New(c, "orders").Lock(context.Background())
 	},
-	"reader": func(c *waitqueue.Client) (*lease.Lease, error) {
+	"reader": func(c *headwaiter.Client) (*lease.Lease, error) {
 		return rwlock.New(c, "orders").RLock(context.Background())
 	},
-	"semaphore": func(c *waitqueue.Client) (*lease.Lease, error) {
+	"semaphore": func(c *headwaiter.Client) (*lease.Lease, error) {
 		return semaphore.New(c, "orders", 3).Acquire(context.Background(), 2)
 	},
-	"leader": func(c *waitqueue.Client) (*lease.Lease, error) {
+	"leader": func(c *headwaiter.Client) (*lease.Lease, error) {
 		return election.New(c, "orders").Campaign(context.Background(), "me")
 	},
 }
@@ -359,6 +359,6 @@ func TestWhatCannotBeLostFailsTheTest(t *testing.T) {
 		s.Pause(other.Client(t))
 	}), "not made by this server")
 	require.Contains(t, fails(t, func(t testing.TB) {
-		headwaitertest.Start(t).Client(t, func(o *waitqueue.Options) { o.Linger = -1 })
+		headwaitertest.Start(t).Client(t, func(o *headwaiter.Options) { o.Linger = -1 })
 	}), "headwaitertest: ")
 }

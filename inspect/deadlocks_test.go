@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/inspect"
@@ -18,10 +19,9 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func waitsFor(t *testing.T, c *waitqueue.Client, lasting time.Duration) inspect.Graph {
+func waitsFor(t *testing.T, c *headwaiter.Client, lasting time.Duration) inspect.Graph {
 	t.Helper()
 	g, err := inspect.Deadlocks(t.Context(), c, lasting)
 	require.NoError(t, err)
@@ -30,10 +30,10 @@ func waitsFor(t *testing.T, c *waitqueue.Client, lasting time.Duration) inspect.
 }
 
 // circle lets each client hold a name of its own and wait for that of the next.
-func circle(t *testing.T, clients []*waitqueue.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
+func circle(t *testing.T, clients []*headwaiter.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
 	t.Helper()
 	for i, c := range clients {
-		l, err := fairlock.New(c, names[i], fairlock.WithLease(2*time.Second)).Lock(t.Context())
+		l, err := fairlock.New(c, names[i], headwaiter.WithLease(2*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
 		held = append(held, l)
 	}
@@ -50,7 +50,7 @@ func TestADeadlockIsFoundAndBrokenByForce(t *testing.T) {
 		a, b, c := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		look := kit.Dial(t, s)
 		require.Zero(t, waitsFor(t, look, 0))
-		clients, names := []*waitqueue.Client{a, b, c}, []string{"x", "y", "z"}
+		clients, names := []*headwaiter.Client{a, b, c}, []string{"x", "y", "z"}
 		held, waits := circle(t, clients, names)
 
 		g := waitsFor(t, look, 0)
@@ -113,24 +113,24 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		for _, lock := range []struct {
-			first, next func(*waitqueue.Client) (*lease.Lease, error)
+			first, next func(*headwaiter.Client) (*lease.Lease, error)
 			inspect     func(context.Context) (lease.Info, error)
 		}{
 			{
-				func(c *waitqueue.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
-				func(c *waitqueue.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
+				func(c *headwaiter.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
+				func(c *headwaiter.Client) (*lease.Lease, error) { return fairlock.New(c, "l").Lock(t.Context()) },
 				fairlock.New(look, "l").Inspect,
 			},
 			{
-				func(c *waitqueue.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").RLock(t.Context()) },
-				func(c *waitqueue.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").Lock(t.Context()) },
+				func(c *headwaiter.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").RLock(t.Context()) },
+				func(c *headwaiter.Client) (*lease.Lease, error) { return rwlock.New(c, "rw").Lock(t.Context()) },
 				rwlock.New(look, "rw").Inspect,
 			},
 			{
-				func(c *waitqueue.Client) (*lease.Lease, error) {
+				func(c *headwaiter.Client) (*lease.Lease, error) {
 					return semaphore.New(c, "s", 2).Acquire(t.Context(), 1)
 				},
-				func(c *waitqueue.Client) (*lease.Lease, error) {
+				func(c *headwaiter.Client) (*lease.Lease, error) {
 					return semaphore.New(c, "s", 2).Acquire(t.Context(), 2)
 				},
 				semaphore.New(look, "s", 2).Inspect,
@@ -139,7 +139,7 @@ func TestNoDeadlockOfProcessesThatUseOneLockByManyGoroutines(t *testing.T) {
 			held, err := lock.first(a)
 			require.NoError(t, err)
 			var waits []*kit.Call[*lease.Lease]
-			for i, c := range []*waitqueue.Client{b, a, b, a} {
+			for i, c := range []*headwaiter.Client{b, a, b, a} {
 				waits = append(waits, kit.Go(func() (*lease.Lease, error) { return lock.next(c) }))
 				kit.Waiting(t, i+1, lock.inspect)
 			}
@@ -168,11 +168,11 @@ func TestWhatIsNoDeadlock(t *testing.T) {
 			kit.Lock(ctx, m.Lock)
 			kit.Waiting(t, 1, m.Inspect)
 		}
-		for i, c := range []*waitqueue.Client{a, b} {
+		for i, c := range []*headwaiter.Client{a, b} {
 			_, err := election.New(c, []string{"e", "f"}[i]).Campaign(t.Context(), "")
 			require.NoError(t, err)
 		}
-		for i, c := range []*waitqueue.Client{b, a} {
+		for i, c := range []*headwaiter.Client{b, a} {
 			e := election.New(c, []string{"e", "f"}[i])
 			kit.Go(func() (*lease.Lease, error) { return e.Campaign(ctx, "") })
 			kit.Waiting(t, 1, e.Inspect)
@@ -188,7 +188,7 @@ func TestACycleMustLast(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	a, b, look := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
-	held, waits := circle(t, []*waitqueue.Client{a, b}, []string{"x", "y"})
+	held, waits := circle(t, []*headwaiter.Client{a, b}, []string{"x", "y"})
 	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
 	s.ResetStats()
 	const lasting = 2 * time.Second
@@ -200,14 +200,14 @@ func TestACycleMustLast(t *testing.T) {
 	for _, w := range waits {
 		kit.Release(t, w.Value(t))
 	}
-	circle(t, []*waitqueue.Client{a, b}, []string{"x", "y"}) // Another one, of the same clients.
+	circle(t, []*headwaiter.Client{a, b}, []string{"x", "y"}) // Another one, of the same clients.
 	g := graph.Value(t)
 	require.Empty(t, g.Cycles)
 	require.Zero(t, g.Stuck)
 	require.Len(t, waitsFor(t, look, 0).Cycles, 1)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
-	circle(t, []*waitqueue.Client{a, b}, []string{"v", "w"})
+	circle(t, []*headwaiter.Client{a, b}, []string{"v", "w"})
 	s.ResetStats()
 	graph = kit.Go(func() (inspect.Graph, error) { return inspect.Deadlocks(ctx, look, time.Hour) })
 	kit.Eventually(t, "the first look", func() bool { return s.CommandStats()["evalsha"] >= 2 })

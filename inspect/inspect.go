@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -45,12 +46,12 @@ const (
 //
 // The walk ends with an error where SCAN fails, or the context ends. Of a name that cannot be inspected, such as a key
 // of another type, the error is in the Listed.
-func List(ctx context.Context, c *waitqueue.Client, pattern string) iter.Seq2[Listed, error] {
+func List(ctx context.Context, c *headwaiter.Client, pattern string) iter.Seq2[Listed, error] {
 	return list(ctx, c, pattern, 1)
 }
 
 // list is List with so many tickets of each name.
-func list(ctx context.Context, c *waitqueue.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
+func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
 	retry.Given(ctx)
 	return func(yield func(Listed, error) bool) {
 		w, err := c.Wiring()
@@ -78,7 +79,7 @@ func list(ctx context.Context, c *waitqueue.Client, pattern string, tickets int)
 
 // Find tells what the server knows of a name, with as much as the Inspect of a lock tells, for each kind that has it:
 // nothing if there is none. Of a kind that cannot be inspected the error is in the Listed.
-func Find(ctx context.Context, c *waitqueue.Client, name string) ([]Listed, error) {
+func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, error) {
 	retry.Given(ctx)
 	w, err := c.Wiring()
 	if err != nil {
@@ -142,7 +143,7 @@ func walk(ctx context.Context, w waitqueue.Wiring, pattern string) iter.Seq2[[]L
 }
 
 // look inspects names, and tells so many tickets of each. What goes wrong with a name is noted with it.
-func look(ctx context.Context, c *waitqueue.Client, w waitqueue.Wiring, names []Listed, tickets int) {
+func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names []Listed, tickets int) {
 	queues := make([]waitqueue.Queue, len(names))
 	for i, n := range names {
 		queues[i] = c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
@@ -21,11 +22,10 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // listed collects a list, as kind and name, in the order of names.
-func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) {
+func listed(t *testing.T, c *headwaiter.Client, pattern string) (names []string) {
 	t.Helper()
 	for n, err := range inspect.List(t.Context(), c, pattern) {
 		require.NoError(t, err)
@@ -36,10 +36,10 @@ func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) 
 	return names
 }
 
-func hold(t *testing.T, c *waitqueue.Client, names ...string) (held []*lease.Lease) {
+func hold(t *testing.T, c *headwaiter.Client, names ...string) (held []*lease.Lease) {
 	t.Helper()
 	for _, name := range names {
-		l, err := fairlock.New(c, name, fairlock.WithLease(time.Minute)).Lock(t.Context())
+		l, err := fairlock.New(c, name, headwaiter.WithLease(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		held = append(held, l)
 	}
@@ -135,8 +135,8 @@ func TestPatterns(t *testing.T) {
 
 func TestAPrefixIsNoPattern(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		strange := kit.Dial(t, s, func(o *waitqueue.Options) { o.Prefix = `a[b]*?\` })
-		usual := kit.Dial(t, s, func(o *waitqueue.Options) { o.Prefix = "ab" })
+		strange := kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = `a[b]*?\` })
+		usual := kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = "ab" })
 		hold(t, strange, "x")
 		hold(t, usual, "y")
 		require.Equal(t, []string{"lock x"}, listed(t, strange, "*"))

@@ -8,17 +8,17 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/multilock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // dial returns a client of an embedded server, for the examples.
-func dial() (c *waitqueue.Client, end func()) {
+func dial() (c *headwaiter.Client, end func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
-	c, err = waitqueue.Dial(waitqueue.Options{
+	c, err = headwaiter.Dial(headwaiter.Options{
 		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func ExampleWithBound() {
 
 	// Others wait no longer than that for a name of ours that we cannot use yet.
 	transfer := multilock.New(client, []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
-		multilock.WithLease(30*time.Second), multilock.With(waitqueue.WithPriority(1)))
+		headwaiter.WithLease(30*time.Second), headwaiter.WithPriority(1))
 	held, err := transfer.Lock(ctx)
 	if err != nil {
 		panic(err)

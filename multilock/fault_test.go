@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -22,7 +23,7 @@ import (
 )
 
 // holds reports whether anybody holds a name.
-func holds(t *testing.T, c *waitqueue.Client, name string) bool {
+func holds(t *testing.T, c *headwaiter.Client, name string) bool {
 	t.Helper()
 	info, err := fairlock.New(c, name).Inspect(context.Background())
 	require.NoError(t, err)
@@ -35,7 +36,7 @@ func TestATryOverASlowNetworkHasWhatItWasGranted(t *testing.T) {
 		d := faults.NewDialer(t, s.Dial)
 		c, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
 		all := names(t, 2)
-		m := multilock.New(c, all, multilock.WithLease(2400*time.Millisecond))
+		m := multilock.New(c, all, headwaiter.WithLease(2400*time.Millisecond))
 		d.Delay(900*time.Millisecond, faults.ToClient) // More than a third of the lease.
 		l, err := m.TryLock(t.Context())
 		d.Heal()
@@ -52,7 +53,7 @@ func TestATryThatWaitsForReplicasHasWhatItWasGranted(t *testing.T) {
 	c, other := kit.Dial(t, s), kit.Dial(t, s)
 	all := names(t, 2)
 	with := func(replicas int) *multilock.Lock {
-		return multilock.New(c, all, multilock.With(waitqueue.WithReplicas(replicas, 100*time.Millisecond)))
+		return multilock.New(c, all, headwaiter.WithReplicas(replicas, 100*time.Millisecond))
 	}
 	l, err := with(1).TryLock(t.Context())
 	require.NoError(t, err)
@@ -72,7 +73,7 @@ func TestACallThatEndsBeforeItsGrantsAreConfirmedLeavesNothing(t *testing.T) {
 			all := names(t, 2)
 			d.Delay(way, faults.ToClient)
 			ctx, cancel := context.WithTimeout(t.Context(), way+time.Duration(5+40*i)*time.Millisecond)
-			_, err := multilock.New(c, all, multilock.WithLease(2400*time.Millisecond)).Lock(ctx)
+			_, err := multilock.New(c, all, headwaiter.WithLease(2400*time.Millisecond)).Lock(ctx)
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			d.Heal()
@@ -120,7 +121,7 @@ func TestACallEndsWithItsContextWhereNobodyAnswers(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 		defer cancel()
-		m := multilock.New(c, all, multilock.WithLease(20*time.Second), multilock.WithBound(time.Minute))
+		m := multilock.New(c, all, headwaiter.WithLease(20*time.Second), multilock.WithBound(time.Minute))
 		call := kit.Lock(ctx, m.Lock)
 		time.Sleep(400 * time.Millisecond) // Of the bubble: the call is on its way.
 		began := time.Now()
@@ -136,10 +137,10 @@ func TestAPlaceThatIsComeBackToKeepsItsPriority(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		many, other, next := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
 		all := names(t, 2)
-		priority := waitqueue.WithPriority(5)
+		priority := headwaiter.WithPriority(5)
 		held, err := fairlock.New(other, all[1]).Lock(t.Context())
 		require.NoError(t, err)
-		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond), multilock.With(priority)).Lock)
+		call := kit.Lock(t.Context(), multilock.New(many, all, multilock.WithBound(50*time.Millisecond), priority).Lock)
 		kit.Waiting(t, 1, fairlock.New(other, all[1]).Inspect)
 		first, err := fairlock.New(other, all[0], priority).Lock(t.Context()) // After the bound.
 		require.NoError(t, err)
@@ -187,13 +188,13 @@ func TestANodeThatIsStoppedHoldsUpNoReleaseAtOthers(t *testing.T) {
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	for what, release := range map[string]func(t *testing.T) func() error{
 		"a multilock": func(t *testing.T) func() error {
-			l, err := multilock.New(a, []string{first, last}, multilock.WithLease(lasts)).Lock(t.Context())
+			l, err := multilock.New(a, []string{first, last}, headwaiter.WithLease(lasts)).Lock(t.Context())
 			require.NoError(t, err)
 			return func() error { return l.Release(context.Background()) }
 		},
 		"each": func(t *testing.T) func() error {
 			var leases []*lease.Lease
-			for _, o := range fairlock.LockEach(t.Context(), fairlock.New(a, first, fairlock.WithLease(lasts)), fairlock.New(a, last, fairlock.WithLease(lasts))) {
+			for _, o := range fairlock.LockEach(t.Context(), fairlock.New(a, first, headwaiter.WithLease(lasts)), fairlock.New(a, last, headwaiter.WithLease(lasts))) {
 				require.NoError(t, o.Err)
 				leases = append(leases, o.Lease)
 			}
@@ -256,13 +257,13 @@ func TestANameThatIsGrantedBeforeItsAskIsAnsweredKeepsItsPlace(t *testing.T) {
 func TestANameThatIsLostWhileOthersAreWaitedForIsTakenAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		options []multilock.Option
-		end     func(t *testing.T, c *waitqueue.Client, name string)
+		end     func(t *testing.T, c *headwaiter.Client, name string)
 	}{
 		"by its maximum": {
-			[]multilock.Option{multilock.With(waitqueue.WithMaxHold(300 * time.Millisecond))},
-			func(*testing.T, *waitqueue.Client, string) {},
+			[]multilock.Option{headwaiter.WithMaxHold(300 * time.Millisecond)},
+			func(*testing.T, *headwaiter.Client, string) {},
 		},
-		"by force": {nil, func(t *testing.T, c *waitqueue.Client, name string) {
+		"by force": {nil, func(t *testing.T, c *headwaiter.Client, name string) {
 			_, err := fairlock.New(c, name).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}},
@@ -321,7 +322,7 @@ func TestANodeThatIsStoppedHoldsUpNoNameOfOthers(t *testing.T) {
 	node := s.MasterOf(key(ends[1]))
 	require.NotSame(t, node, s.MasterOf(key(ends[0])))
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
-	m := multilock.New(a, ends, multilock.WithLease(time.Minute), multilock.WithBound(50*time.Millisecond))
+	m := multilock.New(a, ends, headwaiter.WithLease(time.Minute), multilock.WithBound(50*time.Millisecond))
 	kit.Release(t, kit.Lock(t.Context(), m.Lock).Value(t))
 	node.Stop()
 	call := kit.Lock(t.Context(), m.Lock)

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -28,26 +29,23 @@ import (
 // MaxNames is how many names one lock may have: one script works on all of them.
 const MaxNames = 128
 
-// Option sets how a [Lock] is asked for and held: those of package waitqueue, and [WithBound].
-type Option func(*settings)
-
-type settings struct {
-	options []waitqueue.Option
-	bound   time.Duration
+// Option sets how a [Lock] is asked for and held: those of package headwaiter that have this mark, for each of the names,
+// and [WithBound].
+type Option interface {
+	Apply(*waitqueue.Terms)
+	ForSeveral()
 }
 
-// With applies options of package waitqueue, such as [waitqueue.WithLease], to each of the names.
-func With(options ...waitqueue.Option) Option {
-	return func(s *settings) { s.options = append(s.options, options...) }
-}
+type bound time.Duration
 
-// WithLease sets for how long a hold lasts unless it is renewed. See [waitqueue.WithLease].
-func WithLease(d time.Duration) Option { return With(waitqueue.WithLease(d)) }
+func (bound) Apply(*waitqueue.Terms) {}
+
+func (bound) ForSeveral() {}
 
 // WithBound sets for how long a call holds some of the names while it waits for others, at the most; from 1 ms on. It
 // should be many round trips: a name that is given back and taken up again costs several. The default is
 // [waitqueue.DefaultBound].
-func WithBound(d time.Duration) Option { return func(s *settings) { s.bound = d } }
+func WithBound(d time.Duration) Option { return bound(d) }
 
 // A Lock is several names, as one client sees them. It holds no state, and may be used by several goroutines at once.
 type Lock struct {
@@ -58,23 +56,24 @@ type Lock struct {
 
 // New names a lock on all of the names. A name that is there twice counts once. Nothing is sent; what cannot be used
 // is reported by the first call.
-func New(c *waitqueue.Client, names []string, opts ...Option) *Lock {
-	s := settings{bound: waitqueue.DefaultBound}
+func New(c *headwaiter.Client, names []string, opts ...Option) *Lock {
+	m := &Lock{bound: waitqueue.DefaultBound}
 	for _, o := range opts {
-		o(&s)
+		if b, ok := o.(bound); ok {
+			m.bound = time.Duration(b)
+		}
 	}
-	m := &Lock{bound: s.bound}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
 	case len(names) == 0:
 		m.err = fmt.Errorf("%w: no names", lease.ErrInvalid)
 	case len(names) > MaxNames:
 		m.err = fmt.Errorf("%w: %d names, at most %d are possible", lease.ErrTooLarge, len(names), MaxNames)
-	case s.bound < time.Millisecond:
-		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", lease.ErrInvalid, s.bound)
+	case m.bound < time.Millisecond:
+		m.err = fmt.Errorf("%w: a bound of %v must be 1ms at least", lease.ErrInvalid, m.bound)
 	}
 	for _, name := range names {
-		m.queues = append(m.queues, c.Queue(lua.Fairlock, name, waitqueue.With(s.options)))
+		m.queues = append(m.queues, c.Queue(lua.Fairlock, name, waitqueue.With(opts)))
 	}
 	return m
 }

@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // names are n names that no other test has.
@@ -31,7 +31,7 @@ func names(t *testing.T, n int) []string {
 }
 
 // free fails the test unless nobody holds or waits for any of the names.
-func free(t *testing.T, c *waitqueue.Client, all []string) {
+func free(t *testing.T, c *headwaiter.Client, all []string) {
 	t.Helper()
 	for _, name := range all {
 		kit.Eventually(t, name+" is free", func() bool {
@@ -161,7 +161,7 @@ func TestTheLossOfOneIsTheLossOfAll(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a, b := kit.Dial(t, s), kit.Dial(t, s)
 		all := names(t, 3)
-		l, err := multilock.New(a, all, multilock.WithLease(lasts)).Lock(t.Context())
+		l, err := multilock.New(a, all, headwaiter.WithLease(lasts)).Lock(t.Context())
 		require.NoError(t, err)
 		kit.Eventually(t, "renewals of all", func() bool { return a.Stats().Renewals > 9 })
 		require.NoError(t, l.Context().Err())
@@ -416,7 +416,7 @@ func TestNamesOfDifferentSlots(t *testing.T) {
 	all := names(t, 12)
 	var inside atomic.Int32
 	var work sync.WaitGroup
-	for _, c := range []*waitqueue.Client{a, b, a, b} {
+	for _, c := range []*headwaiter.Client{a, b, a, b} {
 		work.Go(func() {
 			for range 20 {
 				some := rand.Perm(len(all))[:4]

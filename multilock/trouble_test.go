@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/multilock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Replies and messages are lost, connections cut, names released by force, maximum holds over, calls given up, at moments
@@ -51,7 +51,7 @@ type troubled struct {
 	*rand.Rand
 	names         []string
 	faults        *faults.Faults
-	client, force *waitqueue.Client
+	client, force *headwaiter.Client
 }
 
 func (a *troubled) within(d time.Duration) time.Duration { return time.Duration(a.Int64N(int64(d))) }
@@ -85,10 +85,10 @@ func (a *troubled) call(t *testing.T) {
 		some = append(some, a.names[i])
 	}
 	options := []multilock.Option{
-		multilock.WithBound(time.Millisecond + a.within(100*time.Millisecond)), multilock.WithLease(2 * time.Second),
+		multilock.WithBound(time.Millisecond + a.within(100*time.Millisecond)), headwaiter.WithLease(2 * time.Second),
 	}
 	if a.IntN(4) == 0 {
-		options = append(options, multilock.With(waitqueue.WithMaxHold(20*time.Millisecond+a.within(200*time.Millisecond))))
+		options = append(options, headwaiter.WithMaxHold(20*time.Millisecond+a.within(200*time.Millisecond)))
 	}
 	m := multilock.New(a.client, some, options...)
 	lock := m.Lock
@@ -113,7 +113,7 @@ func (a *troubled) call(t *testing.T) {
 // slow enough for neither to hear in time that the other gives up. Both must have all of it soon.
 func TestTwoThatGiveUpAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		over := func() *waitqueue.Client {
+		over := func() *headwaiter.Client {
 			d := faults.NewDialer(t, s.Dial)
 			d.Delay(time.Millisecond)
 			return kit.Dial(t, s, kit.Over(d))
@@ -125,7 +125,7 @@ func TestTwoThatGiveUpAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
 			l, err := multilock.New(holder, []string{all[0], all[2]}).Lock(t.Context())
 			assert.NoError(t, err)
 			var work sync.WaitGroup
-			call := func(c *waitqueue.Client) {
+			call := func(c *headwaiter.Client) {
 				m := multilock.New(c, all, multilock.WithBound(bound))
 				work.Go(func() { assert.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) })
 			}

@@ -7,9 +7,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // moments is an Observer that prints what it is told of calls.
@@ -26,7 +26,7 @@ func ExampleObservers() {
 	}
 	defer server.Close()
 	ctx := context.Background()
-	client, err := waitqueue.Dial(waitqueue.Options{
+	client, err := headwaiter.Dial(headwaiter.Options{
 		Redis:    rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
 		Observer: observe.Observers(moments{"metrics:"}, moments{"log:"}),
 	})

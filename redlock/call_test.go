@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -29,7 +30,7 @@ type stepped struct {
 func step(t *testing.T, silent int, tokens ...uint64) *stepped {
 	t.Helper()
 	c := &stepped{t: t, base: uint64(time.Now().Add(10 * time.Second).UnixMicro())}
-	var clients []*waitqueue.Client
+	var clients []*headwaiter.Client
 	for _, token := range tokens {
 		s := redistest.Bubble(t)
 		c.ways = append(c.ways, faults.NewDialer(t, s.Dial))
@@ -82,7 +83,7 @@ func (c *stepped) judged() *lease.Lease {
 func (c *stepped) force(i int) {
 	c.t.Helper()
 	client := c.m.nodes[i].client
-	_, err := client.Queue(lua.Redlock, c.m.Name(), waitqueue.With(nil)).ForceRelease(c.t.Context(), 0)
+	_, err := client.Queue(lua.Redlock, c.m.Name(), waitqueue.DefaultTerms()).ForceRelease(c.t.Context(), 0)
 	require.NoError(c.t, err)
 	kit.Eventually(c.t, fmt.Sprintf("the loss of the vote of node %d", i), func() bool { return c.vote(i).lease == nil })
 }

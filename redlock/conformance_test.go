@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/internal/enginetest"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
 			// No hold may be lost because a busy machine lets its first renewal wait.
-			conforms(t, n, func(o *waitqueue.Options) { o.GrantLease = kit.Patience })
+			conforms(t, n, func(o *headwaiter.Options) { o.GrantLease = kit.Patience })
 		})
 	}
 }
@@ -35,7 +36,7 @@ func TestConformance(t *testing.T) {
 // What users get who set no option.
 func TestConformanceAsDelivered(t *testing.T) { conforms(t, 3) }
 
-func conforms(t *testing.T, nodes int, changes ...func(*waitqueue.Options)) {
+func conforms(t *testing.T, nodes int, changes ...func(*headwaiter.Options)) {
 	t.Helper()
 	all := servers(t, nodes)
 	missed := conformance.Run(t, conformance.Engine{
@@ -52,10 +53,10 @@ func conforms(t *testing.T, nodes int, changes ...func(*waitqueue.Options)) {
 }
 
 // conform is one process with a client of each server.
-func conform(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.Options)) conformance.Client {
+func conform(t testing.TB, all []*redistest.Server, changes ...func(*headwaiter.Options)) conformance.Client {
 	t.Helper()
 	w := &enginetest.Wires{}
-	clients := dialAll(t, all, append(changes, func(o *waitqueue.Options) {
+	clients := dialAll(t, all, append(changes, func(o *headwaiter.Options) {
 		o.Redis.DialCtxFn = func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return w.Connect(ctx, "tcp", address)
 		}
@@ -63,7 +64,7 @@ func conform(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.O
 	return conformance.Client{
 		Mutex: func(name string, d time.Duration) conformance.Mutex {
 			// A node that is busy with tests answers late, and none may be given up.
-			options := []redlock.Option{redlock.WithLease(d), redlock.WithTimeout(min(d/2, kit.Patience)), redlock.WithoutSafeRestart()}
+			options := []redlock.Option{headwaiter.WithLease(d), redlock.WithTimeout(min(d/2, kit.Patience)), redlock.WithoutSafeRestart()}
 			return conformed{redlock.New(clients, name, options...), clients}
 		},
 		Close: func(ctx context.Context) error {
@@ -82,11 +83,11 @@ func conform(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.O
 // conformed tells beside what a mutex does who waits at a majority of the nodes, and takes holds away.
 type conformed struct {
 	*redlock.Mutex
-	clients []*waitqueue.Client
+	clients []*headwaiter.Client
 }
 
-func (m conformed) queue(c *waitqueue.Client) waitqueue.Queue {
-	return c.Queue(lua.Redlock, m.Name(), waitqueue.With(nil))
+func (m conformed) queue(c *headwaiter.Client) waitqueue.Queue {
+	return c.Queue(lua.Redlock, m.Name(), waitqueue.DefaultTerms())
 }
 
 // Waiting is how many wait at so many nodes at the least that they are a majority.

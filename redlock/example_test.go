@@ -10,20 +10,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // three returns the clients of three servers, embedded ones here, and what ends them.
-func three() (clients []*waitqueue.Client, stop func()) {
+func three() (clients []*headwaiter.Client, stop func()) {
 	var nodes []*miniredis.Miniredis
 	for range 3 {
 		node, err := miniredis.Run()
 		if err != nil {
 			log.Fatal(err)
 		}
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{node.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{node.Addr()}}})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func Example() {
 func ExampleNew() {
 	clients, stop := three()
 	defer stop()
-	m := redlock.New(clients, "orders:42", redlock.WithLease(30*time.Second), redlock.WithoutSafeRestart())
+	m := redlock.New(clients, "orders:42", headwaiter.WithLease(30*time.Second), redlock.WithoutSafeRestart())
 	fmt.Println(m.Name())
 	// Output: orders:42
 }
@@ -112,7 +112,7 @@ func ExampleMutex_Do() {
 func ExampleMutex_Wait() {
 	clients, stop := three()
 	defer stop()
-	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), redlock.WithMaxHold(time.Minute))
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart(), headwaiter.WithMaxHold(time.Minute))
 	_ = m.Do(context.Background(), func(context.Context) error { return nil })
 	fmt.Println(m.Wait(context.Background()))
 	// Output: <nil>
@@ -121,7 +121,7 @@ func ExampleMutex_Wait() {
 func ExampleWithPriority() {
 	clients, stop := three()
 	defer stop()
-	urgent := redlock.New(clients, "orders:42", redlock.WithPriority(1), redlock.WithoutSafeRestart())
+	urgent := redlock.New(clients, "orders:42", headwaiter.WithPriority(1), redlock.WithoutSafeRestart())
 	err := urgent.Do(context.Background(), func(context.Context) error {
 		fmt.Println("ahead of those who came a little earlier")
 		return nil

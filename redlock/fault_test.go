@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -52,15 +52,15 @@ var troubles = []trouble{
 }
 
 // behind returns servers with a proxy before each, and what leads clients to these.
-func behind(t *testing.T, n int) ([]*redistest.Server, []*faults.Proxy, func() []*waitqueue.Client) {
+func behind(t *testing.T, n int) ([]*redistest.Server, []*faults.Proxy, func() []*headwaiter.Client) {
 	t.Helper()
 	all := servers(t, n)
 	proxies := make([]*faults.Proxy, n)
 	for i, s := range all {
 		proxies[i] = kit.Proxy(t, s)
 	}
-	return all, proxies, func() []*waitqueue.Client {
-		clients := make([]*waitqueue.Client, n)
+	return all, proxies, func() []*headwaiter.Client {
+		clients := make([]*headwaiter.Client, n)
 		for i, s := range all {
 			clients[i] = kit.Dial(t, s, kit.Through(proxies[i]))
 		}
@@ -78,7 +78,7 @@ func TestR1AMinorityInTroubleHoldsUpNobody(t *testing.T) {
 		t.Run(trouble.name, func(t *testing.T) {
 			t.Parallel()
 			all, proxies, connect := behind(t, 5)
-			options := []redlock.Option{redlock.WithTimeout(timeout), redlock.WithLease(lasts)}
+			options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
 			a, b, c := mutex(t, connect(), options...), mutex(t, connect(), options...), mutex(t, connect(), options...)
 
 			held, err := a.Lock(soon(t))
@@ -115,7 +115,7 @@ func TestR2AMajorityInTroubleIsAClearErrorAndLeavesNothing(t *testing.T) {
 			t.Parallel()
 			all, proxies, connect := behind(t, 5)
 			const lasts = 2 * time.Second
-			m := mutex(t, connect(), redlock.WithTimeout(timeout), redlock.WithLease(lasts))
+			m := mutex(t, connect(), redlock.WithTimeout(timeout), headwaiter.WithLease(lasts))
 			for i := range 3 {
 				trouble.begin(all[i], proxies[i])
 			}
@@ -172,7 +172,7 @@ func TestR3ANodeThatCameUpWithoutItsDataHasNoVoteBeforeALeaseIsOver(t *testing.T
 		t.Run(fmt.Sprintf("safe restart %v", safe), func(t *testing.T) {
 			t.Parallel()
 			all, proxies, connect := behind(t, 5)
-			options := []redlock.Option{redlock.WithLease(4 * time.Second), redlock.WithTimeout(timeout)}
+			options := []redlock.Option{headwaiter.WithLease(4 * time.Second), redlock.WithTimeout(timeout)}
 			if !safe {
 				options = append(options, redlock.WithoutSafeRestart())
 			}
@@ -213,7 +213,7 @@ func TestR4OneClockThatIsOffByALeaseLetsNobodyIn(t *testing.T) {
 			t.Parallel()
 			clock := redistest.NewClock(t)
 			all := append(servers(t, 4), redistest.Start(t, redistest.WithClock(clock)))
-			options := []redlock.Option{redlock.WithLease(lasts), redlock.WithTimeout(timeout)}
+			options := []redlock.Option{headwaiter.WithLease(lasts), redlock.WithTimeout(timeout)}
 			a, b, c := mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...), mutex(t, dial(t, all), options...)
 			held, err := a.Lock(soon(t))
 			require.NoError(t, err)

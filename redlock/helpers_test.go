@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // servers starts n redis-servers that know nothing of each other.
@@ -26,18 +26,18 @@ func servers(t testing.TB, n int, opts ...redistest.Option) []*redistest.Server 
 }
 
 // dialAll returns a client of each server, as one process has them. They are the caller's to close.
-func dialAll(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.Options)) []*waitqueue.Client {
+func dialAll(t testing.TB, all []*redistest.Server, changes ...func(*headwaiter.Options)) []*headwaiter.Client {
 	t.Helper()
-	clients := make([]*waitqueue.Client, len(all))
+	clients := make([]*headwaiter.Client, len(all))
 	errs := make([]error, len(all))
 	var done sync.WaitGroup
 	for i, s := range all {
 		done.Go(func() {
-			o := waitqueue.Options{Redis: s.Option(), Name: "test"}
+			o := headwaiter.Options{Redis: s.Option(), Name: "test"}
 			for _, change := range changes {
 				change(&o)
 			}
-			clients[i], errs[i] = waitqueue.Dial(o)
+			clients[i], errs[i] = headwaiter.Dial(o)
 		})
 	}
 	done.Wait()
@@ -48,7 +48,7 @@ func dialAll(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.O
 }
 
 // dial is dialAll with clients that are closed with the test, as far as their servers answer.
-func dial(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.Options)) []*waitqueue.Client {
+func dial(t testing.TB, all []*redistest.Server, changes ...func(*headwaiter.Options)) []*headwaiter.Client {
 	t.Helper()
 	clients := dialAll(t, all, changes...)
 	t.Cleanup(func() {
@@ -64,7 +64,7 @@ func dial(t testing.TB, all []*redistest.Server, changes ...func(*waitqueue.Opti
 }
 
 // mutex is the lock of a test on nodes that are believed from their start.
-func mutex(t testing.TB, clients []*waitqueue.Client, opts ...redlock.Option) *redlock.Mutex {
+func mutex(t testing.TB, clients []*headwaiter.Client, opts ...redlock.Option) *redlock.Mutex {
 	t.Helper()
 	return redlock.New(clients, kit.Name(t), append([]redlock.Option{redlock.WithoutSafeRestart()}, opts...)...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -19,9 +20,9 @@ import (
 )
 
 // force takes the vote of a node away.
-func force(t *testing.T, c *waitqueue.Client, name string) {
+func force(t *testing.T, c *headwaiter.Client, name string) {
 	t.Helper()
-	_, err := c.Queue(lua.Redlock, name, waitqueue.With(nil)).ForceRelease(soon(t), 0)
+	_, err := c.Queue(lua.Redlock, name, waitqueue.DefaultTerms()).ForceRelease(soon(t), 0)
 	require.NoError(t, err)
 }
 
@@ -29,7 +30,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 	t.Parallel()
 	const lasts = 2 * time.Second
 	all := servers(t, 5)
-	m := mutex(t, dial(t, all), redlock.WithLease(lasts))
+	m := mutex(t, dial(t, all), headwaiter.WithLease(lasts))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
 	everywhere(t, m, all)
@@ -58,7 +59,7 @@ func TestAHoldLastsAsLongAsAMajorityStandsForIt(t *testing.T) {
 func TestAHoldEndsBeforeItsDeadlineWhenAllNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
-	m := mutex(t, dial(t, all), redlock.WithLease(2*time.Second))
+	m := mutex(t, dial(t, all), headwaiter.WithLease(2*time.Second))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
 	for _, s := range all {
@@ -76,7 +77,7 @@ func TestVotesTakenByForceAreLostAndTheRestIsGivenBack(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 5)
 	clients := dial(t, all)
-	m := mutex(t, clients, redlock.WithLease(3*time.Second))
+	m := mutex(t, clients, headwaiter.WithLease(3*time.Second))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
 	everywhere(t, m, all)
@@ -99,7 +100,7 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
 	const lasts = 2 * time.Second
-	m := redlock.New(dial(t, all), kit.Name(t), redlock.WithLease(lasts))
+	m := redlock.New(dial(t, all), kit.Name(t), headwaiter.WithLease(lasts))
 	first, err := m.Lock(soon(t)) // When they have run for a lease.
 	require.NoError(t, err)
 	kit.Release(t, first)
@@ -129,8 +130,8 @@ func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
 	clients := dial(t, all)
-	m := mutex(t, clients, redlock.WithLease(lasts))
-	split, err := dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.With(nil)).Acquire(soon(t))
+	m := mutex(t, clients, headwaiter.WithLease(lasts))
+	split, err := dial(t, all)[1].Queue(lua.Redlock, kit.Name(t), waitqueue.DefaultTerms()).Acquire(soon(t))
 	require.NoError(t, err)
 	held, err := m.TryLock(soon(t))
 	require.NoError(t, err)
@@ -144,7 +145,7 @@ func TestAHoldByATryGetsTheOtherVotesToo(t *testing.T) {
 
 func TestATryAtNodesThatHaveJustStartedSaysSo(t *testing.T) {
 	t.Parallel()
-	m := redlock.New(dial(t, servers(t, 3)), kit.Name(t), redlock.WithLease(time.Minute))
+	m := redlock.New(dial(t, servers(t, 3)), kit.Name(t), headwaiter.WithLease(time.Minute))
 	_, err := m.TryLock(soon(t))
 	require.ErrorIs(t, err, lease.ErrBusy)
 	require.ErrorIs(t, err, lease.ErrRestarted)
@@ -154,7 +155,7 @@ func TestATryAtNodesThatHaveJustStartedSaysSo(t *testing.T) {
 func TestAMaximumHoldEndsIt(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
-	m := mutex(t, dial(t, all), redlock.WithMaxHold(300*time.Millisecond))
+	m := mutex(t, dial(t, all), headwaiter.WithMaxHold(300*time.Millisecond))
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
 	require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
@@ -166,7 +167,7 @@ func TestLockingWithTheContextOfAHoldIsADeadlock(t *testing.T) {
 	clients := dial(t, servers(t, 3))
 	m := mutex(t, clients)
 	err := m.Do(soon(t), func(ctx context.Context) error {
-		_, err := mutex(t, []*waitqueue.Client{clients[2], clients[0], clients[1]}).Lock(ctx)
+		_, err := mutex(t, []*headwaiter.Client{clients[2], clients[0], clients[1]}).Lock(ctx)
 		require.ErrorIs(t, err, lease.ErrDeadlock)
 		require.ErrorContains(t, err, `redlock: lock "TestLocking`)
 		l, err := redlock.New(clients, "another", redlock.WithoutSafeRestart()).Lock(ctx)
@@ -232,7 +233,7 @@ func TestOneAndSevenNodes(t *testing.T) {
 
 func TestAnEmbeddedServerIsANodeToo(t *testing.T) {
 	t.Parallel()
-	m := redlock.New([]*waitqueue.Client{kit.Dial(t, redistest.Mini(t))}, "a", redlock.WithoutSafeRestart())
+	m := redlock.New([]*headwaiter.Client{kit.Dial(t, redistest.Mini(t))}, "a", redlock.WithoutSafeRestart())
 	l, err := m.Lock(soon(t))
 	require.NoError(t, err)
 	kit.Release(t, l)

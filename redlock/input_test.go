@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 	t.Parallel()
 	clients := dial(t, servers(t, 3))
-	same := []*waitqueue.Client{clients[0], clients[1], clients[0]}
+	same := []*headwaiter.Client{clients[0], clients[1], clients[0]}
 	for name, c := range map[string]struct {
 		mutex *redlock.Mutex
 		want  error
@@ -26,12 +26,12 @@ func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 	}{
 		"no nodes":           {redlock.New(nil, "a"), lease.ErrInvalid, "there are no nodes"},
 		"a node twice":       {redlock.New(same, "a"), lease.ErrInvalid, "client 3 is nil or there before"},
-		"no client":          {redlock.New([]*waitqueue.Client{nil}, "a"), lease.ErrInvalid, "client 1 is nil"},
-		"a short lease":      {mutex(t, clients, redlock.WithLease(time.Millisecond)), lease.ErrInvalid, "at least 100ms"},
-		"an endless lease":   {mutex(t, clients, redlock.WithLease(1<<62)), lease.ErrInvalid, "a lease of"},
+		"no client":          {redlock.New([]*headwaiter.Client{nil}, "a"), lease.ErrInvalid, "client 1 is nil"},
+		"a short lease":      {mutex(t, clients, headwaiter.WithLease(time.Millisecond)), lease.ErrInvalid, "at least 100ms"},
+		"an endless lease":   {mutex(t, clients, headwaiter.WithLease(1<<62)), lease.ErrInvalid, "a lease of"},
 		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), lease.ErrInvalid, "half the lease"},
-		"a negative hold":    {mutex(t, clients, redlock.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
-		"too high a place":   {mutex(t, clients, redlock.WithPriority(1<<30)), lease.ErrTooLarge, "priority"},
+		"a negative hold":    {mutex(t, clients, headwaiter.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
+		"too high a place":   {mutex(t, clients, headwaiter.WithPriority(1<<30)), lease.ErrTooLarge, "priority"},
 		"an empty name":      {redlock.New(clients, ""), lease.ErrInvalid, `redlock: lock "": invalid argument: the name is empty`},
 		"a name of 64 KiB":   {redlock.New(clients, strings.Repeat("a", 1<<16)), lease.ErrTooLarge, `aaa…"`},
 		"a brace that opens": {redlock.New(clients, "}a"), lease.ErrInvalid, "closing brace"},

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // nodes are servers of a bubble, and the way to each.
@@ -32,8 +32,8 @@ func bubble(t *testing.T, n int) *nodes {
 }
 
 // connect returns a client of each node.
-func (b *nodes) connect() []*waitqueue.Client {
-	clients := make([]*waitqueue.Client, len(b.all))
+func (b *nodes) connect() []*headwaiter.Client {
+	clients := make([]*headwaiter.Client, len(b.all))
 	for i, s := range b.all {
 		d := faults.NewDialer(b.t, s.Dial)
 		b.ways[i] = append(b.ways[i], d)
@@ -67,7 +67,7 @@ func TestR1AMinorityInTroubleCostsNobodyMoreThanOneAndAHalfTimeouts(t *testing.T
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, 5)
-				options := []redlock.Option{redlock.WithTimeout(timeout), redlock.WithLease(lasts)}
+				options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
 				x, y, z := mutex(t, b.connect(), options...), mutex(t, b.connect(), options...), mutex(t, b.connect(), options...)
 				held, err := x.Lock(t.Context())
 				require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestR2AMajorityThatIsSilentIsAnErrorWithinFourTimeouts(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := bubble(t, 5)
-				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), redlock.WithLease(lasts))
+				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), headwaiter.WithLease(lasts))
 				b.strike(3, ail)
 				begun := time.Now()
 				_, err := m.Lock(t.Context())
@@ -141,7 +141,7 @@ func TestOfFourNodesTwoAreNoQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble(t, 4)
-		options := []redlock.Option{redlock.WithTimeout(timeout), redlock.WithLease(lasts)}
+		options := []redlock.Option{redlock.WithTimeout(timeout), headwaiter.WithLease(lasts)}
 		for k := range 2 {
 			m := mutex(t, b.connect(), options...)
 			for i := range b.ways {

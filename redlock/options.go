@@ -17,28 +17,28 @@ type settings struct {
 	trustful bool // a node that has just started is believed
 }
 
-// An Option sets how a [Mutex] is asked for and held. All who use a name should use the same options.
-type Option func(*settings)
+// An Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark,
+// [WithTimeout] and [WithoutSafeRestart]. All who use a name should use the same options. The least lease is [MinLease].
+type Option interface {
+	Apply(*waitqueue.Terms)
+	ForRedlock()
+}
 
-// WithLease sets for how long a vote lasts unless it is renewed, which each node's client does at a third of it: how
-// long the others wait if the holder dies. The default is [lease.DefaultLease], the least [MinLease].
-func WithLease(d time.Duration) Option { return func(s *settings) { s.lease = d } }
+// own is an option of this package.
+type own func(*settings)
+
+func (own) Apply(*waitqueue.Terms) {}
+
+func (own) ForRedlock() {}
 
 // WithTimeout sets how long a node may take to answer before it counts as one that does not. It should be small
 // against the lease and several round trips long. The default is a twentieth of the lease, from 50 ms to 1 s.
-func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
-
-// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
-// [lease.ErrMaxHold]. The default is no such end.
-func WithMaxHold(d time.Duration) Option { return func(s *settings) { s.maxHold = d } }
-
-// WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep], as with a fair lock.
-func WithPriority(p int) Option { return func(s *settings) { s.priority = p } }
+func WithTimeout(d time.Duration) Option { return own(func(s *settings) { s.timeout = d }) }
 
 // WithoutSafeRestart believes a node that came up less than a lease ago, which may have forgotten a vote: then the
 // restart of one node can let two hold. The default is that such a node has no vote until a lease is over; see
-// [waitqueue.WithSafeRestart]. It is for servers that do not answer INFO.
-func WithoutSafeRestart() Option { return func(s *settings) { s.trustful = true } }
+// [headwaiter.WithSafeRestart]. It is for servers that do not answer INFO.
+func WithoutSafeRestart() Option { return own(func(s *settings) { s.trustful = true }) }
 
 const (
 	// MinLease: what is shorter leaves no time for nodes that are slow.
@@ -50,9 +50,12 @@ const (
 )
 
 func with(opts []Option) settings {
-	s := settings{lease: lease.DefaultLease}
+	t := waitqueue.With(opts)
+	s := settings{lease: t.Lease, maxHold: t.MaxHold, priority: t.Priority}
 	for _, o := range opts {
-		o(&s)
+		if set, ok := o.(own); ok {
+			set(&s)
+		}
 	}
 	if s.timeout == 0 {
 		s.timeout = min(max(s.lease/timeoutShare, leastTimeout), mostTimeout)

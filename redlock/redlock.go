@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -30,7 +31,7 @@ type Mutex struct {
 
 // A node is one of the servers.
 type node struct {
-	client *waitqueue.Client
+	client *headwaiter.Client
 	queue  waitqueue.Queue
 }
 
@@ -43,7 +44,7 @@ type heldKey struct{ clients, name string }
 // The servers must be masters that know nothing of each other: replicas of one another, or the shards of one
 // cluster, fail together. Three or five are usual. Of four, a majority is three, so they stand no more failures than
 // three do; of two it is two, so they stand none, and less than one server alone. Both are allowed.
-func New(clients []*waitqueue.Client, name string, opts ...Option) *Mutex {
+func New(clients []*headwaiter.Client, name string, opts ...Option) *Mutex {
 	m := &Mutex{name: name, set: with(opts), quorum: len(clients)/2 + 1}
 	m.err = errors.Join(checkNodes(clients), m.set.check())
 	ids := make([]string, 0, len(clients))
@@ -58,7 +59,7 @@ func New(clients []*waitqueue.Client, name string, opts ...Option) *Mutex {
 	return m
 }
 
-func checkNodes(clients []*waitqueue.Client) error {
+func checkNodes(clients []*headwaiter.Client) error {
 	if len(clients) == 0 {
 		return fmt.Errorf("%w: there are no nodes", lease.ErrInvalid)
 	}
@@ -152,7 +153,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 // label is the name, cut to what an error should show.
 func (m *Mutex) label() string {
 	if len(m.nodes) == 0 {
-		return new(waitqueue.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
+		return new(headwaiter.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
 	}
 	return m.nodes[0].queue.Label()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/redlock"
@@ -36,7 +37,7 @@ func TestSeedsOfFaultsAtOneNodeLetNobodyInBesideTheHolder(t *testing.T) {
 			var done sync.WaitGroup
 			for lane := range uint64(3) {
 				r := rand.New(rand.NewPCG(seed, 2+lane))
-				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), redlock.WithLease(lasts))
+				m := mutex(t, b.connect(), redlock.WithTimeout(timeout), headwaiter.WithLease(lasts))
 				done.Go(func() {
 					for range 4 {
 						l, err := m.Lock(t.Context())

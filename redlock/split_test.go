@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // The ways to the nodes take each contender another time, so votes are split again and again. The clock of a bubble
@@ -54,7 +54,7 @@ func TestR5AVoteThatIsSplitInThreeComesTogether(t *testing.T) {
 	contenders := make([]*redlock.Mutex, 3)
 	ids := make([]string, len(all)) // of the client that each node is to vote for
 	for k := range contenders {
-		clients := make([]*waitqueue.Client, len(all))
+		clients := make([]*headwaiter.Client, len(all))
 		for i, s := range all {
 			p := kit.Proxy(t, s)
 			clients[i] = kit.Dial(t, s, kit.Through(p))

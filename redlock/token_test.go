@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
@@ -22,7 +23,7 @@ func TestR6TokensRiseOverQuorumsWhoseClocksAreApart(t *testing.T) {
 			clock := redistest.NewClock(t)
 			clock.Shift(ahead)
 			all := append([]*redistest.Server{redistest.Start(t, redistest.WithClock(clock))}, servers(t, 4)...)
-			options := []redlock.Option{redlock.WithLease(lasts), redlock.WithTimeout(timeout)}
+			options := []redlock.Option{headwaiter.WithLease(lasts), redlock.WithTimeout(timeout)}
 			quorums := [][]int{{0, 1, 2}, {2, 3, 4}, {0, 1, 3}, {1, 2, 4}, {0, 3, 4}}
 			var last uint64
 			for _, quorum := range quorums {
@@ -94,7 +95,7 @@ func TestAnUncontendedHoldCostsTwoScriptsANode(t *testing.T) {
 func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
-		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.With([]waitqueue.Option{waitqueue.WithLease(2 * time.Second)}))
+		q := c.Queue(lua.Redlock, kit.Name(t), waitqueue.Terms{Lease: 2 * time.Second})
 		l, err := q.Acquire(soon(t))
 		require.NoError(t, err)
 		raise := func(client string, from, to uint64) lua.Status {
@@ -139,8 +140,8 @@ func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
 	ahead, behind := redistest.Mini(t), redistest.Mini(t)
 	behind.Miniredis().SetTime(time.Now().Add(-time.Hour))
 	for _, d := range []time.Duration{10 * time.Second, time.Minute} {
-		m := redlock.New([]*waitqueue.Client{kit.Dial(t, ahead), kit.Dial(t, behind)}, kit.Name(t),
-			redlock.WithoutSafeRestart(), redlock.WithLease(d))
+		m := redlock.New([]*headwaiter.Client{kit.Dial(t, ahead), kit.Dial(t, behind)}, kit.Name(t),
+			redlock.WithoutSafeRestart(), headwaiter.WithLease(d))
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Release(t.Context()))

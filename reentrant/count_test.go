@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -16,7 +17,7 @@ import (
 func TestAnEntryWhileARenewalIsUnderWayIsToldByTheNext(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		m := reentrant.New(kit.Dial(t, s, kit.Over(d)), "name", reentrant.WithLease(time.Minute))
+		m := reentrant.New(kit.Dial(t, s, kit.Over(d)), "name", headwaiter.WithLease(time.Minute))
 		look := reentrant.New(kit.Dial(t, s), "name")
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)

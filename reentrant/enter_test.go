@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -185,7 +186,7 @@ func TestCallsOfOneOwnerEnterOneHold(t *testing.T) {
 }
 
 func TestAWaitingCallEntersWhenItsOwnerGetsTheHold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		mine := reentrant.Owner(t.Context(), "job")
 		l := hold(t, t.Context(), other)
@@ -244,7 +245,7 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 }
 
 func TestDoEntersAHoldAndTakesItsCountBack(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		mine := errors.New("mine")
 		err := m.Do(t.Context(), func(ctx context.Context) error {

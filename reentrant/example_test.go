@@ -9,19 +9,19 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}
@@ -105,7 +105,7 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Do() {
 	clients, stop := embedded(1)
 	defer stop()
-	tree := reentrant.New(clients[0], "tree", reentrant.WithLease(30*time.Second))
+	tree := reentrant.New(clients[0], "tree", headwaiter.WithLease(30*time.Second))
 
 	var visit func(ctx context.Context, depth int) error
 	visit = func(ctx context.Context, depth int) error {
@@ -199,7 +199,7 @@ func ExampleWithLease() {
 	defer stop()
 	ctx := context.Background()
 
-	patient := reentrant.New(clients[0], "report", reentrant.WithLease(time.Minute))
+	patient := reentrant.New(clients[0], "report", headwaiter.WithLease(time.Minute))
 	held := must(patient.Lock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
 	fmt.Println(held.Release(ctx))
@@ -212,7 +212,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	short := reentrant.New(clients[0], "slot", reentrant.WithMaxHold(100*time.Millisecond))
+	short := reentrant.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
 	held := must(short.Lock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
@@ -224,7 +224,7 @@ func ExampleWithPriority() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	urgent := reentrant.New(clients[0], "printer", reentrant.WithPriority(1))
+	urgent := reentrant.New(clients[0], "printer", headwaiter.WithPriority(1))
 	held := must(urgent.Lock(context.Background()))
 	fmt.Println(held.Release(context.Background()))
 	// Output:
@@ -235,7 +235,7 @@ func ExampleWithReplicas() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := reentrant.New(clients[0], "ledger", reentrant.WithReplicas(1, time.Minute))
+	careful := reentrant.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
 	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
@@ -246,7 +246,7 @@ func ExampleWithSafeRestart() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := reentrant.New(clients[0], "ledger", reentrant.WithSafeRestart())
+	careful := reentrant.New(clients[0], "ledger", headwaiter.WithSafeRestart())
 	_, err := careful.Lock(context.Background())
 	fmt.Println("refused:", err != nil)
 	// Output: refused: true

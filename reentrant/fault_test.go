@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
@@ -110,7 +111,7 @@ func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
 func TestAHandOffWhoseMessageIsLostIsFoundByACheckAndCanBeEntered(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		near, far := locks(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), reentrant.WithLease(time.Second))
+		near, far := locks(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), headwaiter.WithLease(time.Second))
 		outer := hold(t, t.Context(), near)
 		inner := hold(t, outer.Context(), near)
 		mine := reentrant.Owner(t.Context(), "job")
@@ -133,7 +134,7 @@ func TestAHandOffWhoseMessageIsLostIsFoundByACheckAndCanBeEntered(t *testing.T) 
 func TestAHoldOutlivesItsConnections(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), reentrant.WithLease(3*time.Second))
+	m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), headwaiter.WithLease(3*time.Second))
 	outer := hold(t, t.Context(), m)
 	waiting := kit.Lock(t.Context(), other.Lock)
 	kit.Waiting(t, 1, m.Inspect)
@@ -164,9 +165,9 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			{reentrant.New(c, "}x"), lease.ErrInvalid},
 			{reentrant.New(c, "a\nb"), lease.ErrInvalid},
 			{reentrant.New(c, strings.Repeat("x", lease.MaxName+1)), lease.ErrTooLarge},
-			{reentrant.New(c, "n", reentrant.WithLease(0)), lease.ErrInvalid},
-			{reentrant.New(c, "n", reentrant.WithMaxHold(-1)), lease.ErrInvalid},
-			{reentrant.New(c, "n", reentrant.WithPriority(math.MinInt)), lease.ErrTooLarge},
+			{reentrant.New(c, "n", headwaiter.WithLease(0)), lease.ErrInvalid},
+			{reentrant.New(c, "n", headwaiter.WithMaxHold(-1)), lease.ErrInvalid},
+			{reentrant.New(c, "n", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge},
 		} {
 			ctx := reentrant.Owner(t.Context(), "job")
 			_, err := bad.m.Lock(ctx)

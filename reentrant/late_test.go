@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
@@ -19,7 +20,7 @@ func TestAReleaseAfterTheEndOfTheLeaseEndsAllEntries(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		var late kit.Stall
 		c := kit.Dial(t, s, late.Option)
-		m := reentrant.New(c, kit.Name(t), reentrant.WithLease(2*time.Second))
+		m := reentrant.New(c, kit.Name(t), headwaiter.WithLease(2*time.Second))
 		outer := hold(t, t.Context(), m)
 		work, cancel := context.WithTimeout(outer.Context(), time.Hour)
 		defer cancel()

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lockKey is the hash of a lock under the default prefix.
@@ -21,32 +21,32 @@ func lockKey(name string) string { return "headwaiter:reentrant:{" + name + "}" 
 var endings = []struct {
 	name  string
 	opts  []reentrant.Option
-	lose  func(t *testing.T, s redistest.Backend, c *waitqueue.Client, m *reentrant.Mutex)
+	lose  func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *reentrant.Mutex)
 	cause error
 }{
-	{"by force", []reentrant.Option{reentrant.WithLease(2 * time.Second)},
-		func(t *testing.T, s redistest.Backend, _ *waitqueue.Client, m *reentrant.Mutex) {
+	{"by force", []reentrant.Option{headwaiter.WithLease(2 * time.Second)},
+		func(t *testing.T, s redistest.Backend, _ *headwaiter.Client, m *reentrant.Mutex) {
 			_, err := reentrant.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}, lease.ErrForced},
-	{"by FLUSHALL", []reentrant.Option{reentrant.WithLease(2 * time.Second)},
-		func(_ *testing.T, s redistest.Backend, _ *waitqueue.Client, _ *reentrant.Mutex) { s.Do("FLUSHALL") },
+	{"by FLUSHALL", []reentrant.Option{headwaiter.WithLease(2 * time.Second)},
+		func(_ *testing.T, s redistest.Backend, _ *headwaiter.Client, _ *reentrant.Mutex) { s.Do("FLUSHALL") },
 		lease.ErrForgotten},
-	{"by deletion of the key", []reentrant.Option{reentrant.WithLease(2 * time.Second)},
-		func(_ *testing.T, s redistest.Backend, _ *waitqueue.Client, m *reentrant.Mutex) {
+	{"by deletion of the key", []reentrant.Option{headwaiter.WithLease(2 * time.Second)},
+		func(_ *testing.T, s redistest.Backend, _ *headwaiter.Client, m *reentrant.Mutex) {
 			s.Do("DEL", lockKey(m.Name()))
 		}, lease.ErrForgotten},
-	{"by an empty restart", []reentrant.Option{reentrant.WithLease(2 * time.Second)},
-		func(_ *testing.T, s redistest.Backend, _ *waitqueue.Client, _ *reentrant.Mutex) { s.Restart() },
+	{"by an empty restart", []reentrant.Option{headwaiter.WithLease(2 * time.Second)},
+		func(_ *testing.T, s redistest.Backend, _ *headwaiter.Client, _ *reentrant.Mutex) { s.Restart() },
 		lease.ErrForgotten},
 	{"by Close of the client", nil,
-		func(t *testing.T, _ redistest.Backend, c *waitqueue.Client, _ *reentrant.Mutex) {
+		func(t *testing.T, _ redistest.Backend, c *headwaiter.Client, _ *reentrant.Mutex) {
 			require.NoError(t, c.Close(t.Context()))
 		}, lease.ErrClientClosed},
-	{"at the maximum", []reentrant.Option{reentrant.WithMaxHold(200 * time.Millisecond)},
-		func(*testing.T, redistest.Backend, *waitqueue.Client, *reentrant.Mutex) {}, lease.ErrMaxHold},
-	{"by a server that is gone", []reentrant.Option{reentrant.WithLease(2 * time.Second)},
-		func(_ *testing.T, s redistest.Backend, _ *waitqueue.Client, _ *reentrant.Mutex) { s.Kill() },
+	{"at the maximum", []reentrant.Option{headwaiter.WithMaxHold(200 * time.Millisecond)},
+		func(*testing.T, redistest.Backend, *headwaiter.Client, *reentrant.Mutex) {}, lease.ErrMaxHold},
+	{"by a server that is gone", []reentrant.Option{headwaiter.WithLease(2 * time.Second)},
+		func(_ *testing.T, s redistest.Backend, _ *headwaiter.Client, _ *reentrant.Mutex) { s.Kill() },
 		lease.ErrExpired},
 }
 
@@ -91,7 +91,7 @@ func TestALossEndsAllEntriesAtOnceAndTheirReleasesFreeNobody(t *testing.T) {
 
 func TestALostContextAsksAnewAndGetsAHigherToken(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), reentrant.WithLease(2*time.Second))
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), headwaiter.WithLease(2*time.Second))
 		mine := reentrant.Owner(t.Context(), "job")
 		outer := hold(t, mine, m)
 		inner := hold(t, outer.Context(), m)
@@ -134,7 +134,7 @@ func TestARenewalExtendsAllEntries(t *testing.T) {
 
 func TestTheMaximumHoldCountsFromTheFirstEntry(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		m := reentrant.New(kit.Dial(t, s), kit.Name(t), reentrant.WithMaxHold(13*time.Second))
+		m := reentrant.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxHold(13*time.Second))
 		begun := time.Now()
 		outer := hold(t, t.Context(), m)
 		synctime.Pass(9 * time.Second)

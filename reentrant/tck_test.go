@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // What java.util.concurrent's ReentrantLockTest holds down for a fair lock, for calls of one client and of two;
@@ -31,7 +31,7 @@ import (
 // does not overtake here: TestATryDoesNotOvertake.
 
 // locks are the lock of the test, as two clients see it, which may be the same.
-func locks(t testing.TB, a, b *waitqueue.Client, opts ...reentrant.Option) (x, y *reentrant.Mutex) {
+func locks(t testing.TB, a, b *headwaiter.Client, opts ...reentrant.Option) (x, y *reentrant.Mutex) {
 	return reentrant.New(a, kit.Name(t), opts...), reentrant.New(b, kit.Name(t), opts...)
 }
 
@@ -62,7 +62,7 @@ func free(t testing.TB, m *reentrant.Mutex) {
 }
 
 func TestAHoldIsEnteredAgainAndEndsWithItsLastRelease(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		const times = 20
 		require.Zero(t, m.HoldCount(t.Context()))
@@ -87,7 +87,7 @@ func TestAHoldIsEnteredAgainAndEndsWithItsLastRelease(t *testing.T) {
 }
 
 func TestWhatIsReleasedCannotBeReleasedAgain(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		outer := hold(t, t.Context(), m)
 		inner := hold(t, outer.Context(), m)
@@ -105,7 +105,7 @@ func TestWhatIsReleasedCannotBeReleasedAgain(t *testing.T) {
 }
 
 func TestATryTakesAFreeLockAndEntersAHoldOfItsOwn(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		outer, err := m.TryLock(t.Context())
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestATryTakesAFreeLockAndEntersAHoldOfItsOwn(t *testing.T) {
 }
 
 func TestATryDoesNotOvertake(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		outer := hold(t, t.Context(), m)
 		waiting := kit.Lock(t.Context(), other.Lock)
@@ -141,7 +141,7 @@ func TestATryDoesNotOvertake(t *testing.T) {
 }
 
 func TestAWaitThatEndsChangesNothingOfTheHold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		outer := hold(t, t.Context(), m)
 		inner := hold(t, outer.Context(), m)
@@ -185,7 +185,7 @@ func TestAWaitThatEndsChangesNothingOfTheHold(t *testing.T) {
 }
 
 func TestInspectTellsWhoWaitsInTheirOrder(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		l := hold(t, t.Context(), m)
 		ctx, leave := context.WithCancel(t.Context())
@@ -208,7 +208,7 @@ func TestInspectTellsWhoWaitsInTheirOrder(t *testing.T) {
 }
 
 func TestWaitersHoldInTheirOrderThoughTheHoldIsEnteredAgain(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		const waiters = 6
 		l := hold(t, t.Context(), m)

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // chances is how many plans are tried, and steps how long each is.
@@ -60,7 +60,7 @@ type plan struct {
 	t       *testing.T
 	rng     *rand.Rand
 	server  *redistest.Embedded
-	clients []*waitqueue.Client
+	clients []*headwaiter.Client
 	stalls  []*kit.Stall
 	late    []bool
 	locks   []*rwlock.RWMutex
@@ -74,7 +74,7 @@ func newPlan(t *testing.T, seed uint64) *plan {
 		stall := &kit.Stall{}
 		c := kit.Dial(t, p.server, stall.Option)
 		p.clients, p.stalls, p.late = append(p.clients, c), append(p.stalls, stall), append(p.late, false)
-		p.locks = append(p.locks, rwlock.New(c, "lock", rwlock.WithLease(2*time.Second)))
+		p.locks = append(p.locks, rwlock.New(c, "lock", headwaiter.WithLease(2*time.Second)))
 	}
 	return p
 }

@@ -6,16 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAReadersCycleIsTwoScriptsAndNothingElse(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), rwlock.WithLease(time.Minute)) // Nothing is renewed.
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), headwaiter.WithLease(time.Minute)) // Nothing is renewed.
 		kit.Release(t, read(t, t.Context(), m))
 		w := write(t, t.Context(), m)
 		kit.Listening(t, s, 1)
@@ -63,7 +63,7 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 		holder := rwlock.New(first, kit.Name(t))
 		kit.Release(t, write(t, t.Context(), holder)) // The server learns the scripts.
 		l := write(t, t.Context(), holder)
-		all := make([]*waitqueue.Client, clients)
+		all := make([]*headwaiter.Client, clients)
 		for i := range all {
 			all[i] = kit.Dial(t, s)
 		}
@@ -102,8 +102,8 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 }
 
 // spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
-func spent(first *waitqueue.Client, others []*waitqueue.Client) (looks, messages uint64) {
-	for _, c := range append([]*waitqueue.Client{first}, others...) {
+func spent(first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
+	for _, c := range append([]*headwaiter.Client{first}, others...) {
 		looks += c.Stats().Checks + c.Stats().Renewals
 		messages += c.Stats().Messages
 	}

@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestADowngradeLetsTheReadersAtTheHeadIn(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		w := write(t, t.Context(), m)
 		readers := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), other.RLock)}
@@ -98,7 +98,7 @@ func TestNoWriterGetsInBetweenAWriteAndItsDowngrade(t *testing.T) {
 }
 
 func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		w := write(t, t.Context(), m)
 		again := write(t, w.Context(), m)
@@ -123,7 +123,7 @@ func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
 func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
-		m, other := rwlock.New(c, kit.Name(t), rwlock.WithLease(time.Second)), rwlock.New(c, kit.Name(t)+":other")
+		m, other := rwlock.New(c, kit.Name(t), headwaiter.WithLease(time.Second)), rwlock.New(c, kit.Name(t)+":other")
 		r := read(t, t.Context(), m)
 		require.NoError(t, m.Downgrade(t.Context(), r), "it is one for reading already")
 		require.ErrorIs(t, other.Downgrade(t.Context(), r), lease.ErrNotHeld)

@@ -9,19 +9,19 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}
@@ -242,7 +242,7 @@ func ExampleWithLease() {
 	defer stop()
 	ctx := context.Background()
 
-	held := must(rwlock.New(clients[0], "config", rwlock.WithLease(time.Minute)).RLock(ctx))
+	held := must(rwlock.New(clients[0], "config", headwaiter.WithLease(time.Minute)).RLock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -254,7 +254,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	held := must(rwlock.New(clients[0], "config", rwlock.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
+	held := must(rwlock.New(clients[0], "config", headwaiter.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
@@ -265,7 +265,7 @@ func ExampleWithPriority() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	held := must(rwlock.New(clients[0], "config", rwlock.WithPriority(1)).Lock(context.Background()))
+	held := must(rwlock.New(clients[0], "config", headwaiter.WithPriority(1)).Lock(context.Background()))
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
@@ -275,7 +275,7 @@ func ExampleWithReplicas() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := rwlock.New(clients[0], "ledger", rwlock.WithReplicas(1, time.Minute))
+	careful := rwlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
 	_, err := careful.Lock(context.Background())
 	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
@@ -286,7 +286,7 @@ func ExampleWithSafeRestart() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := rwlock.New(clients[0], "ledger", rwlock.WithSafeRestart())
+	careful := rwlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())
 	_, err := careful.Lock(context.Background())
 	fmt.Println("refused:", err != nil)
 	// Output: refused: true

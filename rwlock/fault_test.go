@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -55,7 +56,7 @@ func TestLostRepliesToReadersAndWritersHaveTheirEffectOnce(t *testing.T) {
 func TestAGroupWhoseMessageIsLostIsFoundByACheck(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		near, far := locks(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), rwlock.WithLease(time.Second))
+		near, far := locks(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), headwaiter.WithLease(time.Second))
 		w := write(t, t.Context(), near)
 		calls := make([]*kit.Call[*lease.Lease], 3)
 		for i := range calls {
@@ -92,7 +93,7 @@ func TestALossEndsAllLeasesOnAHold(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
-				m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), rwlock.WithLease(3*time.Second))
+				m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s), headwaiter.WithLease(3*time.Second))
 				w := write(t, t.Context(), m)
 				leases := []*lease.Lease{w, write(t, w.Context(), m), read(t, w.Context(), m)}
 				waiting := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), other.RLock)}
@@ -180,9 +181,9 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			{rwlock.New(c, "}x"), lease.ErrInvalid},
 			{rwlock.New(c, "a\nb"), lease.ErrInvalid},
 			{rwlock.New(c, strings.Repeat("x", lease.MaxName+1)), lease.ErrTooLarge},
-			{rwlock.New(c, "n", rwlock.WithLease(0)), lease.ErrInvalid},
-			{rwlock.New(c, "n", rwlock.WithMaxHold(-1)), lease.ErrInvalid},
-			{rwlock.New(c, "n", rwlock.WithPriority(math.MinInt)), lease.ErrTooLarge},
+			{rwlock.New(c, "n", headwaiter.WithLease(0)), lease.ErrInvalid},
+			{rwlock.New(c, "n", headwaiter.WithMaxHold(-1)), lease.ErrInvalid},
+			{rwlock.New(c, "n", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge},
 		} {
 			for _, lock := range []func(context.Context) (*lease.Lease, error){bad.m.Lock, bad.m.RLock, bad.m.TryLock, bad.m.TryRLock} {
 				_, err := lock(t.Context())

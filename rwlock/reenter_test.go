@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -22,7 +23,7 @@ func counts(t testing.TB, m *rwlock.RWMutex, ctx context.Context, reads, writes 
 }
 
 func TestAReaderReadsAgainThoughAWriterWaits(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		counts(t, m, t.Context(), 0, 0)
 		outer := read(t, t.Context(), m)
@@ -50,7 +51,7 @@ func TestAReaderReadsAgainThoughAWriterWaits(t *testing.T) {
 }
 
 func TestAnUpgradeIsRefusedAtOnce(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		r := read(t, t.Context(), m)
 		deep := read(t, r.Context(), m)
@@ -74,7 +75,7 @@ func TestAnUpgradeIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestAReadWithinAWriteOutlivesIt(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		w := write(t, t.Context(), m)
 		again := write(t, w.Context(), m)

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -28,7 +29,7 @@ type RWMutex struct {
 }
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first call.
-func New(c *waitqueue.Client, name string, opts ...Option) *RWMutex {
+func New(c *headwaiter.Client, name string, opts ...Option) *RWMutex {
 	q := c.Queue(lua.RWLock, name, waitqueue.With(opts)).Nested(waitqueue.Reenters).
 		Says(nil, fmt.Sprint(lua.AllReaders))
 	return &RWMutex{read: q.For(lua.Read, 1), write: q.For(lua.Write, lua.AllReaders)}

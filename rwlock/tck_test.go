@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // What java.util.concurrent's ReentrantReadWriteLockTest holds down for a fair lock, for calls of one client and of
@@ -36,7 +36,7 @@ import (
 // is refused; an untimed tryLock does not overtake here.
 
 // locks are the lock of the test, as two clients see it, which may be the same.
-func locks(t testing.TB, a, b *waitqueue.Client, opts ...rwlock.Option) (x, y *rwlock.RWMutex) {
+func locks(t testing.TB, a, b *headwaiter.Client, opts ...rwlock.Option) (x, y *rwlock.RWMutex) {
 	return rwlock.New(a, kit.Name(t), opts...), rwlock.New(b, kit.Name(t), opts...)
 }
 
@@ -85,7 +85,7 @@ func free(t testing.TB, m *rwlock.RWMutex) {
 }
 
 func TestAWriterIsAlone(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		l, err := m.TryLock(t.Context())
 		require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestAWriterIsAlone(t *testing.T) {
 }
 
 func TestReadersShare(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		var held []*lease.Lease
 		for i := range 10 {
@@ -123,7 +123,7 @@ func TestReadersShare(t *testing.T) {
 }
 
 func TestTriesAgainstHolds(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		l := read(t, t.Context(), m)
 		readable(t, other, true)
@@ -138,7 +138,7 @@ func TestTriesAgainstHolds(t *testing.T) {
 }
 
 func TestAWriterWaitsForTheLastReader(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		readers := []*lease.Lease{read(t, t.Context(), m), read(t, t.Context(), other), read(t, t.Context(), m)}
 		w := kit.Lock(t.Context(), other.Lock)
@@ -157,7 +157,7 @@ func TestAWriterWaitsForTheLastReader(t *testing.T) {
 }
 
 func TestReadersWaitForTheWriterAndHoldTogether(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		w := write(t, t.Context(), m)
 		var calls []*kit.Call[*lease.Lease]
@@ -181,7 +181,7 @@ func TestReadersWaitForTheWriterAndHoldTogether(t *testing.T) {
 }
 
 func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		first := read(t, t.Context(), m)
 		w := kit.Lock(t.Context(), other.Lock)
@@ -205,7 +205,7 @@ func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 
 // Each group of readers holds together, each writer alone, all in the order of their arrival.
 func TestAllReadersUpToTheNextWriterHold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		l := write(t, t.Context(), m)
 		kinds := "rrrwrrwwrr"
@@ -245,7 +245,7 @@ func TestAllReadersUpToTheNextWriterHold(t *testing.T) {
 }
 
 func TestAWriterMayReadToo(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		w := write(t, t.Context(), m)
 		queued := kit.Lock(t.Context(), other.Lock)
@@ -270,7 +270,7 @@ func TestAWriterMayReadToo(t *testing.T) {
 }
 
 func TestWhatIsReleasedCannotBeReleasedAgain(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		first, second := read(t, t.Context(), m), read(t, t.Context(), other)
 		kit.Release(t, first)
@@ -287,7 +287,7 @@ func TestWhatIsReleasedCannotBeReleasedAgain(t *testing.T) {
 }
 
 func TestAWaitThatEndsChangesNothing(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		r := read(t, t.Context(), m)
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -320,7 +320,7 @@ func TestAWaitThatEndsChangesNothing(t *testing.T) {
 }
 
 func TestInspectTellsHoldersAndWaiters(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
 		info, err := m.Inspect(t.Context())
 		require.NoError(t, err)

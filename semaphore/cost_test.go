@@ -6,16 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 5, semaphore.WithLease(time.Minute)) // Nothing is renewed.
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 5, headwaiter.WithLease(time.Minute)) // Nothing is renewed.
 		l := take(t, x, 1)
 		kit.Listening(t, s, 1)
 		kit.Release(t, l)
@@ -39,7 +39,7 @@ func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
 // The two alternate: each asks while the other holds, so every release hands on.
 func TestAHandOffIsTwoScriptsAndOneMessage(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		clients := []*waitqueue.Client{kit.Dial(t, s), kit.Dial(t, s)}
+		clients := []*headwaiter.Client{kit.Dial(t, s), kit.Dial(t, s)}
 		x, y := semaphores(t, clients[0], clients[1], 1)
 		turn, l := 0, take(t, x, 1)
 		handOn := func() {
@@ -80,7 +80,7 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 		)
 		first := kit.Dial(t, s)
 		holder := semaphore.New(first, kit.Name(t), 2*clients*each)
-		all := make([]*waitqueue.Client, clients)
+		all := make([]*headwaiter.Client, clients)
 		for i := range all {
 			all[i] = kit.Dial(t, s)
 		}
@@ -152,8 +152,8 @@ func TestWithinOneClientNothingIsPublished(t *testing.T) {
 }
 
 // spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
-func spent(first *waitqueue.Client, others []*waitqueue.Client) (looks, messages uint64) {
-	for _, c := range append([]*waitqueue.Client{first}, others...) {
+func spent(first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
+	for _, c := range append([]*headwaiter.Client{first}, others...) {
 		looks += c.Stats().Checks + c.Stats().Renewals
 		messages += c.Stats().Messages
 	}

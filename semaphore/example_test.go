@@ -10,19 +10,19 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}
@@ -215,7 +215,7 @@ func ExampleWithoutRenewal() {
 	clients, stop := embedded(1)
 	defer stop()
 	ctx := context.Background()
-	rate := semaphore.New(clients[0], "calls", 3, semaphore.WithLease(50*time.Millisecond), semaphore.WithoutRenewal())
+	rate := semaphore.New(clients[0], "calls", 3, headwaiter.WithLease(50*time.Millisecond), semaphore.WithoutRenewal())
 
 	begun := time.Now()
 	for range 7 {
@@ -231,7 +231,7 @@ func ExampleWithLease() {
 	defer stop()
 	ctx := context.Background()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithLease(time.Minute)).Acquire(ctx, 1))
+	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithLease(time.Minute)).Acquire(ctx, 1))
 	fmt.Println(time.Until(seat.Deadline()) > 50*time.Second)
 	fmt.Println(seat.Release(ctx))
 	// Output:
@@ -243,7 +243,7 @@ func ExampleWithMaxHold() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
+	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
 	<-seat.Context().Done()
 	fmt.Println(context.Cause(seat.Context()))
 	// Output:
@@ -254,7 +254,7 @@ func ExampleWithPriority() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, semaphore.WithPriority(1)).Acquire(context.Background(), 1))
+	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithPriority(1)).Acquire(context.Background(), 1))
 	fmt.Println(seat.Release(context.Background()))
 	// Output:
 	// <nil>
@@ -264,7 +264,7 @@ func ExampleWithReplicas() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := semaphore.New(clients[0], "ledger", 3, semaphore.WithReplicas(1, time.Minute))
+	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithReplicas(1, time.Minute))
 	_, err := careful.Acquire(context.Background(), 1)
 	fmt.Println(errors.Is(err, lease.ErrInvalid)) // Half the lease is the most that replicas may take.
 	// Output: true
@@ -275,7 +275,7 @@ func ExampleWithSafeRestart() {
 	clients, stop := embedded(1)
 	defer stop()
 
-	careful := semaphore.New(clients[0], "ledger", 3, semaphore.WithSafeRestart())
+	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithSafeRestart())
 	_, err := careful.Acquire(context.Background(), 1)
 	fmt.Println("refused:", err != nil)
 	// Output: refused: true

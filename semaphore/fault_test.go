@@ -8,12 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // cuts is how many replies are lost to one kind of request.
@@ -97,7 +96,7 @@ func TestAReleaseWhoseReplyIsLostGivesBackOnce(t *testing.T) {
 func TestHoldsOutliveLostRepliesToRenewals(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 4, semaphore.WithLease(2*time.Second))
+		far, near := semaphores(t, kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s), 4, headwaiter.WithLease(2*time.Second))
 		held := []*lease.Lease{take(t, far, 1), take(t, far, 2)}
 		lost := false
 		p.LoseReplies(6, func(command []string) bool {
@@ -118,7 +117,7 @@ func TestGrantsWhoseMessageIsLostAreFoundByACheck(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
 		client := kit.Dial(t, s, kit.Through(p))
-		near, far := semaphores(t, kit.Dial(t, s), client, 4, semaphore.WithLease(time.Second))
+		near, far := semaphores(t, kit.Dial(t, s), client, 4, headwaiter.WithLease(time.Second))
 		l := take(t, near, 4)
 		calls := queue(t, far, far, 1, 2)
 		p.LosePushes(1, kit.Notices(lua.MessageGrant))
@@ -183,7 +182,7 @@ func TestAServerThatForgetsHoldsUpNobody(t *testing.T) {
 	for what, forget := range forgets {
 		t.Run(what, func(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
-				x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 4, semaphore.WithLease(3*time.Second))
+				x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 4, headwaiter.WithLease(3*time.Second))
 				held := []*lease.Lease{take(t, x, 1), take(t, y, 2)}
 				calls := queue(t, x, y, 4, 1)
 				forget(s, x.Name())
@@ -212,7 +211,7 @@ func keyOf(name string) string { return "headwaiter:semaphore:{" + name + "}" }
 
 func TestADeletedQueueIsMendedByTheChecks(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 2, semaphore.WithLease(5*time.Second))
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 2, headwaiter.WithLease(5*time.Second))
 		l := take(t, x, 2)
 		calls := queue(t, y, y, 2, 1)
 		s.Do("DEL", keyOf(x.Name())+":queue")
@@ -229,9 +228,9 @@ func TestADeletedQueueIsMendedByTheChecks(t *testing.T) {
 func TestARefusedMessageLeavesThePermitsToTheChecks(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	option := func(o *waitqueue.Options) { o.Redis.Username, o.Redis.Password = "mute", "mute" }
+	option := func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = "mute", "mute" }
 	s.Do("ACL", "SETUSER", "mute", "on", ">mute", "~*", "&*", "+@all")
-	near, far := semaphores(t, kit.Dial(t, s, option), kit.Dial(t, s), 3, semaphore.WithLease(time.Second))
+	near, far := semaphores(t, kit.Dial(t, s, option), kit.Dial(t, s), 3, headwaiter.WithLease(time.Second))
 	l := take(t, near, 3)
 	calls := queue(t, far, far, 1, 2)
 	s.Do("ACL", "SETUSER", "mute", "-publish")

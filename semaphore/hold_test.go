@@ -7,18 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestPermitsThatAreNotRenewedComeBackWhenTheirLeaseIsOver(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 3, semaphore.WithLease(7*time.Second), semaphore.WithoutRenewal())
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 3, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
 		begun := time.Now()
 		first := take(t, x, 2)
 		synctime.Pass(3 * time.Second)
@@ -43,7 +43,7 @@ func TestPermitsThatAreNotRenewedComeBackWhenTheirLeaseIsOver(t *testing.T) {
 // A grant by message is short at first; its hold must reach its full lease all the same.
 func TestAnUnrenewedHoldThatWasHandedOverLastsItsLease(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1, semaphore.WithLease(7*time.Second), semaphore.WithoutRenewal())
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
 		l := take(t, x, 1)
 		c := queue(t, y, y, 1)[0]
 		kit.Release(t, l)
@@ -56,7 +56,7 @@ func TestAnUnrenewedHoldThatWasHandedOverLastsItsLease(t *testing.T) {
 
 func TestTheMaximumHoldIsEachHoldsOwn(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 2, semaphore.WithMaxHold(13*time.Second))
+		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 2, headwaiter.WithMaxHold(13*time.Second))
 		first := take(t, x, 1)
 		synctime.Pass(5 * time.Second)
 		second := take(t, y, 1)
@@ -99,8 +99,8 @@ func TestOfTwoHoldersOneLosesItsPermits(t *testing.T) {
 }
 
 func TestAHoldReleasedByForceIsTold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
-		x, y := semaphores(t, a, b, 3, semaphore.WithLease(2*time.Second))
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
+		x, y := semaphores(t, a, b, 3, headwaiter.WithLease(2*time.Second))
 		first := take(t, x, 2)
 		second := take(t, x, 1)
 		c := queue(t, y, y, 2)[0]

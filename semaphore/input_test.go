@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -18,7 +19,6 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // readable asserts what an error is, and that it fits on a line and does nothing to a terminal.
@@ -63,7 +63,7 @@ func TestNumbersThatNameNoPermitsAreRefusedBeforeRedis(t *testing.T) {
 }
 
 func TestMoreThanThereAreIsRefusedAtOnce(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		x, y := semaphores(t, a, b, 3)
 		for range 2 { // Also by a semaphore that nobody has used.
 			_, err := x.Acquire(t.Context(), 4)
@@ -81,7 +81,7 @@ func TestMoreThanThereAreIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestAsManyPermitsAsCanBeCountedAreCountedExactly(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		const most = semaphore.MaxPermits
 		x, y := semaphores(t, a, b, most)
 		available(t, x, most)
@@ -113,7 +113,7 @@ func TestAsManyPermitsAsCanBeCountedAreCountedExactly(t *testing.T) {
 }
 
 func TestAnotherLimitIsAMismatch(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		x := semaphore.New(a, kit.Name(t), 3)
 		y := semaphore.New(b, kit.Name(t), 4)
 		l := take(t, x, 1)
@@ -150,10 +150,10 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 			{semaphore.New(c, "}x", 1), lease.ErrInvalid, "put something before it"},
 			{semaphore.New(c, "a\x1b[2Jb", 1), lease.ErrInvalid, "encode"},
 			{semaphore.New(c, strings.Repeat("x", lease.MaxName+1), 1), lease.ErrTooLarge, "use a hash"},
-			{semaphore.New(c, "n", 1, semaphore.WithLease(0)), lease.ErrInvalid, "must be from"},
-			{semaphore.New(c, "n", 1, semaphore.WithLease(-time.Second), semaphore.WithoutRenewal()), lease.ErrInvalid, "must be from"},
-			{semaphore.New(c, "n", 1, semaphore.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
-			{semaphore.New(c, "n", 1, semaphore.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority"},
+			{semaphore.New(c, "n", 1, headwaiter.WithLease(0)), lease.ErrInvalid, "must be from"},
+			{semaphore.New(c, "n", 1, headwaiter.WithLease(-time.Second), semaphore.WithoutRenewal()), lease.ErrInvalid, "must be from"},
+			{semaphore.New(c, "n", 1, headwaiter.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
+			{semaphore.New(c, "n", 1, headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority"},
 		} {
 			_, err := bad.s.Acquire(t.Context(), 1)
 			readable(t, err, bad.is, bad.contains)

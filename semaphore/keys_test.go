@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -31,7 +32,7 @@ func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 				c := kit.Dial(t, s)
 				short := semaphore.New(c, kit.Name(t), 2)
 				var held []*lease.Lease
-				for _, m := range []*semaphore.Semaphore{semaphore.New(c, kit.Name(t), 2, semaphore.WithLease(24*time.Hour)), short} {
+				for _, m := range []*semaphore.Semaphore{semaphore.New(c, kit.Name(t), 2, headwaiter.WithLease(24*time.Hour)), short} {
 					l, err := m.Acquire(t.Context(), 1)
 					require.NoError(t, err)
 					held = append(held, l)
@@ -61,7 +62,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 				c := kit.Dial(t, s)
 				c.Above(uint64(kit.ServerTime(s) + time.Hour.Microseconds()))
 				for range 2 {
-					l, err := semaphore.New(c, kit.Name(t), 2, semaphore.WithLease(d)).Acquire(t.Context(), 1)
+					l, err := semaphore.New(c, kit.Name(t), 2, headwaiter.WithLease(d)).Acquire(t.Context(), 1)
 					require.NoError(t, err)
 					require.Greater(t, lives(t, s), time.Hour-kit.Patience)
 					kit.Release(t, l)

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/semaphore"
 )
 
 // One release lets several in: the message to their client has one note for all, and one wake-up is told.
@@ -90,7 +90,7 @@ func TestTheObserverIsToldOfTheHolderThatLostItsPermits(t *testing.T) {
 		d := faults.NewDialer(t, s.Dial)
 		near, far := &kit.Observer{}, &kit.Observer{}
 		x, y := semaphores(t, kit.Dial(t, s, kit.Observed(near)), kit.Dial(t, s, kit.Observed(far), kit.Over(d)), 3,
-			semaphore.WithLease(3*time.Second))
+			headwaiter.WithLease(3*time.Second))
 		living, cut := take(t, x, 1), take(t, y, 2)
 		call := queue(t, x, x, 2)[0]
 		d.Refuse()

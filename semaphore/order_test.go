@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // queue begins calls one behind the other, by two clients in turn.
@@ -39,7 +39,7 @@ func pending(t testing.TB, calls ...*kit.Call[*lease.Lease]) {
 }
 
 func TestALargeRequestAtTheHeadIsNotOvertaken(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 4)
 		held := []*lease.Lease{take(t, s, 1), take(t, other, 1), take(t, s, 1), take(t, other, 1)}
 		calls := queue(t, s, other, 4, 1, 1)
@@ -64,7 +64,7 @@ func TestALargeRequestAtTheHeadIsNotOvertaken(t *testing.T) {
 }
 
 func TestARequestServesInTheOrderOfArrival(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		const limit = 5
 		s, other := semaphores(t, a, b, limit)
 		l := take(t, s, limit)
@@ -100,7 +100,7 @@ func TestPriorityIsAHeadStart(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		plain, urgent := semaphores(t, c, kit.Dial(t, s), 2)
-		urgent = semaphore.New(c, urgent.Name(), 2, semaphore.WithPriority(100))
+		urgent = semaphore.New(c, urgent.Name(), 2, headwaiter.WithPriority(100))
 		l := take(t, plain, 2)
 		late := queue(t, plain, plain, 2)[0]
 		first := ask(t.Context(), urgent, 2)

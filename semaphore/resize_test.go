@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 2)
 		l := take(t, s, 2)
 		calls := queue(t, s, other, 1, 2, 2, 1)
@@ -44,7 +44,7 @@ func TestMorePermitsGoToThoseWhoWaitAtOnce(t *testing.T) {
 }
 
 func TestFewerPermitsTakeNothingFromThoseWhoHold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 6)
 		held := []*lease.Lease{take(t, s, 2), take(t, other, 2), take(t, s, 2)}
 		calls := queue(t, s, other, 1, 2)
@@ -69,7 +69,7 @@ func TestFewerPermitsTakeNothingFromThoseWhoHold(t *testing.T) {
 }
 
 func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 6)
 		l := take(t, s, 6)
 		calls := queue(t, s, other, 4, 2, 5, 6)
@@ -97,7 +97,7 @@ func TestWhoWaitsForMoreThanAResizeLeavesIsRefused(t *testing.T) {
 func TestWhoWaitsForMoreThanAResizeLeavesIsRefusedThoughItsMessageIsLost(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		p := kit.Proxy(t, s)
-		x, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), 4, semaphore.WithLease(time.Second))
+		x, far := semaphores(t, kit.Dial(t, s), kit.Dial(t, s, kit.Through(p)), 4, headwaiter.WithLease(time.Second))
 		l := take(t, x, 4)
 		large := queue(t, far, far, 3)[0]
 		small := queue(t, x, x, 1)[0]

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -34,7 +35,7 @@ type Semaphore struct {
 // [lease.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
 // states, it goes by the new one. A semaphore that nobody holds or waits for is forgotten after a minute, and made
 // anew by its next use; one that was resized, after 30 days, a day more or less.
-func New(c *waitqueue.Client, name string, permits int64, opts ...Option) *Semaphore {
+func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
 	terms.Shared = permits > 1
 	q := c.Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).

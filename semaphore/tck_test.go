@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // What java.util.concurrent's SemaphoreTest holds down for a fair semaphore, for calls of one client and of two;
@@ -32,7 +32,7 @@ import (
 // tryAcquire does not overtake here: TestATryDoesNotOvertake.
 
 // semaphores are the semaphore of the test, as two clients see it, which may be the same.
-func semaphores(t testing.TB, a, b *waitqueue.Client, permits int64, opts ...semaphore.Option) (x, y *semaphore.Semaphore) {
+func semaphores(t testing.TB, a, b *headwaiter.Client, permits int64, opts ...semaphore.Option) (x, y *semaphore.Semaphore) {
 	return semaphore.New(a, kit.Name(t), permits, opts...), semaphore.New(b, kit.Name(t), permits, opts...)
 }
 
@@ -80,7 +80,7 @@ func refused(t testing.TB, s *semaphore.Semaphore, n int64) {
 }
 
 func TestATryTakesWhatIsFree(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 5)
 		available(t, s, 5)
 		var held []*lease.Lease
@@ -105,7 +105,7 @@ func TestATryTakesWhatIsFree(t *testing.T) {
 }
 
 func TestPermitsAreTakenAndGivenBack(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 3)
 		var token uint64
 		for n := int64(1); n <= 3; n++ {
@@ -129,7 +129,7 @@ func TestPermitsAreTakenAndGivenBack(t *testing.T) {
 
 // A lease is no owner: a call with its context is one more request, as the same thread's is in Java.
 func TestAHoldIsNotEnteredAgain(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, _ := semaphores(t, a, b, 2)
 		first := take(t, s, 1)
 		second, err := s.Acquire(first.Context(), 1)
@@ -144,7 +144,7 @@ func TestAHoldIsNotEnteredAgain(t *testing.T) {
 }
 
 func TestAnAcquireWaitsForARelease(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 4)
 		l := take(t, s, 3)
 		for n := int64(2); n <= 4; n++ {
@@ -161,7 +161,7 @@ func TestAnAcquireWaitsForARelease(t *testing.T) {
 }
 
 func TestATryDoesNotOvertake(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 4)
 		l := take(t, s, 2)
 		c := ask(t.Context(), other, 3)
@@ -178,7 +178,7 @@ func TestATryDoesNotOvertake(t *testing.T) {
 }
 
 func TestAWaitThatEndsTakesNothing(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 3)
 		l := take(t, s, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -207,7 +207,7 @@ func TestAWaitThatEndsTakesNothing(t *testing.T) {
 }
 
 func TestInspectTellsHoldersAndWaiters(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 5)
 		info, err := s.Inspect(t.Context())
 		require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestInspectTellsHoldersAndWaiters(t *testing.T) {
 }
 
 func TestDrainTakesWhatIsFree(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 7)
 		all, n, err := s.Drain(t.Context())
 		require.NoError(t, err)

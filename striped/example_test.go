@@ -8,20 +8,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}

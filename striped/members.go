@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -26,7 +27,7 @@ type members struct {
 // memberKey says whose statement it is, and about what: one for all that a client makes of a name, as that may be
 // one for each call.
 type memberKey struct {
-	client *waitqueue.Client
+	client *headwaiter.Client
 	name   string
 }
 
@@ -39,15 +40,20 @@ type member struct {
 // joined has the members of this process. A permit that ends, with its client at the latest, takes itself out.
 var joined sync.Map // of member, by memberKey
 
-func membersOf(c *waitqueue.Client, name string, stripes int, opts []Option) members {
-	outlast := func(t *waitqueue.Terms) {
-		// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
-		// the client makes of the name have leases of one length.
-		t.Lease = min(2*max(t.Lease, lease.DefaultLease), lease.MaxLease)
-		t.MaxHold, t.WithoutRenewal, t.Priority = 0, false, 0
-	}
-	opts = append(append([]Option(nil), opts...), outlast)
-	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, opts...)}
+// terms are those of the locks, but for a permit.
+type terms waitqueue.Terms
+
+func (p terms) Apply(t *waitqueue.Terms) { *t = waitqueue.Terms(p) }
+
+func (terms) ForSemaphore() {}
+
+func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) members {
+	t := waitqueue.With(opts)
+	// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
+	// the client makes of the name have leases of one length.
+	t.Lease = min(2*max(t.Lease, lease.DefaultLease), lease.MaxLease)
+	t.MaxHold, t.Priority, t.Cohort = 0, 0, 0
+	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, terms(t))}
 }
 
 // join sees to it that the client has a permit that says how many stripes there are.

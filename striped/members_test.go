@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -16,7 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // refused requires that a call fails because others have another number of stripes.
@@ -33,7 +33,7 @@ func refused(t *testing.T, m *striped.Mutex, here, elsewhere string) {
 }
 
 // permits are those that clients have as members, as one that states so many stripes sees them.
-func permits(t *testing.T, c *waitqueue.Client, name string, stripes int64) int64 {
+func permits(t *testing.T, c *headwaiter.Client, name string, stripes int64) int64 {
 	t.Helper()
 	info, err := semaphore.New(c, name+":stripes", stripes*1_000_000).Inspect(t.Context())
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func permits(t *testing.T, c *waitqueue.Client, name string, stripes int64) int6
 
 // A key is of another lock with another number of stripes, so both would hold.
 func TestClientsThatDisagreeAboutTheNumberAreTold(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, c2 *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, c2 *headwaiter.Client) {
 		held := lock(t, striped.New(c1, kit.Name(t), 16), "k")
 		refused(t, striped.New(c2, kit.Name(t), 32), "32", "16")
 		refused(t, striped.New(c2, kit.Name(t), 15), "15", "16")
@@ -91,7 +91,7 @@ func TestAClientStatesTheNumberOnce(t *testing.T) {
 func TestTheNumberStandsWhileAClientHasIt(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c1, c2 := kit.Dial(t, s), kit.Dial(t, s)
-		held := lock(t, striped.New(c1, "n", 16, fairlock.WithLease(time.Minute)), "k")
+		held := lock(t, striped.New(c1, "n", 16, headwaiter.WithLease(time.Minute)), "k")
 		synctime.Pass(10 * time.Minute)
 		refused(t, striped.New(c2, "n", 32), "32", "16")
 		kit.Release(t, held)
@@ -111,7 +111,7 @@ func TestTheNumberOfADeadClientIsForgotten(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				network := faults.NewDialer(t, s.Dial)
 				dying, c := kit.Dial(t, s, kit.Over(network)), kit.Dial(t, s)
-				lock(t, striped.New(dying, "n", 16, fairlock.WithLease(of)), "k")
+				lock(t, striped.New(dying, "n", 16, headwaiter.WithLease(of)), "k")
 				synctime.Pass(4 * of)
 				network.Drop()
 				synctime.Pass(of) // So long it may still hold the key.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // named returns locks by name only: the client is never used.
@@ -157,7 +157,7 @@ func TestTheNumberOfStripes(t *testing.T) {
 func TestStripesAreServedByAllNodesOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.ClusterOf(t, 3, 0)
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: cluster.Option()})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: cluster.Option()})
 	require.NoError(t, err)
 	defer c.Close(t.Context())
 	m := striped.New(c, "orders", 16)

@@ -15,9 +15,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -35,8 +35,8 @@ type Mutex struct {
 	err     error // why it cannot be used
 }
 
-// Option sets how the locks are asked for and held; those of package fairlock will do.
-type Option = waitqueue.Option
+// Option sets how the locks are asked for and held; those of package fairlock.
+type Option = fairlock.Option
 
 // New names so many locks, [DefaultStripes] if that is 0. Nothing is sent; a name, a number or an option that
 // cannot be used is reported by the first call.
@@ -46,7 +46,7 @@ type Option = waitqueue.Option
 // client is closed. While anybody has one, a client that states another number gets an error that wraps
 // [lease.ErrMismatch]. To change the number, close the clients of the old one and wait for two
 // minutes and two leases; or take another name.
-func New(c *waitqueue.Client, name string, stripes int, opts ...Option) *Mutex {
+func New(c *headwaiter.Client, name string, stripes int, opts ...Option) *Mutex {
 	m := &Mutex{name: name}
 	if stripes == 0 {
 		stripes = DefaultStripes

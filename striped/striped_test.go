@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // mates returns two keys of one stripe and one of another.
@@ -38,7 +38,7 @@ func lock(t testing.TB, m *striped.Mutex, key string) *lease.Lease {
 }
 
 func TestKeysOfOneStripeExcludeEachOther(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, c2 *waitqueue.Client) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, c2 *headwaiter.Client) {
 		name := kit.Name(t)[len("TestKeysOfOneStripeExclude"):] // Short enough for errors to show it all.
 		m1, m2 := striped.New(c1, name, 0), striped.New(c2, name, 16)
 		a, b, other := mates(m1)
@@ -183,10 +183,10 @@ func TestNamesThatCannotBeUsed(t *testing.T) {
 			require.ErrorIs(t, err, want, name)
 			require.ErrorContains(t, err, `striped: lock "k": `)
 		}
-		_, err := striped.New(c, kit.Name(t), 4, fairlock.WithLease(0)).Lock(t.Context(), "k")
+		_, err := striped.New(c, kit.Name(t), 4, headwaiter.WithLease(0)).Lock(t.Context(), "k")
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "a lease of 0s")
-		_, err = striped.New(c, kit.Name(t), 4, fairlock.WithLease(lease.MaxLease)).TryLock(t.Context(), "k")
+		_, err = striped.New(c, kit.Name(t), 4, headwaiter.WithLease(lease.MaxLease)).TryLock(t.Context(), "k")
 		require.NoError(t, err)
 
 		// Any key will do, and errors show no more of it than they should.

@@ -60,6 +60,7 @@ type Client struct {
 	sites   map[string]*site
 	closing bool // no new calls
 
+	gone   chan struct{}  // closed when Close is over
 	workMu sync.Mutex     // guards closed
 	closed bool           // no new work in the background
 	work   sync.WaitGroup // what runs in the background
@@ -108,16 +109,7 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = " (does the port speak TLS?)"
 	}
-	return fmt.Errorf("waitqueue: connect to %v%s: %w", o.InitAddress, hint, advise(err))
-}
-
-// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
-func DialURL(url string) (*Client, error) {
-	o, err := ParseURL(url)
-	if err != nil {
-		return nil, err
-	}
-	return Dial(Options{Redis: o})
+	return fmt.Errorf("headwaiter: connect to %v%s: %w", o.InitAddress, hint, advise(err))
 }
 
 // New makes a client on the caller's connections, which Close leaves open. The options that rc was made
@@ -142,7 +134,7 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 	c := &Client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), commands: commands, side: side,
-		sites: make(map[string]*site),
+		sites: make(map[string]*site), gone: make(chan struct{}),
 	}
 	c.own = lua.ClientChannel(o.Prefix, c.id)
 	c.life, c.kill = context.WithCancel(context.Background())

@@ -14,7 +14,7 @@ import (
 // closes the connections if they are the client's own. It waits for the server to confirm that, until ctx ends, and
 // with the server away for as long as there is something to give back: until the leases are over that the server may
 // know of, and a few seconds longer after requests that were not answered. What was not confirmed is an error, and ends
-// with its lease. A second call does nothing.
+// with its lease. A second call waits for the first, until its own ctx ends.
 //
 // On connections of the caller's that are being made at that moment, Close waits for rueidis to give that up, whatever ctx
 // says: as long as the time-out of its Dialer or its ConnWriteTimeout.
@@ -23,7 +23,12 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {
 		c.mu.Unlock()
-		return nil
+		select {
+		case <-c.gone:
+			return nil
+		case <-ctx.Done():
+			return retry.WhyEnded(ctx)
+		}
 	}
 	c.closing = true
 	sites := make([]*site, 0, len(c.sites))
@@ -31,6 +36,7 @@ func (c *Client) Close(ctx context.Context) error {
 		sites = append(sites, s)
 	}
 	c.mu.Unlock()
+	defer close(c.gone)
 	var o outstanding
 	now := time.Now()
 	for _, s := range sites {
@@ -195,5 +201,5 @@ func (o *outstanding) unconfirmed(gone error) error {
 	if holds+calls == 0 {
 		return nil
 	}
-	return fmt.Errorf("waitqueue: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, why)
+	return fmt.Errorf("headwaiter: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, why)
 }

@@ -118,6 +118,35 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 	}
 }
 
+// A handler of signals closes, and so does the end of main: the process must not end before the holds are given back.
+func TestASecondCloseWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		c, err := Dial(Options{Redis: o, Name: "test"})
+		require.NoError(t, err)
+		_, err = queueOf(c, "name").Acquire(t.Context())
+		require.NoError(t, err)
+		d.Delay(100 * time.Millisecond)
+		go func() { _ = c.Close(context.Background()) }()
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, c.Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, 50*time.Millisecond, time.Since(begun), "it has a limit of its own")
+		require.NoError(t, c.Close(t.Context()))
+		require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
+		again, err := Dial(Options{Redis: s.Option(), Name: "other"})
+		require.NoError(t, err)
+		defer func() { _ = again.Close(context.Background()) }()
+		_, err = queueOf(again, "name").Try(t.Context())
+		require.NoError(t, err, "it is given back")
+	})
+}
+
 // The connections of a caller cannot be cut: what waits for an answer on them is left.
 func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,52 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-func ExampleDialURL() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-
-	client, err := waitqueue.DialURL("redis://" + server.Addr())
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println("closed:", client.Close(context.Background()))
-	_, err = fairlock.New(client, "orders:42").Lock(context.Background())
-	fmt.Println(errors.Is(err, lease.ErrClosed))
-	// Output:
-	// closed: <nil>
-	// true
-}
-
-// A program that has a rueidis client may share its connections.
-func ExampleNew() {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	ctx := context.Background()
-	rc, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{server.Addr()}, DisableCache: true, PipelineMultiplex: -1, ForceSingleClient: true,
-	})
-	if err != nil {
-		panic(err)
-	}
-	defer rc.Close()
-
-	client, err := waitqueue.New(rc, waitqueue.Options{})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(client.Close(ctx))
-	fmt.Println(rc.Do(ctx, rc.B().Ping().Build()).ToString()) // still the caller's
-	// Output:
-	// <nil>
-	// PONG <nil>
-}
-
 func ExampleClient_Stats() {
 	clients, end := kit.Clients(1)
 	defer end()
@@ -103,23 +57,6 @@ func ExampleClient_Above() {
 	// Output: true
 }
 
-// Options are the same for all primitives that have them.
-func ExampleWith() {
-	terms := waitqueue.With([]waitqueue.Option{
-		waitqueue.WithLease(30 * time.Second),
-		waitqueue.WithMaxHold(time.Hour),
-		waitqueue.WithPriority(2),
-		waitqueue.WithCohort(16),
-		waitqueue.WithReplicas(1, time.Second),
-		waitqueue.WithSafeRestart(),
-	})
-	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority, terms.Cohort)
-	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.SafeRestart)
-	// Output:
-	// 30s 1h0m0s 2 16
-	// 1 1s true
-}
-
 func ExampleCheckLifetime() {
 	fmt.Println(waitqueue.CheckLifetime(time.Hour))
 	fmt.Println(errors.Is(waitqueue.CheckLifetime(time.Second), lease.ErrInvalid))
@@ -143,17 +80,6 @@ func ExampleReleaseEach() {
 	slices.Reverse(held)
 	fmt.Println(waitqueue.ReleaseEach(ctx, held...))
 	// Output: [<nil> <nil>]
-}
-
-// What a program has in its configuration.
-func ExampleParseURL() {
-	o, err := waitqueue.ParseURL("rediss://user:password@redis.example:6380/2?client_name=orders")
-	fmt.Println(o.InitAddress, o.SelectDB, o.Username, o.ClientName, err)
-	_, err = waitqueue.ParseURL("redis://redis.example?dial_timout=1s")
-	fmt.Println(err)
-	// Output:
-	// [redis.example:6380] 2 user orders <nil>
-	// waitqueue: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
 }
 
 // What looks at servers from outside, as package doctor does, has connections beside those of the protocol.
@@ -209,4 +135,24 @@ func ExampleClient_Wiring() {
 	// <nil>
 	// client closed
 	// PONG <nil>
+}
+
+// Programs call headwaiter.New, which is the same.
+func ExampleNew() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rc, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		panic(err)
+	}
+	defer rc.Close()
+	client, err := waitqueue.New(rc, waitqueue.Options{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(client.Close(context.Background()))
+	// Output: <nil>
 }

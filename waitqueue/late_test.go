@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -46,8 +47,8 @@ func TestTheContextOfDoLooksAtTheClock(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				var late kit.Stall
 				c := kit.Dial(t, s, late.Option)
-				m := fairlock.New(c, kit.Name(t), fairlock.WithLease(2*time.Second))
-				inner := fairlock.New(c, kit.Name(t)+":inner", fairlock.WithLease(time.Minute))
+				m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(2*time.Second))
+				inner := fairlock.New(c, kit.Name(t)+":inner", headwaiter.WithLease(time.Minute))
 				err := m.Do(t.Context(), func(outer context.Context) error {
 					err := inner.Do(outer, func(ctx context.Context) error {
 						late.Begin(t, c)

@@ -136,7 +136,7 @@ func TestOptions(t *testing.T) {
 	} {
 		_, err := o.withDefaults()
 		require.ErrorContains(t, err, want)
-		require.ErrorContains(t, err, "waitqueue: ")
+		require.ErrorContains(t, err, "headwaiter: ")
 		require.Less(t, len(err.Error()), 200)
 		_, err = Dial(o)
 		require.ErrorContains(t, err, want)

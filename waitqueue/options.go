@@ -61,22 +61,22 @@ func (o Options) withDefaults() (Options, error) {
 		o.Prefix = defaultPrefix
 	}
 	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
-		return o, fmt.Errorf("waitqueue: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
+		return o, fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
 	}
 	if o.GrantLease == 0 {
 		o.GrantLease = defaultGrantLease
 	}
 	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
-		return o, fmt.Errorf("waitqueue: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
+		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
 	}
 	if o.Linger == 0 {
 		o.Linger = defaultLinger
 	}
 	if o.Linger < 0 {
-		return o, errors.New("waitqueue: linger must not be negative")
+		return o, errors.New("headwaiter: linger must not be negative")
 	}
 	if o.HeldTooLong < 0 {
-		return o, errors.New("waitqueue: held too long must not be negative")
+		return o, errors.New("headwaiter: held too long must not be negative")
 	}
 	o.Linger = max(o.Linger, minLinger)
 	return o, nil

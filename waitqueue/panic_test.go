@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -53,7 +54,7 @@ func TestAPanicOfTheObserverHarmsNoLockAndIsReportedOnce(t *testing.T) {
 			o.HeldTooLong, o.Log = time.Second, slog.New(slog.NewTextHandler(&written, nil))
 		})
 		other := kit.Dial(t, s)
-		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(2), fairlock.WithLease(2*time.Second))
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(2), headwaiter.WithLease(2*time.Second))
 		for range 3 {
 			held, err := m.Lock(t.Context())
 			require.NoError(t, err)

@@ -31,15 +31,15 @@ func (c *Client) probe() error {
 		return c.refusal(err)
 	}
 	if len(fields) != 2 {
-		return fmt.Errorf("waitqueue: %w: the probe answered %d fields", lease.ErrUnusable, len(fields))
+		return fmt.Errorf("headwaiter: %w: the probe answered %d fields", lease.ErrUnusable, len(fields))
 	}
 	now, err1 := fields[0].ToInt64()
 	missing, err2 := fields[1].AsStrSlice()
 	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("waitqueue: %w: the probe's answer: %w", lease.ErrUnusable, err)
+		return fmt.Errorf("headwaiter: %w: the probe's answer: %w", lease.ErrUnusable, err)
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("waitqueue: %w: the user may not %s; it needs %s", lease.ErrUnusable,
+		return fmt.Errorf("headwaiter: %w: the user may not %s; it needs %s", lease.ErrUnusable,
 			strings.Join(missing, ", "), c.rights())
 	}
 	n.clock.observe(a, now, true)
@@ -57,7 +57,7 @@ func (c *Client) probeMode() error {
 		return nil // A server before Redis 6 does not know HELLO.
 	}
 	if err := c.commands.Do(context.Background(), c.commands.B().ClusterSlots().Build()).Error(); answered(err) {
-		return fmt.Errorf("waitqueue: %w: it is part of a cluster, and the user may not ask for its slots; it needs %s %s: %w",
+		return fmt.Errorf("headwaiter: %w: it is part of a cluster, and the user may not ask for its slots; it needs %s %s: %w",
 			lease.ErrUnusable, rights(c.opts.Prefix), clusterRights, err)
 	}
 	return nil
@@ -76,7 +76,7 @@ func (c *Client) recount() {
 // cluster, they are all.
 func (c *Client) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
-		return fmt.Errorf("waitqueue: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", advise(err))
+		return fmt.Errorf("headwaiter: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", advise(err))
 	}
 	b := c.commands.B()
 	err := c.commands.Do(context.Background(), b.Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
@@ -117,10 +117,10 @@ func (c *Client) refusal(err error) error {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	switch {
 	case !ok:
-		return fmt.Errorf("waitqueue: connect: %w", err)
+		return fmt.Errorf("headwaiter: connect: %w", err)
 	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run"):
-		return fmt.Errorf("waitqueue: %w: the user may not run scripts or what they call; it needs %s: %w",
+		return fmt.Errorf("headwaiter: %w: the user may not run scripts or what they call; it needs %s: %w",
 			lease.ErrUnusable, c.rights(), err)
 	}
-	return fmt.Errorf("waitqueue: %w: %w", lease.ErrUnusable, advise(err))
+	return fmt.Errorf("headwaiter: %w: %w", lease.ErrUnusable, advise(err))
 }

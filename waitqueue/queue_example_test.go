@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
@@ -20,9 +22,9 @@ func ExampleClient_Queue() {
 	defer end()
 	ctx := context.Background()
 
-	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.With(nil))
+	q := clients[0].Queue(lua.Fairlock, "orders:42", waitqueue.DefaultTerms())
 	fmt.Println(q.Name(), q.Label(), q.Terms().Lease)
-	patient := q.On(waitqueue.With([]waitqueue.Option{waitqueue.WithLease(time.Minute)}))
+	patient := q.On(waitqueue.With([]fairlock.Option{headwaiter.WithLease(time.Minute)}))
 	held, err := patient.Acquire(ctx)
 	if err != nil {
 		panic(err)
@@ -49,7 +51,7 @@ func ExampleQueue_Nested() {
 	defer end()
 
 	ctx := waitqueue.WithOwner(context.Background(), "request 7")
-	once := clients[0].Queue(lua.Reentrant, "orders:42", waitqueue.With(nil))
+	once := clients[0].Queue(lua.Reentrant, "orders:42", waitqueue.DefaultTerms())
 	again := once.Nested(waitqueue.Reenters)
 	held, err := again.Acquire(ctx)
 	if err != nil {
@@ -70,7 +72,7 @@ func ExampleQueue_For() {
 	defer end()
 	ctx := context.Background()
 
-	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.With(nil)).
+	pool := clients[0].Queue(lua.Semaphore, "pool", waitqueue.DefaultTerms()).
 		Nested(waitqueue.Independent).Says(nil, "3").For(lua.Permit, 1)
 	if _, err := pool.Acquire(ctx); err != nil {
 		panic(err)
@@ -96,7 +98,7 @@ func ExampleQueue_Call() {
 	ctx := context.Background()
 
 	unset := errors.New("the latch is not set")
-	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.With(nil)).For(lua.Party, 1).
+	latch := clients[0].Queue(lua.Countdown, "ready", waitqueue.DefaultTerms()).For(lua.Party, 1).
 		Says(waitqueue.Verdicts{lua.Unset: unset})
 	down := func() error {
 		id := latch.RequestID() // However often it is sent, it counts once.
@@ -129,7 +131,7 @@ func ExampleFollow() {
 	defer end()
 	ctx := context.Background()
 
-	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.With(nil))
+	campaign := clients[0].Queue(lua.Election, "scheduler", waitqueue.DefaultTerms())
 	held, err := campaign.Acquire(ctx)
 	if err != nil {
 		panic(err)
@@ -140,7 +142,7 @@ func ExampleFollow() {
 		})
 	fmt.Println(err)
 
-	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.With(nil)).For(lua.Party, 1)
+	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(lua.Party, 1)
 	leaders := waitqueue.Follow(ctx, watch, func(ctx context.Context) (string, int64, error) {
 		reply, err := watch.Call(ctx, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
 		if err != nil {
@@ -160,7 +162,7 @@ func ExampleQueue_Downgrade() {
 	defer end()
 	ctx := context.Background()
 
-	terms := waitqueue.With(nil)
+	terms := waitqueue.DefaultTerms()
 	terms.Shared = true
 	queue := func(c *waitqueue.Client, kind byte, permits int64) waitqueue.Queue {
 		return c.Queue(lua.RWLock, "config", terms).Nested(waitqueue.Reenters).
@@ -185,7 +187,9 @@ func ExampleAcquireAll() {
 	defer end()
 	ctx := context.Background()
 
-	queue := func(name string) waitqueue.Queue { return clients[0].Queue(lua.Fairlock, name, waitqueue.With(nil)) }
+	queue := func(name string) waitqueue.Queue {
+		return clients[0].Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
+	}
 	both, others := []waitqueue.Queue{queue("a"), queue("b")}, []waitqueue.Queue{queue("b"), queue("c")}
 	held, err := waitqueue.AcquireAll(ctx, both, 0)
 	if err != nil {
@@ -206,7 +210,7 @@ func ExampleAcquireEach() {
 	ctx := context.Background()
 
 	queue := func(c *waitqueue.Client, name string) waitqueue.Queue {
-		return c.Queue(lua.Fairlock, name, waitqueue.With(nil))
+		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
 	}
 	for _, o := range waitqueue.AcquireEach(ctx, queue(clients[0], "a"), queue(clients[0], "b")) {
 		fmt.Println(o.Lease != nil, o.Err)

@@ -3,13 +3,13 @@ package drivers
 import (
 	"context"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // acquire is a call that waits for a hold.
@@ -45,7 +45,7 @@ func (c headwaiterClient) Latch(name string) bench.Latch {
 
 type latch struct {
 	latch  *countdown.Latch
-	client *waitqueue.Client
+	client *headwaiter.Client
 }
 
 func (l latch) Set(ctx context.Context, count int64) error {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Headwaiter is this library's fairlock with its defaults.
@@ -31,7 +31,7 @@ func (d Headwaiter) Name() string {
 
 // NewClient implements [bench.Driver].
 func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis, Prefix: d.Prefix})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis, Prefix: d.Prefix})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
 }
 
 type headwaiterClient struct {
-	*waitqueue.Client
+	*headwaiter.Client
 	cohort int
 }
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/multilock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Multilock is this library's lock of three names at once.
@@ -17,7 +17,7 @@ func (d Multilock) Name() string { return "headwaiter-multilock-3" }
 
 // NewClient implements [bench.Driver].
 func (d Multilock) NewClient(context.Context) (bench.Client, error) {
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis, Prefix: d.Prefix})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis, Prefix: d.Prefix})
 	if err != nil {
 		return nil, err
 	}

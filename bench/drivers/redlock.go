@@ -6,10 +6,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/redlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Redlock is this library with the nodes for a lock on several servers. A client connects to them when such a lock is
@@ -21,7 +21,7 @@ type Redlock struct {
 
 // NewClient implements [bench.Driver].
 func (d Redlock) NewClient(context.Context) (bench.Client, error) {
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Redis})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis})
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (d Redlock) NewClient(context.Context) (bench.Client, error) {
 type redlockClient struct {
 	headwaiterClient
 	options []rueidis.ClientOption
-	nodes   []*waitqueue.Client
+	nodes   []*headwaiter.Client
 }
 
 // Of implements [bench.Family].
@@ -41,7 +41,7 @@ func (c *redlockClient) Of(kind string, permits int, name string) bench.Mutex {
 	}
 	if c.nodes == nil {
 		for _, o := range c.options {
-			node, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+			node, err := headwaiter.Dial(headwaiter.Options{Redis: o})
 			if err != nil {
 				return acquire(func(context.Context) (*lease.Lease, error) { return nil, err })
 			}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -55,7 +55,7 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 		return nil, nothing
 	}
 	o.Redis.Dialer.Timeout, o.Redis.ConnWriteTimeout = completionTime, completionTime
-	client, err := waitqueue.Dial(o)
+	client, err := headwaiter.Dial(o)
 	if err != nil {
 		return nil, nothing
 	}

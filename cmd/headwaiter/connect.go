@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -35,7 +35,7 @@ func redisURL(flag string) string {
 
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (rueidis.ClientOption, error) {
-	redis, err := waitqueue.ParseURL(address)
+	redis, err := headwaiter.ParseURL(address)
 	stray := strayAt(address)
 	if err == nil && stray == nil {
 		return redis, nil
@@ -44,7 +44,7 @@ func parse(address string) (rueidis.ClientOption, error) {
 	if why == nil {
 		why = err
 	}
-	text := strings.TrimPrefix(why.Error(), "waitqueue: url: ")
+	text := strings.TrimPrefix(why.Error(), "headwaiter: url: ")
 	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
 }
 
@@ -86,7 +86,7 @@ func withoutPassword(address string) string {
 
 // reason is an error's text in one line, with a hint behind it where somebody new would need one.
 func reason(err error, address string) string {
-	text := oneLine(strings.TrimPrefix(err.Error(), "waitqueue: "))
+	text := oneLine(strings.TrimPrefix(err.Error(), "headwaiter: "))
 	text = strings.TrimPrefix(text, lease.ErrUnusable.Error()+": ") // It has been said.
 	if errors.Is(err, context.DeadlineExceeded) {
 		text = strings.Replace(text, context.DeadlineExceeded.Error(), "no answer in time", 1)

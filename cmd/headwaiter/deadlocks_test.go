@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -17,9 +18,9 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	a, b, c := kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)
-	first, err := fairlock.New(a, "orders", fairlock.WithLease(3*time.Second)).Lock(t.Context())
+	first, err := fairlock.New(a, "orders", headwaiter.WithLease(3*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
-	second, err := fairlock.New(b, "stock of", fairlock.WithLease(3*time.Second)).Lock(t.Context())
+	second, err := fairlock.New(b, "stock of", headwaiter.WithLease(3*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
 	queued(t, a, "stock of", 1)
 	require.Equal(t, "no deadlock; 1 wait for what others hold", shows(t, s, "deadlocks", "--for", "0s"))

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // doctorLimit is far above what an examination takes, also where half of a cluster does not answer.
@@ -83,7 +83,7 @@ func (c *consultation) run(out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), doctorLimit)
 	defer cancel()
-	report, err := doctor.Examine(ctx, waitqueue.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
+	report, err := doctor.Examine(ctx, headwaiter.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
 	d := diagnosis{
 		Redis: withoutPassword(c.redis), Usable: err == nil, Endangered: report.Endangered(),
 	}

@@ -154,7 +154,7 @@ func (e *engine) misread(url string, why error) error {
 // unreachable is the failure of a server that cannot be used.
 func (e *engine) unreachable(url string, err error) error {
 	text := err.Error()
-	for _, own := range []string{"waitqueue: ", "etcdlock: ", "sqllock: ", "zklock: "} {
+	for _, own := range []string{"headwaiter: ", "etcdlock: ", "sqllock: ", "zklock: "} {
 		text = strings.TrimPrefix(text, own)
 	}
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), " ")

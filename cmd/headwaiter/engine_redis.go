@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -23,16 +24,16 @@ var onRedis = &engine{
 	},
 }
 
-type redisServer struct{ client *waitqueue.Client }
+type redisServer struct{ client *headwaiter.Client }
 
 func (s redisServer) lock(name string, lasts time.Duration) mutex {
-	return fairlock.New(s.client, name, fairlock.WithLease(lasts))
+	return fairlock.New(s.client, name, headwaiter.WithLease(lasts))
 }
 
 func (s redisServer) situation(name string) (text string) {
 	ctx, cancel := context.WithTimeout(context.Background(), moment)
 	defer cancel()
-	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.With(nil)).Inspect(ctx)
+	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Inspect(ctx)
 	if err != nil || !info.Held {
 		return " …"
 	}
@@ -50,7 +51,7 @@ func (s redisServer) situation(name string) (text string) {
 
 func (s redisServer) stands(ctx context.Context, name string) (placed bool, granted time.Time) {
 	begun := time.Now()
-	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.With(nil)).Inspect(ctx)
+	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Inspect(ctx)
 	if err != nil {
 		return false, granted
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -255,7 +256,7 @@ func TestAForcedReleaseStopsTheCommand(t *testing.T) {
 	// Its next renewal is far away, and nobody waits.
 	s := execute(t, server, "orders", under(acting(t, "signals"), "--lease", "1h")...)
 	s.await(s.stdout, "ready")
-	client, err := waitqueue.DialURL(urlOf(server))
+	client, err := headwaiter.DialURL(urlOf(server))
 	require.NoError(t, err)
 	defer hangUp(client)
 	kit.Listening(t, server, 1)

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // hostile is what somebody with the rights of those that use locks may have said of itself, or called a lock.
@@ -101,9 +101,9 @@ func TestTheAdviceOfDeadlocksIsOneLineForAShell(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
-	lasts := fairlock.WithLease(time.Hour) // Nobody says again who it is.
+	lasts := headwaiter.WithLease(time.Hour) // Nobody says again who it is.
 	names := []string{"--yes $(touch x) 'y'", "-rf"}
-	for i, c := range []*waitqueue.Client{a, b} {
+	for i, c := range []*headwaiter.Client{a, b} {
 		_, err := fairlock.New(c, names[i], lasts).Lock(t.Context())
 		require.NoError(t, err)
 		s.Do("HSET", "headwaiter:lock:{"+names[i]+"}", "who", hostile)

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -110,7 +110,7 @@ func (i *inspection) run(out io.Writer, name string) error {
 }
 
 // look inspects, and again for some time where a holder has not said yet who it is, as long as the same tickets hold.
-func (i *inspection) look(ctx context.Context, client *waitqueue.Client, name string, who roll) ([]inspect.Listed, error) {
+func (i *inspection) look(ctx context.Context, client *headwaiter.Client, name string, who roll) ([]inspect.Listed, error) {
 	again := time.NewTicker(glimpse)
 	defer again.Stop()
 	begun := time.Now()

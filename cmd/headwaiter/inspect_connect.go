@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lookLimit bounds what one look may take, far above what it does.
@@ -28,25 +28,25 @@ func (l *lookout) flags(f *pflag.FlagSet) {
 }
 
 // options are for a client that operators see by a name.
-func (l *lookout) options(name string) (waitqueue.Options, error) {
+func (l *lookout) options(name string) (headwaiter.Options, error) {
 	l.redis = redisURL(l.redis)
 	redis, err := parse(l.redis)
-	return waitqueue.Options{Redis: redis, Name: name, Prefix: l.prefix}, err
+	return headwaiter.Options{Redis: redis, Name: name, Prefix: l.prefix}, err
 }
 
 // dial connects a client that operators see by the name of the command.
-func (l *lookout) dial(command string) (*waitqueue.Client, error) {
+func (l *lookout) dial(command string) (*headwaiter.Client, error) {
 	return l.connect("headwaiter " + command)
 }
 
 // connect connects a client that operators see by a name. Its errors have one line, and the exit codes of exec. They
 // say where it tried to connect, without the password.
-func (l *lookout) connect(name string) (*waitqueue.Client, error) {
+func (l *lookout) connect(name string) (*headwaiter.Client, error) {
 	o, err := l.options(name)
 	if err != nil {
 		return nil, err
 	}
-	client, err := waitqueue.Dial(o)
+	client, err := headwaiter.Dial(o)
 	if err == nil {
 		return client, nil
 	}
@@ -59,7 +59,7 @@ func (l *lookout) connect(name string) (*waitqueue.Client, error) {
 // badPrefix is the failure of a prefix that cannot be one: a mistake in how headwaiter was called. It is nil if that is
 // not what an error says.
 func badPrefix(err error) error {
-	if why, is := strings.CutPrefix(err.Error(), "waitqueue: prefix "); is {
+	if why, is := strings.CutPrefix(err.Error(), "headwaiter: prefix "); is {
 		return fail(exitUsage, "prefix %s", why)
 	}
 	return nil
@@ -67,7 +67,7 @@ func badPrefix(err error) error {
 
 // refused says why there is no answer, and with which code that ends the program.
 func (l *lookout) refused(err error) error {
-	text := oneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "waitqueue: "), "find: "))
+	text := oneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "inspect: "), "find: "))
 	for _, misuse := range []error{lease.ErrInvalid, lease.ErrTooLarge} {
 		if errors.Is(err, misuse) {
 			return fail(exitUsage, "%s", text)
@@ -80,7 +80,7 @@ func (l *lookout) refused(err error) error {
 func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
 // find tells what there is of a name, of one kind if that is said.
-func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind string) ([]inspect.Listed, error) {
+func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kind string) ([]inspect.Listed, error) {
 	all, err := inspect.Find(ctx, client, name)
 	if err != nil {
 		return nil, l.refused(err)
@@ -106,7 +106,7 @@ func (l *lookout) find(ctx context.Context, client *waitqueue.Client, name, kind
 }
 
 // findOne is find where there must be one kind.
-func (l *lookout) findOne(ctx context.Context, client *waitqueue.Client, name, kind string) (inspect.Listed, error) {
+func (l *lookout) findOne(ctx context.Context, client *headwaiter.Client, name, kind string) (inspect.Listed, error) {
 	found, err := l.find(ctx, client, name, kind)
 	if err != nil {
 		return inspect.Listed{}, err

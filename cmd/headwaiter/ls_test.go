@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -22,7 +23,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // said runs a command to its end.
@@ -53,7 +53,7 @@ func decoded[T any](t *testing.T, text string) (v T) {
 }
 
 // holds takes a lock until the end of the test.
-func holds(t *testing.T, c *waitqueue.Client, name string) *lease.Lease {
+func holds(t *testing.T, c *headwaiter.Client, name string) *lease.Lease {
 	t.Helper()
 	l, err := fairlock.New(c, name).Lock(t.Context())
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func holds(t *testing.T, c *waitqueue.Client, name string) *lease.Lease {
 }
 
 // queued waits for a lock, and returns when the server knows that.
-func queued(t *testing.T, c *waitqueue.Client, name string, waiting int) *kit.Call[*lease.Lease] {
+func queued(t *testing.T, c *headwaiter.Client, name string, waiting int) *kit.Call[*lease.Lease] {
 	t.Helper()
 	m := fairlock.New(c, name)
 	call := kit.Lock(t.Context(), m.Lock)
@@ -142,7 +142,7 @@ func TestLsOfTenThousandLocksGoesInSmallSteps(t *testing.T) {
 	for part := range 50 {
 		work.Go(func() {
 			for i := part; i < manyLocks; i += 50 {
-				_, err := fairlock.New(c, fmt.Sprint("lock:", i), fairlock.WithLease(time.Hour)).Lock(context.Background())
+				_, err := fairlock.New(c, fmt.Sprint("lock:", i), headwaiter.WithLease(time.Hour)).Lock(context.Background())
 				assert.NoError(t, err)
 			}
 		})
@@ -305,7 +305,7 @@ func TestNamesAreCompletedFromTheServer(t *testing.T) {
 	require.Equal(t, []string{"or*"}, offered("inspect", "or*"))
 	require.Empty(t, offered("inspect", "bill", "or"))
 	require.Contains(t, offered("inspect", "--kind", ""), "semaphore")
-	holds(t, kit.Dial(t, s, func(o *waitqueue.Options) { o.Prefix = "shop" }), "till")
+	holds(t, kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = "shop" }), "till")
 	require.Equal(t, []string{"till"}, offered("exec", "--prefix", "shop", ""))
 
 	for i := range 2 * completions {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -142,7 +143,7 @@ func (l *liberation) ask(question string) bool {
 }
 
 // release frees the hold that was shown, and no other.
-func (l *liberation) release(ctx context.Context, client *waitqueue.Client, n inspect.Listed, h lease.Holder) error {
+func (l *liberation) release(ctx context.Context, client *headwaiter.Client, n inspect.Listed, h lease.Holder) error {
 	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
 	var err error
 	if n.Kind == lua.Semaphore.Kind || n.Kind == lua.RWLock.Kind {
@@ -175,7 +176,7 @@ func hears(h lease.Holder) string {
 }
 
 // next says who holds now, as far as that can be had.
-func (l *liberation) next(ctx context.Context, client *waitqueue.Client, n inspect.Listed) {
+func (l *liberation) next(ctx context.Context, client *headwaiter.Client, n inspect.Listed) {
 	now, err := l.findOne(ctx, client, n.Name, n.Kind)
 	if err != nil {
 		return

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // The holder hears of it by a message: its lease is so long that no renewal can be what tells it.
@@ -23,7 +23,7 @@ func TestReleaseEndsTheHoldersContextAtOnce(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
-	l, err := fairlock.New(a, "orders", fairlock.WithLease(time.Hour)).Lock(t.Context())
+	l, err := fairlock.New(a, "orders", headwaiter.WithLease(time.Hour)).Lock(t.Context())
 	require.NoError(t, err)
 	waits := queued(t, b, "orders", 1)
 	kit.Listening(t, s, 1)
@@ -91,8 +91,8 @@ func TestReleaseOfOneOfSeveral(t *testing.T) {
 	s := redistest.Start(t)
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	var held []*lease.Lease
-	for _, c := range []*waitqueue.Client{a, b, b} {
-		l, err := semaphore.New(c, "pool", 3, semaphore.WithLease(time.Second)).Acquire(t.Context(), 1)
+	for _, c := range []*headwaiter.Client{a, b, b} {
+		l, err := semaphore.New(c, "pool", 3, headwaiter.WithLease(time.Second)).Acquire(t.Context(), 1)
 		require.NoError(t, err)
 		held = append(held, l)
 	}

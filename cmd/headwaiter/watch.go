@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -100,7 +101,7 @@ func (w *watching) run(out io.Writer, name string) error {
 }
 
 // show looks and draws until it is ended.
-func (w *watching) show(ctx context.Context, s *scene, client *waitqueue.Client, v stage) {
+func (w *watching) show(ctx context.Context, s *scene, client *headwaiter.Client, v stage) {
 	defer v.close()
 	queue := client.Queue(lua.ProtocolOf(s.kind), s.name, waitqueue.Terms{Lease: lease.DefaultLease})
 	look := time.NewTicker(sampling)

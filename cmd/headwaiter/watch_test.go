@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // tube is a terminal whose screen a test looks at.
@@ -215,7 +215,7 @@ func TestWatchOfALatch(t *testing.T) {
 }
 
 // scened is a scene of a lock, and looks at it.
-func scened(t *testing.T, c *waitqueue.Client, url, name string) (s *scene, look func()) {
+func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, look func()) {
 	t.Helper()
 	w := watching{lookout: lookout{redis: url}}
 	first, err := w.findOne(t.Context(), c, name, "lock")
@@ -235,7 +235,7 @@ func scened(t *testing.T, c *waitqueue.Client, url, name string) (s *scene, look
 func TestWatchCountsEveryHandOff(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	clients := []*waitqueue.Client{kit.Dial(t, server), kit.Dial(t, server), kit.Dial(t, server)}
+	clients := []*headwaiter.Client{kit.Dial(t, server), kit.Dial(t, server), kit.Dial(t, server)}
 	l := holds(t, clients[0], "orders")
 	s, look := scened(t, clients[0], urlOf(server), "orders")
 	kit.Eventually(t, "the subscription", s.heard.live)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	headwaiter "github.com/headwaiter/headwaiter/contrib/certmagic"
+	locks "github.com/headwaiter/headwaiter/contrib/certmagic"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/synctime"
@@ -30,7 +30,7 @@ func TestServersThatShareTheirStorageObtainACertificateOnce(t *testing.T) {
 		most    int64
 	}{
 		"with locks": {func(t *testing.T, s *headwaitertest.Server, files certmagic.Storage) certmagic.Storage {
-			return headwaiter.WithLocks(files, headwaiter.New(s.Client(t)))
+			return locks.WithLocks(files, locks.New(s.Client(t)))
 		}, 1},
 		"without": {func(_ *testing.T, _ *headwaitertest.Server, files certmagic.Storage) certmagic.Storage {
 			return unlocked{files}
@@ -62,7 +62,7 @@ func TestAllServersRenewACertificateOnce(t *testing.T) {
 		files, from := &certmagic.FileStorage{Path: t.TempDir()}, newIssuer(t)
 		var servers []*certmagic.Config
 		for range 2 {
-			servers = append(servers, configure(t, headwaiter.WithLocks(files, headwaiter.New(s.Client(t))), from))
+			servers = append(servers, configure(t, locks.WithLocks(files, locks.New(s.Client(t))), from))
 		}
 		require.NoError(t, servers[0].ObtainCertSync(t.Context(), "shop.example"))
 		require.NoError(t, servers[1].ObtainCertSync(t.Context(), "shop.example"))
@@ -83,14 +83,14 @@ func TestAServerThatDiesIsFollowedByAnother(t *testing.T) {
 		dead := s.Client(t)
 		ctx, kill := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		first := configure(t, headwaiter.WithLocks(files, headwaiter.New(dead)), from)
+		first := configure(t, locks.WithLocks(files, locks.New(dead)), from)
 		go func() { ended <- first.ObtainCertSync(ctx, "shop.example") }()
 		<-from.begun
 		s.Pause(dead)
 		kill()
 		require.Error(t, <-ended)
 		began := time.Now()
-		second := configure(t, headwaiter.WithLocks(files, headwaiter.New(s.Client(t))), from)
+		second := configure(t, locks.WithLocks(files, locks.New(s.Client(t))), from)
 		require.NoError(t, second.ObtainCertSync(t.Context(), "shop.example"))
 		require.Less(t, time.Since(began), issueTime+20*time.Second, "it waits for the lease, and no longer")
 		require.EqualValues(t, 1, from.handedOut.Load())
@@ -102,8 +102,8 @@ func TestALockThatIsLostBetweenAttemptsIsTakenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		files, from := &certmagic.FileStorage{Path: t.TempDir()}, newIssuer(t)
 		from.fail.Store(1)
-		locker := headwaiter.New(s.Client(t))
-		config := configure(t, headwaiter.WithLocks(files, locker), from)
+		locker := locks.New(s.Client(t))
+		config := configure(t, locks.WithLocks(files, locker), from)
 		ended := make(chan error, 1)
 		go func() { ended <- config.ObtainCertAsync(context.Background(), "shop.example") }()
 		<-from.begun
@@ -116,7 +116,7 @@ func TestALockThatIsLostBetweenAttemptsIsTakenAgain(t *testing.T) {
 		<-from.begun
 		require.NoError(t, locker.Lease(name).Context().Err())
 		require.Greater(t, locker.Lease(name).Token(), old.Token())
-		other, err := headwaiter.New(s.Client(t)).TryLock(t.Context(), name)
+		other, err := locks.New(s.Client(t)).TryLock(t.Context(), name)
 		require.NoError(t, err)
 		require.False(t, other)
 		require.NoError(t, <-ended)
@@ -130,8 +130,8 @@ func TestALockThatIsLostBetweenAttemptsIsTakenAgain(t *testing.T) {
 func TestAStorageIsOtherwiseTheOneItWas(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		files := &certmagic.FileStorage{Path: t.TempDir()}
-		locker := headwaiter.New(s.Client(t))
-		storage := headwaiter.WithLocks(files, locker)
+		locker := locks.New(s.Client(t))
+		storage := locks.WithLocks(files, locker)
 		require.NoError(t, storage.Store(t.Context(), "a/b", []byte("c")))
 		value, err := files.Load(t.Context(), "a/b")
 		require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestAStorageIsOtherwiseTheOneItWas(t *testing.T) {
 		require.False(t, taken)
 		require.NoError(t, storage.RenewLockLease(t.Context(), "x", time.Hour))
 		require.NoError(t, storage.Unlock(t.Context(), "x"))
-		require.ErrorIs(t, storage.RenewLockLease(t.Context(), "x", time.Hour), headwaiter.ErrNotLocked)
+		require.ErrorIs(t, storage.RenewLockLease(t.Context(), "x", time.Hour), locks.ErrNotLocked)
 		synctime.Pass(10 * time.Second) // A lock file is kept fresh by a goroutine, which ends when it finds none.
 	})
 }
@@ -156,7 +156,7 @@ func TestAStorageIsOtherwiseTheOneItWas(t *testing.T) {
 func TestLockKeepsToItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		one, two := headwaiter.New(client), headwaiter.New(s.Client(t))
+		one, two := locks.New(client), locks.New(s.Client(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, one.Lock(ctx, "x"))
 		cancel()
@@ -175,7 +175,7 @@ func TestLockKeepsToItsContext(t *testing.T) {
 func TestALostLockFreesNobodyElses(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		// Both in one process, where a name does not say whose it is.
-		l := headwaiter.New(s.Client(t))
+		l := locks.New(s.Client(t))
 		require.NoError(t, l.Lock(t.Context(), "x"))
 		first := l.Lease("x")
 		s.Force("certmagic:x")
@@ -185,13 +185,13 @@ func TestALostLockFreesNobodyElses(t *testing.T) {
 		require.ErrorIs(t, l.Unlock(t.Context(), "x"), lease.ErrLost)
 		require.NoError(t, second.Context().Err())
 		require.NoError(t, l.Unlock(t.Context(), "x"))
-		require.ErrorIs(t, l.Unlock(t.Context(), "x"), headwaiter.ErrNotLocked)
+		require.ErrorIs(t, l.Unlock(t.Context(), "x"), locks.ErrNotLocked)
 	})
 }
 
 func TestAnyNameCanBeLocked(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		l := headwaiter.New(s.Client(t))
+		l := locks.New(s.Client(t))
 		long := string(make([]byte, 5000))
 		for _, name := range []string{"issue_cert_*.shop.example", "", "}", "a\nb", "\xff", long, long + "x"} {
 			require.NoError(t, l.Lock(t.Context(), name), "%.20q", name)

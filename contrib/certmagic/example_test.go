@@ -10,18 +10,17 @@ import (
 	"github.com/caddyserver/certmagic"
 	"github.com/redis/rueidis"
 
-	headwaiter "github.com/headwaiter/headwaiter/contrib/certmagic"
-	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter"
+	locks "github.com/headwaiter/headwaiter/contrib/certmagic"
 )
 
 // embedded returns a client of an embedded Redis, and a function that ends both.
-func embedded() (client *waitqueue.Client, stop func()) {
+func embedded() (client *headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
-	client, err = waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+	client, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 	if err != nil {
 		panic(err)
 	}
@@ -40,7 +39,7 @@ func ExampleWithLocks() {
 	}
 	defer os.RemoveAll(shared)
 
-	storage := headwaiter.WithLocks(&certmagic.FileStorage{Path: shared}, headwaiter.New(client))
+	storage := locks.WithLocks(&certmagic.FileStorage{Path: shared}, locks.New(client))
 	certmagic.Default.Storage = storage // Or the Storage of a Config.
 	fmt.Println(storage.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(storage.TryLock(context.Background(), "issue_cert_shop.example"))
@@ -57,7 +56,7 @@ func ExampleNew() {
 	client, stop := embedded()
 	defer stop()
 	// What a server held that died is free after five seconds.
-	locks := headwaiter.New(client, fairlock.WithLease(5*time.Second))
+	locks := locks.New(client, headwaiter.WithLease(5*time.Second))
 	fmt.Println(locks.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.Lease("issue_cert_shop.example").Token() > 0)
 	// Output:
@@ -68,14 +67,14 @@ func ExampleNew() {
 func ExampleLocker_Unlock() {
 	client, stop := embedded()
 	defer stop()
-	fmt.Println(headwaiter.New(client).Unlock(context.Background(), "issue_cert_shop.example"))
+	fmt.Println(locks.New(client).Unlock(context.Background(), "issue_cert_shop.example"))
 	// Output: certmagic: unlock "issue_cert_shop.example": not locked
 }
 
 func ExampleLocker_TryLock() {
 	client, stop := embedded()
 	defer stop()
-	locks := headwaiter.New(client)
+	locks := locks.New(client)
 	fmt.Println(locks.TryLock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.TryLock(context.Background(), "issue_cert_shop.example"))
 	// Output:
@@ -86,7 +85,7 @@ func ExampleLocker_TryLock() {
 func ExampleLocker_RenewLockLease() {
 	client, stop := embedded()
 	defer stop()
-	locks := headwaiter.New(client)
+	locks := locks.New(client)
 	fmt.Println(locks.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.RenewLockLease(context.Background(), "issue_cert_shop.example", time.Hour))
 	// Output:

@@ -12,10 +12,10 @@ import (
 
 	"github.com/caddyserver/certmagic"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // ErrNotLocked: that name is not locked by this Locker.
@@ -30,7 +30,7 @@ const (
 
 // A Locker is a certmagic.Locker, and the two optional ones beside it. It is for any number of goroutines.
 type Locker struct {
-	client *waitqueue.Client
+	client *headwaiter.Client
 	terms  []fairlock.Option
 
 	mu   sync.Mutex // guards held
@@ -43,9 +43,9 @@ var (
 	_ certmagic.LockLeaseRenewer = (*Locker)(nil)
 )
 
-// New returns a Locker whose locks have the given options, such as fairlock.WithLease: how long what a dead process held
+// New returns a Locker whose locks have the given options, such as headwaiter.WithLease: how long what a dead process held
 // stays locked. Nothing is sent.
-func New(c *waitqueue.Client, opts ...fairlock.Option) *Locker {
+func New(c *headwaiter.Client, opts ...fairlock.Option) *Locker {
 	return &Locker{client: c, terms: opts, held: make(map[string][]*lease.Lease)}
 }
 

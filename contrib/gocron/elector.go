@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // ErrNotLeader: another process leads, or none, or this one has not heard yet that it does.
@@ -36,7 +36,7 @@ var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector that campaigns in the election of that name until it is closed. What it proclaims is the
 // identity of the client.
-func NewElector(c *waitqueue.Client, name string, opts ...election.Option) *Elector {
+func NewElector(c *headwaiter.Client, name string, opts ...election.Option) *Elector {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Elector{election: election.New(c, name, opts...), name: name, stop: stop, done: make(chan struct{})}
 	go e.campaign(ctx, c.ID())

@@ -9,18 +9,18 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/stretchr/testify/require"
 
-	headwaiter "github.com/headwaiter/headwaiter/contrib/gocron"
+	"github.com/headwaiter/headwaiter"
+	locks "github.com/headwaiter/headwaiter/contrib/gocron"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // newElector returns an elector, closed with the test.
-func newElector(t *testing.T, c *waitqueue.Client) *headwaiter.Elector {
-	e := headwaiter.NewElector(c, "scheduler")
+func newElector(t *testing.T, c *headwaiter.Client) *locks.Elector {
+	e := locks.NewElector(c, "scheduler")
 	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
 	synctest.Wait() // It has its place in the queue, or leads.
 	return e
@@ -55,21 +55,21 @@ func TestALeaderThatIsPausedLeadsNoMore(t *testing.T) {
 		require.NoError(t, first.IsLeader(t.Context()))
 		held := first.Lease()
 		err := second.IsLeader(t.Context())
-		require.ErrorIs(t, err, headwaiter.ErrNotLeader)
+		require.ErrorIs(t, err, locks.ErrNotLeader)
 		require.EqualError(t, err, `gocron: elector "scheduler": not the leader`)
 		require.Nil(t, second.Lease())
 
 		s.Pause(a)
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrExpired)
-		require.ErrorIs(t, first.IsLeader(t.Context()), headwaiter.ErrNotLeader)
-		require.ErrorIs(t, second.IsLeader(t.Context()), headwaiter.ErrNotLeader, "two at a time")
+		require.ErrorIs(t, first.IsLeader(t.Context()), locks.ErrNotLeader)
+		require.ErrorIs(t, second.IsLeader(t.Context()), locks.ErrNotLeader, "two at a time")
 		synctime.Pass(time.Minute)
 		require.NoError(t, second.IsLeader(t.Context()))
 		require.Greater(t, second.Lease().Token(), held.Token())
 
 		s.Resume(a)
 		synctime.Pass(time.Minute)
-		require.ErrorIs(t, first.IsLeader(t.Context()), headwaiter.ErrNotLeader)
+		require.ErrorIs(t, first.IsLeader(t.Context()), locks.ErrNotLeader)
 		require.NoError(t, second.Close(t.Context()))
 		synctime.Pass(10 * time.Second)
 		require.NoError(t, first.IsLeader(t.Context()), "it campaigns again")
@@ -91,10 +91,10 @@ func TestWhoWasForcedToResignCampaignsAgain(t *testing.T) {
 func TestWhoCannotCampaignSaysWhy(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		c := s.Client(t)
-		unusable := headwaiter.NewElector(c, "}") // No name of an election.
+		unusable := locks.NewElector(c, "}") // No name of an election.
 		synctest.Wait()
 		err := unusable.IsLeader(t.Context())
-		require.ErrorIs(t, err, headwaiter.ErrNotLeader)
+		require.ErrorIs(t, err, locks.ErrNotLeader)
 		require.ErrorContains(t, err, "campaign")
 		require.NoError(t, unusable.Close(t.Context()))
 

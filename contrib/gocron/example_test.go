@@ -10,20 +10,20 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/redis/rueidis"
 
-	headwaiter "github.com/headwaiter/headwaiter/contrib/gocron"
+	"github.com/headwaiter/headwaiter"
+	locks "github.com/headwaiter/headwaiter/contrib/gocron"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns clients of an embedded Redis, one a process, and a function that ends all.
-func embedded(n int) (clients []*waitqueue.Client, stop func()) {
+func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 		if err != nil {
 			panic(err)
 		}
@@ -40,7 +40,7 @@ func embedded(n int) (clients []*waitqueue.Client, stop func()) {
 func ExampleNewLocker() {
 	clients, stop := embedded(1)
 	defer stop()
-	locker := headwaiter.NewLocker(clients[0])
+	locker := locks.NewLocker(clients[0])
 	defer locker.Close(context.Background())
 
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
@@ -69,11 +69,11 @@ func ExampleLocker_Lock() {
 	defer stop()
 	ctx := context.Background()
 
-	lock, err := headwaiter.NewLocker(clients[0]).Lock(ctx, "report")
+	lock, err := locks.NewLocker(clients[0]).Lock(ctx, "report")
 	if err != nil {
 		panic(err)
 	}
-	_, err = headwaiter.NewLocker(clients[1]).Lock(ctx, "report")
+	_, err = locks.NewLocker(clients[1]).Lock(ctx, "report")
 	fmt.Println(errors.Is(err, lease.ErrBusy)) // The other leaves out this run.
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
@@ -84,7 +84,7 @@ func ExampleLocker_Lock() {
 func ExampleLocker_Lease() {
 	clients, stop := embedded(1)
 	defer stop()
-	locker := headwaiter.NewLocker(clients[0])
+	locker := locks.NewLocker(clients[0])
 	defer locker.Close(context.Background())
 
 	fmt.Println(locker.Lease("report"))
@@ -102,7 +102,7 @@ func ExampleLocker_Close() {
 	clients, stop := embedded(2)
 	defer stop()
 	ctx := context.Background()
-	locker, other := headwaiter.NewLocker(clients[0]), headwaiter.NewLocker(clients[1])
+	locker, other := locks.NewLocker(clients[0]), locks.NewLocker(clients[1])
 
 	lock, err := locker.Lock(ctx, "report")
 	if err != nil {
@@ -122,7 +122,7 @@ func ExampleWithAtLeast() {
 	clients, stop := embedded(2)
 	defer stop()
 	ctx := context.Background()
-	locker := headwaiter.NewLocker(clients[0], headwaiter.WithAtLeast(time.Minute))
+	locker := locks.NewLocker(clients[0], locks.WithAtLeast(time.Minute))
 	defer locker.Close(ctx)
 
 	lock, err := locker.Lock(ctx, "report")
@@ -130,7 +130,7 @@ func ExampleWithAtLeast() {
 		panic(err)
 	}
 	fmt.Println(lock.Unlock(ctx))
-	_, err = headwaiter.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
+	_, err = locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
 	fmt.Println(err)
 	// Output:
 	// <nil>
@@ -140,7 +140,7 @@ func ExampleWithAtLeast() {
 func ExampleWithPrefix() {
 	clients, stop := embedded(1)
 	defer stop()
-	locker := headwaiter.NewLocker(clients[0], headwaiter.WithPrefix("shop:"))
+	locker := locks.NewLocker(clients[0], locks.WithPrefix("shop:"))
 	defer locker.Close(context.Background())
 
 	if _, err := locker.Lock(context.Background(), "report"); err != nil {
@@ -155,8 +155,8 @@ func ExampleWithLock() {
 	clients, stop := embedded(1)
 	defer stop()
 	// A job that hangs gives its lock up after an hour, and one of a process that died is free after two seconds.
-	locker := headwaiter.NewLocker(clients[0], headwaiter.WithLock(
-		fairlock.WithMaxHold(time.Hour), fairlock.WithLease(2*time.Second)))
+	locker := locks.NewLocker(clients[0], locks.WithLock(
+		headwaiter.WithMaxHold(time.Hour), headwaiter.WithLease(2*time.Second)))
 	defer locker.Close(context.Background())
 
 	lock, err := locker.Lock(context.Background(), "report")
@@ -167,7 +167,7 @@ func ExampleWithLock() {
 func ExampleNewElector() {
 	clients, stop := embedded(1)
 	defer stop()
-	elector := headwaiter.NewElector(clients[0], "scheduler")
+	elector := locks.NewElector(clients[0], "scheduler")
 	defer elector.Close(context.Background())
 
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
@@ -196,7 +196,7 @@ func ExampleNewElector() {
 func ExampleElector_Close() {
 	clients, stop := embedded(1)
 	defer stop()
-	elector := headwaiter.NewElector(clients[0], "scheduler")
+	elector := locks.NewElector(clients[0], "scheduler")
 	fmt.Println(elector.Close(context.Background())) // Resigns: the next in the queue leads.
 	fmt.Println(elector.IsLeader(context.Background()), elector.Lease())
 	// Output:

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // A Locker is a gocron.Locker: for the schedulers of one process, on one client.
 type Locker struct {
-	client  *waitqueue.Client
+	client  *headwaiter.Client
 	prefix  string
 	atLeast time.Duration
 	terms   []fairlock.Option
@@ -50,12 +50,12 @@ func WithAtLeast(d time.Duration) Option { return func(l *Locker) { l.atLeast = 
 // with different prefixes do not share their jobs.
 func WithPrefix(prefix string) Option { return func(l *Locker) { l.prefix = prefix } }
 
-// WithLock gives the locks options, such as fairlock.WithLease: how long the job of a process that died stays locked, by
+// WithLock gives the locks options, such as headwaiter.WithLease: how long the job of a process that died stays locked, by
 // default ten seconds.
 func WithLock(opts ...fairlock.Option) Option { return func(l *Locker) { l.terms = opts } }
 
 // NewLocker returns a Locker. Nothing is sent.
-func NewLocker(c *waitqueue.Client, opts ...Option) *Locker {
+func NewLocker(c *headwaiter.Client, opts ...Option) *Locker {
 	l := &Locker{
 		client: c, prefix: defaultPrefix, atLeast: defaultAtLeast,
 		runs: make(map[string]*run), kept: make(map[*run]struct{}),

@@ -10,7 +10,8 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/stretchr/testify/require"
 
-	headwaiter "github.com/headwaiter/headwaiter/contrib/gocron"
+	"github.com/headwaiter/headwaiter"
+	locks "github.com/headwaiter/headwaiter/contrib/gocron"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -19,8 +20,8 @@ import (
 )
 
 // newLocker returns a locker with a client of its own, as another process would have.
-func newLocker(t *testing.T, s *headwaitertest.Server, opts ...headwaiter.Option) *headwaiter.Locker {
-	l := headwaiter.NewLocker(s.Client(t), opts...)
+func newLocker(t *testing.T, s *headwaitertest.Server, opts ...locks.Option) *locks.Locker {
+	l := locks.NewLocker(s.Client(t), opts...)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	return l
 }
@@ -41,12 +42,12 @@ func TestAJobOfTwoSchedulersRunsOnceATick(t *testing.T) {
 
 func TestASchedulerWhoseClockIsBehindFindsAShortJobLocked(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts []headwaiter.Option
+		opts []locks.Option
 		runs int64
 	}{
 		"kept for half a second":   {nil, 5},
-		"kept for as long as told": {[]headwaiter.Option{headwaiter.WithAtLeast(time.Second)}, 5},
-		"not kept":                 {[]headwaiter.Option{headwaiter.WithAtLeast(0)}, 10},
+		"kept for as long as told": {[]locks.Option{locks.WithAtLeast(time.Second)}, 5},
+		"not kept":                 {[]locks.Option{locks.WithAtLeast(0)}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *headwaitertest.Server) {
@@ -83,7 +84,7 @@ func TestALongJobKeepsItsLock(t *testing.T) {
 func TestAJobThatTheOtherBrokeOffRunsAgainAtItsNextTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		broken := headwaiter.NewLocker(client)
+		broken := locks.NewLocker(client)
 		_, err := broken.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		s.Pause(client) // For good: its process is dead.
@@ -157,7 +158,7 @@ func TestALostHoldIsSaidAndFreesNothing(t *testing.T) {
 func TestAnEndedContextDoesNotKeepTheLock(t *testing.T) {
 	t.Parallel()
 	s := headwaitertest.Start(t)
-	one, two := newLocker(t, s, headwaiter.WithAtLeast(0)), newLocker(t, s)
+	one, two := newLocker(t, s, locks.WithAtLeast(0)), newLocker(t, s)
 	began := make(chan struct{})
 	job := func(ctx context.Context) {
 		close(began)
@@ -173,7 +174,7 @@ func TestAnEndedContextDoesNotKeepTheLock(t *testing.T) {
 func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		lock, err := headwaiter.NewLocker(client, headwaiter.WithAtLeast(0)).Lock(t.Context(), "report")
+		lock, err := locks.NewLocker(client, locks.WithAtLeast(0)).Lock(t.Context(), "report")
 		require.NoError(t, err)
 		ended, end := context.WithCancel(t.Context())
 		end()
@@ -185,7 +186,7 @@ func TestUnlockWaitsForTheServerThoughItsContextHasEnded(t *testing.T) {
 
 func TestCloseGivesBackWhatWasKept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := headwaiter.NewLocker(s.Client(t), headwaiter.WithAtLeast(time.Hour)), newLocker(t, s)
+		one, two := locks.NewLocker(s.Client(t), locks.WithAtLeast(time.Hour)), newLocker(t, s)
 		ended, err := one.Lock(t.Context(), "ended")
 		require.NoError(t, err)
 		runs, err := one.Lock(t.Context(), "runs")
@@ -208,7 +209,7 @@ func TestCloseGivesBackWhatWasKept(t *testing.T) {
 
 func TestAKeptLockIsGivenBackInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
-		one, two := newLocker(t, s, headwaiter.WithAtLeast(time.Minute)), newLocker(t, s)
+		one, two := newLocker(t, s, locks.WithAtLeast(time.Minute)), newLocker(t, s)
 		lock, err := one.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -225,8 +226,8 @@ func TestAKeptLockIsGivenBackInTime(t *testing.T) {
 func TestPrefixesAndTermsAreTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		client := s.Client(t)
-		shop := headwaiter.NewLocker(client, headwaiter.WithPrefix("shop:"),
-			headwaiter.WithLock(fairlock.WithMaxHold(3*time.Second)), headwaiter.WithAtLeast(0))
+		shop := locks.NewLocker(client, locks.WithPrefix("shop:"),
+			locks.WithLock(headwaiter.WithMaxHold(3*time.Second)), locks.WithAtLeast(0))
 		lock, err := shop.Lock(t.Context(), "report")
 		require.NoError(t, err)
 		_, err = newLocker(t, s).Lock(t.Context(), "report")

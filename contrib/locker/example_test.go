@@ -9,18 +9,18 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/locker"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // embedded returns a client of an embedded Redis, and a function that ends both.
-func embedded() (client *waitqueue.Client, stop func()) {
+func embedded() (client *headwaiter.Client, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
-	client, err = waitqueue.Dial(waitqueue.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
+	client, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
 	if err != nil {
 		panic(err)
 	}
@@ -101,7 +101,7 @@ func ExampleWithLoss() {
 	client, stop := embedded()
 	defer stop()
 
-	mutex := fairlock.New(client, "orders:42", fairlock.WithLease(time.Second))
+	mutex := fairlock.New(client, "orders:42", headwaiter.WithLease(time.Second))
 	orders := locker.New(context.Background(), mutex, locker.WithLoss(func(err error) { fmt.Println(err) }))
 	orders.Lock()
 	if _, err := mutex.ForceRelease(context.Background(), 0); err != nil { // Somebody at a prompt.

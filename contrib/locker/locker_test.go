@@ -10,19 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/locker"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestMain(m *testing.M) { kit.Main(m) }
 
 // bubble runs a case with two clients of one server.
-func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server, a, b *waitqueue.Client)) {
+func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server, a, b *headwaiter.Client)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := headwaitertest.Start(t)
@@ -46,7 +46,7 @@ func panicked(t *testing.T, f func()) (found *locker.Error) {
 }
 
 func TestOnlyOneIsInside(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *headwaiter.Client) {
 		// Two goroutines share a locker, and two have one each.
 		shared := locker.New(t.Context(), fairlock.New(a, "orders"))
 		lockers := []sync.Locker{shared, shared,
@@ -74,7 +74,7 @@ func TestOnlyOneIsInside(t *testing.T) {
 
 // A condition is what of the standard library takes a Locker.
 func TestAConditionWorksOnIt(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		cond := sync.NewCond(l)
 		ready := false
@@ -100,7 +100,7 @@ func TestAConditionWorksOnIt(t *testing.T) {
 }
 
 func TestATryDoesNotWait(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *headwaiter.Client) {
 		one := locker.New(t.Context(), fairlock.New(a, "orders"))
 		two := locker.New(t.Context(), fairlock.New(b, "orders"))
 		require.True(t, one.TryLock())
@@ -113,7 +113,7 @@ func TestATryDoesNotWait(t *testing.T) {
 }
 
 func TestLockPanicsWhenItsContextEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, b *headwaiter.Client) {
 		held := locker.New(t.Context(), fairlock.New(a, "orders"))
 		held.Lock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -133,7 +133,7 @@ func TestLockPanicsWhenItsContextEnds(t *testing.T) {
 }
 
 func TestAWaitInTheProcessEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *headwaiter.Client) {
 		why := errors.New("shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		l := locker.New(ctx, fairlock.New(a, "orders"))
@@ -149,7 +149,7 @@ func TestAWaitInTheProcessEndsWithItsContext(t *testing.T) {
 }
 
 func TestLockPanicsWhenTheClientIsClosed(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *headwaiter.Client) {
 		require.NoError(t, a.Close(t.Context()))
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		require.ErrorIs(t, panicked(t, l.Lock), lease.ErrClosed)
@@ -159,7 +159,7 @@ func TestLockPanicsWhenTheClientIsClosed(t *testing.T) {
 }
 
 func TestUnlockPanicsWhenNotLocked(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		require.ErrorIs(t, panicked(t, l.Unlock), locker.ErrNotLocked)
 		l.Lock()
@@ -170,7 +170,7 @@ func TestUnlockPanicsWhenNotLocked(t *testing.T) {
 }
 
 func TestTheContextEndsAtALossAndUnlockPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		l.Lock()
 		ctx, first := l.Context(), l.Lease().Token()
@@ -193,7 +193,7 @@ func TestTheContextEndsAtALossAndUnlockPanics(t *testing.T) {
 }
 
 func TestNobodyElseEntersByALockerBeforeALossWasSeen(t *testing.T) {
-	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, _ *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		l.Lock()
 		s.Force("orders")
@@ -209,7 +209,7 @@ func TestNobodyElseEntersByALockerBeforeALossWasSeen(t *testing.T) {
 }
 
 func TestALossIsToldToWhoWantsIt(t *testing.T) {
-	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, _ *headwaiter.Client) {
 		var told []error
 		l := locker.New(t.Context(), fairlock.New(a, "orders"), locker.WithLoss(func(err error) { told = append(told, err) }))
 		l.Lock()
@@ -229,7 +229,7 @@ func TestALossIsToldToWhoWantsIt(t *testing.T) {
 }
 
 func TestAnUnlockThatNobodyConfirmsDoesNotPanic(t *testing.T) {
-	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		l.Lock()
 		s.Pause(a)
@@ -244,7 +244,7 @@ func TestAnUnlockThatNobodyConfirmsDoesNotPanic(t *testing.T) {
 }
 
 func TestUnlockWaitsForTheServerThoughTheContextOfNewHasEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *waitqueue.Client) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server, a, b *headwaiter.Client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := locker.New(ctx, fairlock.New(a, "orders"))
 		l.Lock()
@@ -259,7 +259,7 @@ func TestUnlockWaitsForTheServerThoughTheContextOfNewHasEnded(t *testing.T) {
 }
 
 func TestWithoutAHoldTheContextHasEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *waitqueue.Client) {
+	bubble(t, func(t *testing.T, _ *headwaitertest.Server, a, _ *headwaiter.Client) {
 		l := locker.New(t.Context(), fairlock.New(a, "orders"))
 		require.ErrorIs(t, context.Cause(l.Context()), locker.ErrNotLocked)
 		require.Nil(t, l.Lease())

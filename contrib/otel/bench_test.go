@@ -15,13 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // batching returns a provider whose spans go in batches to an exporter that drops them.
@@ -66,7 +66,7 @@ func BenchmarkCost(b *testing.B) {
 			groups := make([][]*fairlock.Mutex, len(setups))
 			for i, x := range setups {
 				for range clients {
-					var changes []func(*waitqueue.Options)
+					var changes []func(*headwaiter.Options)
 					if x.options != nil {
 						tracer, err := otel.New(x.options(b))
 						require.NoError(b, err)

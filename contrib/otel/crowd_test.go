@@ -13,12 +13,12 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // truth is what the callers saw.
@@ -86,7 +86,7 @@ func TestInACrowdEverySpanEndsAndTheFiguresAreWhatTheCallersSaw(t *testing.T) {
 	require.NoError(t, err)
 	var x truth
 	var all sync.WaitGroup
-	var dialed []*waitqueue.Client
+	var dialed []*headwaiter.Client
 	for i := range clients {
 		c := kit.Dial(t, s, observed(tracer))
 		dialed = append(dialed, c)

@@ -6,7 +6,7 @@
 //		MeterProvider:  meters,
 //	})
 //	…
-//	client, err := waitqueue.Dial(waitqueue.Options{Redis: redis, Observer: tracer})
+//	client, err := headwaiter.Dial(headwaiter.Options{Redis: redis, Observer: tracer})
 //
 // It needs OpenTelemetry's API and no SDK: which one the program has is the program's choice. With
 // [observe.Observers] it goes beside others.
@@ -30,7 +30,7 @@
 // forced, forgotten, max_hold, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,
-// error.type, error.message), "held for long" (.held, .holder; see [waitqueue.Options].HeldTooLong).
+// error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong).
 //
 // Status: an error where the call failed or the hold was lost, with error.type as the outcome. To find a lock busy and
 // to be cancelled are none.

@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // spans records all spans of a tracer provider.
@@ -32,15 +32,15 @@ func record(opts ...sdktrace.TracerProviderOption) spans {
 }
 
 // observed makes a client tell a tracer whose spans go to s.
-func (s spans) observed(t testing.TB) func(*waitqueue.Options) {
+func (s spans) observed(t testing.TB) func(*headwaiter.Options) {
 	t.Helper()
 	tracer, err := otel.NewTracer(s.provider)
 	require.NoError(t, err)
 	return observed(tracer)
 }
 
-func observed(o observe.Observer) func(*waitqueue.Options) {
-	return func(opts *waitqueue.Options) { opts.Observer = o }
+func observed(o observe.Observer) func(*headwaiter.Options) {
+	return func(opts *headwaiter.Options) { opts.Observer = o }
 }
 
 // begin begins a span of the caller.

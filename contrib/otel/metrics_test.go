@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
@@ -18,7 +19,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestTheFiguresAreWhatHappened(t *testing.T) {
@@ -26,10 +26,10 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 		r, d := meter(), faults.NewDialer(t, s.Dial)
 		tracer, err := otel.New(otel.Options{MeterProvider: r.provider})
 		require.NoError(t, err)
-		long := func(o *waitqueue.Options) { o.HeldTooLong = 5 * time.Second }
+		long := func(o *headwaiter.Options) { o.HeldTooLong = 5 * time.Second }
 		a, b := kit.Dial(t, s, observed(tracer), long), kit.Dial(t, s, observed(tracer), kit.Over(d))
-		first := fairlock.New(a, "name", fairlock.WithLease(3*time.Second))
-		second := fairlock.New(b, "name", fairlock.WithLease(3*time.Second))
+		first := fairlock.New(a, "name", headwaiter.WithLease(3*time.Second))
+		second := fairlock.New(b, "name", headwaiter.WithLease(3*time.Second))
 
 		l, err := first.Lock(t.Context())
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 }
 
 // cycle locks and releases a name.
-func cycle(t *testing.T, c *waitqueue.Client, name string) {
+func cycle(t *testing.T, c *headwaiter.Client, name string) {
 	t.Helper()
 	require.NoError(t, fairlock.New(c, name).Do(t.Context(), func(context.Context) error { return nil }))
 }

@@ -12,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -24,7 +25,6 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestAWaitAndItsHoldAreSpansBelowTheCallers(t *testing.T) {
@@ -77,18 +77,18 @@ func TestWithoutASpanAroundItTheHoldIsBelowTheWait(t *testing.T) {
 // primitives are those whose release hands on.
 var primitives = []struct {
 	name string
-	lock func(c *waitqueue.Client, name string) func(context.Context) (*lease.Lease, error)
+	lock func(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error)
 }{
-	{"fairlock", func(c *waitqueue.Client, name string) func(context.Context) (*lease.Lease, error) {
+	{"fairlock", func(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 		return fairlock.New(c, name).Lock
 	}},
-	{"reentrant", func(c *waitqueue.Client, name string) func(context.Context) (*lease.Lease, error) {
+	{"reentrant", func(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 		return reentrant.New(c, name).Lock
 	}},
-	{"rwlock", func(c *waitqueue.Client, name string) func(context.Context) (*lease.Lease, error) {
+	{"rwlock", func(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 		return rwlock.New(c, name).Lock
 	}},
-	{"semaphore", func(c *waitqueue.Client, name string) func(context.Context) (*lease.Lease, error) {
+	{"semaphore", func(c *headwaiter.Client, name string) func(context.Context) (*lease.Lease, error) {
 		m := semaphore.New(c, name, 1)
 		return func(ctx context.Context) (*lease.Lease, error) { return m.Acquire(ctx, 1) }
 	}},
@@ -197,8 +197,8 @@ func TestANoteThatIsNoSpanIsNoLink(t *testing.T) {
 func TestWhatHappensToAHoldIsOnItsSpan(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		r, d := record(), faults.NewDialer(t, s.Dial)
-		c := kit.Dial(t, s, r.observed(t), kit.Over(d), func(o *waitqueue.Options) { o.HeldTooLong = 5 * time.Second })
-		m := fairlock.New(c, kit.Name(t), fairlock.WithLease(3*time.Second))
+		c := kit.Dial(t, s, r.observed(t), kit.Over(d), func(o *headwaiter.Options) { o.HeldTooLong = 5 * time.Second })
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(3*time.Second))
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)
 		synctime.Pass(7500 * time.Millisecond)
@@ -236,27 +236,27 @@ func TestWhatHappensToAHoldIsOnItsSpan(t *testing.T) {
 // endings are ways for a wait to end, with what its span then says. Each begins with the lock held by another.
 var endings = []struct {
 	name    string
-	end     func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error
+	end     func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error
 	outcome string
 	failed  bool
 }{
-	{"busy", func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+	{"busy", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 		_, err := m.TryLock(ctx)
 		return err
 	}, "busy", false},
-	{"timeout", func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+	{"timeout", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		_, err := m.Lock(ctx)
 		return err
 	}, "timeout", true},
-	{"cancelled", func(ctx context.Context, _ *waitqueue.Client, m *fairlock.Mutex) error {
+	{"cancelled", func(ctx context.Context, _ *headwaiter.Client, m *fairlock.Mutex) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		time.AfterFunc(time.Second, func() { cancel(errors.New("no more")) })
 		_, err := m.Lock(ctx)
 		return err
 	}, "cancelled", false},
-	{"closed", func(ctx context.Context, c *waitqueue.Client, m *fairlock.Mutex) error {
+	{"closed", func(ctx context.Context, c *headwaiter.Client, m *fairlock.Mutex) error {
 		time.AfterFunc(time.Second, func() { _ = c.Close(context.Background()) })
 		_, err := m.Lock(ctx)
 		return err
@@ -295,16 +295,16 @@ func TestTheSpanOfAWaitSaysHowItEnded(t *testing.T) {
 // losses are ways to lose a hold.
 var losses = []struct {
 	name string
-	lose func(t *testing.T, s *redistest.Embedded, c *waitqueue.Client, name string)
+	lose func(t *testing.T, s *redistest.Embedded, c *headwaiter.Client, name string)
 	opts []fairlock.Option
 }{
-	{"forced", func(t *testing.T, s *redistest.Embedded, _ *waitqueue.Client, name string) {
+	{"forced", func(t *testing.T, s *redistest.Embedded, _ *headwaiter.Client, name string) {
 		_, err := fairlock.New(kit.Dial(t, s), name).ForceRelease(t.Context(), 0)
 		require.NoError(t, err)
 	}, nil},
-	{"forgotten", func(_ *testing.T, s *redistest.Embedded, _ *waitqueue.Client, _ string) { s.Do("FLUSHALL") }, nil},
-	{"max_hold", func(*testing.T, *redistest.Embedded, *waitqueue.Client, string) {}, []fairlock.Option{fairlock.WithMaxHold(time.Second)}},
-	{"closed", func(t *testing.T, _ *redistest.Embedded, c *waitqueue.Client, _ string) {
+	{"forgotten", func(_ *testing.T, s *redistest.Embedded, _ *headwaiter.Client, _ string) { s.Do("FLUSHALL") }, nil},
+	{"max_hold", func(*testing.T, *redistest.Embedded, *headwaiter.Client, string) {}, []fairlock.Option{headwaiter.WithMaxHold(time.Second)}},
+	{"closed", func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client, _ string) {
 		require.NoError(t, c.Close(context.Background()))
 	}, nil},
 }

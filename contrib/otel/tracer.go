@@ -41,7 +41,7 @@ type Tracer struct {
 
 var _ observe.Tracer = (*Tracer)(nil)
 
-// New returns a tracer for [waitqueue.Options].Observer.
+// New returns a tracer for [headwaiter.Options].Observer.
 func New(o Options) (*Tracer, error) {
 	if o.TracerProvider == nil && o.MeterProvider == nil {
 		return nil, errors.New("otel: neither a tracer provider nor a meter provider")

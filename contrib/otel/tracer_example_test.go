@@ -9,9 +9,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Spans alone, where metrics come from elsewhere.
@@ -30,9 +30,9 @@ func ExampleNewTracer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	o := waitqueue.Options{Observer: tracer}
+	o := headwaiter.Options{Observer: tracer}
 	o.Redis.InitAddress = []string{server.Addr()}
-	client, err := waitqueue.Dial(o)
+	client, err := headwaiter.Dial(o)
 	if err != nil {
 		log.Fatal(err)
 	}

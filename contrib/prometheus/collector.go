@@ -47,7 +47,7 @@ var (
 	_ observe.Observer = (*Collector)(nil)
 )
 
-// NewCollector makes a collector: register it, and give it to clients as [waitqueue.Options].Observer. One is enough
+// NewCollector makes a collector: register it, and give it to clients as [headwaiter.Options].Observer. One is enough
 // for all clients of a process.
 func NewCollector(o Options) *Collector {
 	if o.MaxClasses <= 0 {

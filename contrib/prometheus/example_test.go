@@ -15,13 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // connect is what a program does at its start.
-func connect(addr string) (*waitqueue.Client, http.Handler, error) {
+func connect(addr string) (*headwaiter.Client, http.Handler, error) {
 	collector := prometheus.NewCollector(prometheus.Options{
 		// orders:42 counts to orders. Leave it out where a program has few locks.
 		Class: func(name string) string { return strings.Split(name, ":")[0] },
@@ -29,7 +29,7 @@ func connect(addr string) (*waitqueue.Client, http.Handler, error) {
 	})
 	registry := prom.NewRegistry()
 	registry.MustRegister(collector)
-	client, err := waitqueue.Dial(waitqueue.Options{
+	client, err := headwaiter.Dial(headwaiter.Options{
 		Redis:       rueidis.ClientOption{InitAddress: []string{addr}},
 		Observer:    collector,
 		HeldTooLong: time.Minute,

@@ -10,12 +10,12 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // floor counts calls and holds with the same counters as a collector, found the same way, and does nothing else.
@@ -110,7 +110,7 @@ func TestACycleCostsACollectorLittleMoreThanItsCounters(t *testing.T) {
 // What the client does to tell what happens is one allocation of its own a cycle, and none of the collector's.
 func TestALockThatIsObservedAllocatesOnceMore(t *testing.T) {
 	s := redistest.Start(t)
-	allocated := func(changes ...func(*waitqueue.Options)) float64 {
+	allocated := func(changes ...func(*headwaiter.Options)) float64 {
 		const cycles = 3000
 		m := fairlock.New(kit.Dial(t, s, changes...), "orders:42")
 		var before, after runtime.MemStats

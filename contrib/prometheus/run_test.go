@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -25,7 +26,6 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 var (
@@ -43,7 +43,7 @@ const (
 // member is a client of a run, as a process of its own would have it.
 type member struct {
 	*prometheus.Collector
-	client *waitqueue.Client
+	client *headwaiter.Client
 	line   *faults.Proxy
 }
 
@@ -54,13 +54,13 @@ func classOf(name string) string {
 }
 
 // join makes a member.
-func join(t testing.TB, s *redistest.Server, o waitqueue.Options) *member {
+func join(t testing.TB, s *redistest.Server, o headwaiter.Options) *member {
 	m := &member{
 		Collector: prometheus.NewCollector(prometheus.Options{Class: classOf}), line: faults.NewProxy(t, s.Addr()),
 	}
 	o.Redis, o.Observer = rueidis.ClientOption{InitAddress: []string{m.line.Addr()}, ForceSingleClient: true}, m
 	var err error
-	m.client, err = waitqueue.Dial(o)
+	m.client, err = headwaiter.Dial(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.close(t) })
 	return m
@@ -82,7 +82,7 @@ func (m *member) call(r *rand.Rand) call {
 		hold = runLease // Long enough to be renewed, and to be called long.
 	}
 	c := call{kind: "lock", class: classOf(name), hold: func(l *lease.Lease) { linger(l, hold) }}
-	lasts := waitqueue.WithLease(runLease)
+	lasts := headwaiter.WithLease(runLease)
 	switch n := r.IntN(20); {
 	case n < 12:
 		c.acquire = fairlock.New(m.client, name, lasts).Lock
@@ -100,7 +100,7 @@ func (m *member) call(r *rand.Rand) call {
 		c.kind, c.class = "rwlock", "page"
 		c.acquire = rwlock.New(m.client, "page:1", lasts).Lock
 	default:
-		c.acquire = fairlock.New(m.client, name, lasts, waitqueue.WithMaxHold(20*time.Millisecond)).Lock
+		c.acquire = fairlock.New(m.client, name, lasts, headwaiter.WithMaxHold(20*time.Millisecond)).Lock
 		if r.IntN(4) == 0 {
 			c.hold = func(l *lease.Lease) { linger(l, runLease) }
 		}
@@ -134,10 +134,10 @@ func patience(r *rand.Rand) (context.Context, context.CancelFunc) {
 
 // trouble makes something go wrong, a different thing each time. What costs somebody a hold costs it a call of the
 // member that the trouble is for.
-func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *waitqueue.Client, n int) {
+func (r *truth) trouble(t *testing.T, s *redistest.Server, m *member, admin *headwaiter.Client, n int) {
 	victim := func(name string, harm func()) {
 		r.make(context.Background(), call{
-			kind: "lock", class: classOf(name), acquire: fairlock.New(m.client, name, waitqueue.WithLease(r.lease)).Lock,
+			kind: "lock", class: classOf(name), acquire: fairlock.New(m.client, name, headwaiter.WithLease(r.lease)).Lock,
 			hold: func(l *lease.Lease) {
 				harm()
 				linger(l, kit.Patience)
@@ -189,7 +189,7 @@ func TestMetricsEqualWhatHappenedInARunWithKillsAndLosses(t *testing.T) {
 	s := redistest.Start(t)
 	members := make([]*member, runMembers)
 	for i := range members {
-		members[i] = join(t, s, waitqueue.Options{HeldTooLong: runLease / 2})
+		members[i] = join(t, s, headwaiter.Options{HeldTooLong: runLease / 2})
 	}
 	admin := kit.Dial(t, s)
 	real := newTruth(t, runLease)
@@ -216,7 +216,7 @@ func TestMetricsEqualWhatHappenedInARunWithKillsAndLosses(t *testing.T) {
 	kit.All(t, &all)
 	real.leave(t, members[0])
 
-	found, stats := values{}, waitqueue.Stats{}
+	found, stats := values{}, headwaiter.Stats{}
 	for _, m := range members {
 		m.close(t)
 		found, stats = found.plus(scrape(t, m)), add(stats, m.client.Stats())
@@ -258,14 +258,14 @@ func TestTheDeadAreCountedByThoseWhoLive(t *testing.T) {
 	t.Parallel()
 	const dead = 7
 	s := redistest.Start(t)
-	m := join(t, s, waitqueue.Options{})
+	m := join(t, s, headwaiter.Options{})
 	lock := fairlock.New(m.client, "orders:1")
 	first, err := lock.Lock(t.Context())
 	require.NoError(t, err)
 	die := crowd.Start(t, crowd.Plan{Addr: s.Addr(), Names: []string{"orders:1"}, Clients: 1, Waiters: dead, Lease: time.Second, Keep: true})
 	kit.Waiting(t, dead, lock.Inspect)
 	die.Kill()
-	other := join(t, s, waitqueue.Options{})
+	other := join(t, s, headwaiter.Options{})
 	next := kit.Lock(t.Context(), fairlock.New(other.client, "orders:1").Lock)
 	kit.Waiting(t, dead+1, lock.Inspect)
 	kit.Release(t, first)
@@ -291,7 +291,7 @@ func TestTheDeadAreCountedByThoseWhoLive(t *testing.T) {
 func TestWaitingCallsAreTheQueue(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	members := []*member{join(t, s, waitqueue.Options{}), join(t, s, waitqueue.Options{}), join(t, s, waitqueue.Options{})}
+	members := []*member{join(t, s, headwaiter.Options{}), join(t, s, headwaiter.Options{}), join(t, s, headwaiter.Options{})}
 	lock := fairlock.New(members[0].client, "orders:1")
 	held, err := lock.Lock(t.Context())
 	require.NoError(t, err)
@@ -323,7 +323,7 @@ func TestWaitingCallsAreTheQueue(t *testing.T) {
 // A call that panics on its way does not wait for ever.
 func TestABarrierWhoseActionPanicsDoesNotWaitAnyMore(t *testing.T) {
 	t.Parallel()
-	m := join(t, redistest.Start(t), waitqueue.Options{})
+	m := join(t, redistest.Start(t), headwaiter.Options{})
 	b := barrier.New(m.client, "all:1", 1, barrier.WithAction(func(context.Context) error { panic("on purpose") }))
 	require.Panics(t, func() { _, _ = b.Await(t.Context()) })
 	found := scrape(t, m)

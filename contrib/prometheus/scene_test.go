@@ -16,12 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/promtest"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 var sceneTime = flag.Duration("scene", 8*time.Second, "how long the run lasts that Prometheus looks at")
@@ -38,7 +38,7 @@ type scene struct {
 	begun   time.Time
 
 	s     *redistest.Server
-	admin *waitqueue.Client
+	admin *headwaiter.Client
 	over  chan struct{} // closed when no new calls are to be made
 	calls sync.WaitGroup
 }
@@ -60,7 +60,7 @@ func play(t *testing.T) *scene {
 	sc.admin = kit.Dial(t, sc.s)
 	var targets []string
 	for range runMembers {
-		m := join(t, sc.s, waitqueue.Options{HeldTooLong: sceneLease()})
+		m := join(t, sc.s, headwaiter.Options{HeldTooLong: sceneLease()})
 		sc.real.clients = append(sc.real.clients, m.client.ID())
 		registry := prom.NewRegistry()
 		require.NoError(t, registry.Register(m))
@@ -93,7 +93,7 @@ func play(t *testing.T) *scene {
 func (sc *scene) orders(m *member, r *rand.Rand, stop <-chan struct{}) {
 	for more := true; more; {
 		c := call{
-			kind: "lock", class: "orders", acquire: fairlock.New(m.client, "orders:1", waitqueue.WithLease(sceneLease())).Lock,
+			kind: "lock", class: "orders", acquire: fairlock.New(m.client, "orders:1", headwaiter.WithLease(sceneLease())).Lock,
 			hold: func(l *lease.Lease) { linger(l, time.Duration(1+r.IntN(3))*time.Millisecond) },
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -122,7 +122,7 @@ func (sc *scene) reports(m *member, r *rand.Rand) {
 	for goesOn(sc.over) {
 		sc.real.make(context.Background(), call{
 			kind: "lock", class: "reports",
-			acquire: fairlock.New(m.client, "reports:1", waitqueue.WithLease(sceneLease())).Lock,
+			acquire: fairlock.New(m.client, "reports:1", headwaiter.WithLease(sceneLease())).Lock,
 			hold:    func(l *lease.Lease) { linger(l, sceneLease()/2+time.Duration(r.Int64N(int64(sceneLease())))) },
 		})
 	}

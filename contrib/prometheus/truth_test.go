@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // truth is what the callers of a run have seen, as far as they can: the number of what happened by metric and labels,
@@ -177,7 +177,7 @@ func (r *truth) equal(t testing.TB, found values) {
 }
 
 // stats holds what was scraped against what the clients counted by themselves.
-func (v values) stats(t testing.TB, s waitqueue.Stats) {
+func (v values) stats(t testing.TB, s headwaiter.Stats) {
 	t.Helper()
 	for metric, n := range map[string]uint64{
 		"headwaiter_wakeups_total":           s.Messages,
@@ -197,7 +197,7 @@ func (v values) stats(t testing.TB, s waitqueue.Stats) {
 }
 
 // add adds up what several clients counted.
-func add(a, b waitqueue.Stats) waitqueue.Stats {
+func add(a, b headwaiter.Stats) headwaiter.Stats {
 	a.Messages += b.Messages
 	a.HandOffs += b.HandOffs
 	a.Skipped += b.Skipped

@@ -14,11 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/prometheus"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -31,9 +31,9 @@ const (
 )
 
 // means turns on what there is to see a client with, of one kind or all.
-func means(which string) func(*waitqueue.Options) {
+func means(which string) func(*headwaiter.Options) {
 	is := func(one string) bool { return which == one || which == "all" }
-	return func(o *waitqueue.Options) {
+	return func(o *headwaiter.Options) {
 		if is("metrics") {
 			o.Observer = prometheus.NewCollector(prometheus.Options{Class: classOf})
 		}
@@ -49,7 +49,7 @@ func means(which string) func(*waitqueue.Options) {
 // gang is some clients that want one lock, each with one worker.
 type gang []*fairlock.Mutex
 
-func newGang(b *testing.B, s redistest.Backend, name string, n int, changes ...func(*waitqueue.Options)) gang {
+func newGang(b *testing.B, s redistest.Backend, name string, n int, changes ...func(*headwaiter.Options)) gang {
 	g := make(gang, n)
 	for i := range g {
 		g[i] = fairlock.New(kit.Dial(b, s, changes...), name)

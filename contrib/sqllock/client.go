@@ -216,7 +216,8 @@ func (c *Client) forget(h holding) {
 
 // Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
 // ends the connections. It waits for that until ctx ends, or for 5 s where the server does not answer; what is not given
-// back by then ends by itself: a session with its connection, a lease with its time. A second call does nothing.
+// back by then ends by itself: a session with its connection, a lease with its time. A second call waits for the first,
+// until its own ctx ends.
 func (c *Client) Close(ctx context.Context) error {
 	retry.Given(ctx)
 	c.mu.Lock()
@@ -224,9 +225,10 @@ func (c *Client) Close(ctx context.Context) error {
 		c.mu.Unlock()
 		select {
 		case <-c.gone:
+			return nil
 		case <-ctx.Done():
+			return fmt.Errorf("sqllock: close: %w", context.Cause(ctx))
 		}
-		return nil
 	}
 	c.closed = true
 	c.work.Add(1) // Until all that is held has its end under way.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/internal/fenced"
@@ -86,7 +87,7 @@ func (db store) counter(t testing.TB, way, id string) counter {
 func TestSQLLosesNothingToAPausedHolder(t *testing.T) {
 	atEach(t, func(t *testing.T, db store) {
 		s := redistest.Mini(t)
-		short := fairlock.New(kit.Dial(t, s), "n", fairlock.WithMaxHold(300*time.Millisecond)).Lock
+		short := fairlock.New(kit.Dial(t, s), "n", headwaiter.WithMaxHold(300*time.Millisecond)).Lock
 		lock := fairlock.New(kit.Dial(t, s), "n").Lock
 		for way := range by {
 			count, refused := fenced.PausedHolder(t, short, lock, db.counter(t, way, way))

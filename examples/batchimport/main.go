@@ -28,12 +28,12 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -44,7 +44,7 @@ const (
 // batch is one import, as one process sees it.
 type batch struct {
 	name  string
-	locks *waitqueue.Client
+	locks *headwaiter.Client
 	store rueidis.Client
 	latch *countdown.Latch // counts the parts that are not in
 }
@@ -106,7 +106,7 @@ func (b *batch) part(ctx context.Context, part int, lock locking) (err error) {
 }
 
 func (b *batch) lock(part int) *fairlock.Mutex {
-	return fairlock.New(b.locks, b.rows(part), fairlock.WithLease(1500*time.Millisecond))
+	return fairlock.New(b.locks, b.rows(part), headwaiter.WithLease(1500*time.Millisecond))
 }
 
 // rows is where the rows of a part are.
@@ -123,7 +123,7 @@ func open(name, redis string) (b *batch, closing func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	locks, err := waitqueue.DialURL(redis)
+	locks, err := headwaiter.DialURL(redis)
 	if err != nil {
 		store.Close()
 		return nil, nil, err

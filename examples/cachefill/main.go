@@ -26,9 +26,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -39,7 +39,7 @@ const (
 // prices are kept in a database and cached in Redis.
 type prices struct {
 	cache rueidis.Client
-	locks *waitqueue.Client
+	locks *headwaiter.Client
 	db    *database
 }
 
@@ -49,7 +49,7 @@ func (p prices) get(ctx context.Context, key string) (string, error) {
 	if err != nil || found {
 		return price, err
 	}
-	lock := fairlock.New(p.locks, "fill:"+key, fairlock.WithLease(5*time.Second))
+	lock := fairlock.New(p.locks, "fill:"+key, headwaiter.WithLease(5*time.Second))
 	err = lock.Do(ctx, func(held context.Context) error {
 		if price, found, err = p.cached(held, key); err != nil || found {
 			return err
@@ -102,7 +102,7 @@ func run(ctx context.Context, redis string) error {
 	db := &database{}
 	var all []prices
 	for range clients {
-		locks, err := waitqueue.DialURL(redis)
+		locks, err := headwaiter.DialURL(redis)
 		if err != nil {
 			return err
 		}

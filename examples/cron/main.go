@@ -31,10 +31,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lastKey has the last tick that was done, in seconds since 1970.
@@ -85,7 +85,7 @@ func main() { embedded.MainOrProcess(direct, process) }
 
 // process is one of the five.
 func process(ctx context.Context, name, redis string) error {
-	client, err := waitqueue.DialURL(redis)
+	client, err := headwaiter.DialURL(redis)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func process(ctx context.Context, name, redis string) error {
 	}
 	defer store.Close()
 	report := job{
-		lock: fairlock.New(client, "nightly-report", fairlock.WithLease(1500*time.Millisecond)),
+		lock: fairlock.New(client, "nightly-report", headwaiter.WithLease(1500*time.Millisecond)),
 		last: fence.NewRedis(store, lastKey),
 		do:   func(ctx context.Context) error { return sleep(ctx, jobTime) },
 	}

@@ -24,10 +24,10 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -39,7 +39,7 @@ const (
 
 // shop is one server.
 type shop struct {
-	locks    *waitqueue.Client
+	locks    *headwaiter.Client
 	accounts rueidis.Client
 	run      string // keeps the accounts of one run of the example apart from those of the next
 	pay      *payments
@@ -75,7 +75,7 @@ func (s *shop) add(w http.ResponseWriter, r *http.Request) {
 
 // lock is that of one customer.
 func (s *shop) lock(customer string) *fairlock.Mutex {
-	return fairlock.New(s.locks, s.key(customer), fairlock.WithLease(5*time.Second))
+	return fairlock.New(s.locks, s.key(customer), headwaiter.WithLease(5*time.Second))
 }
 
 func (s *shop) key(customer string) string { return "http-example:" + s.run + ":" + customer }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -44,7 +44,7 @@ func direct(ctx context.Context, redis string) error {
 	var t town
 	run, pay := strconv.FormatInt(time.Now().UnixMicro(), 36), newPayments()
 	for range servers {
-		locks, err := waitqueue.DialURL(redis)
+		locks, err := headwaiter.DialURL(redis)
 		if err != nil {
 			return err
 		}

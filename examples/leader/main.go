@@ -13,7 +13,7 @@
 //
 // What it leaves open: writes that do not go through fence.Row, such as those of a person at a prompt; and INSERT and
 // DELETE, for which there is fence.SQL. After a failover of Redis that lost the newest grant two may lead until the
-// first learns of it: election.WithReplicas makes that unlikely, and the row still takes no older token.
+// first learns of it: headwaiter.WithReplicas makes that unlikely, and the row still takes no older token.
 //
 // It starts a Postgres of its own unless --postgres names one. It stops a process by a signal, so it is for Unix.
 package main
@@ -30,18 +30,18 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func main() { embedded.MainOrProcess(direct, lead) }
 
 // lead is one process: it waits until it leads, and writes.
 func lead(ctx context.Context, name, redis string) error {
-	client, err := waitqueue.DialURL(redis)
+	client, err := headwaiter.DialURL(redis)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func lead(ctx context.Context, name, redis string) error {
 	defer db.Close()
 
 	fmt.Println("asks to lead")
-	held, err := election.New(client, "pricing", election.WithLease(1500*time.Millisecond)).Campaign(ctx, name)
+	held, err := election.New(client, "pricing", headwaiter.WithLease(1500*time.Millisecond)).Campaign(ctx, name)
 	if err != nil {
 		return err
 	}

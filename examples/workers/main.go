@@ -9,7 +9,7 @@
 // What it leaves open: a worker that is paused for longer than its lease still calls, beside three others. No token can
 // stop that, since with several permits an earlier one still holds: the API's own limit must. And the semaphore bounds
 // how many call at a time, not how many a minute: for that take permits that are not given back but expire, with
-// semaphore.WithLease(time.Minute) and semaphore.WithoutRenewal().
+// headwaiter.WithLease(time.Minute) and semaphore.WithoutRenewal().
 package main
 
 import (
@@ -19,9 +19,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -46,12 +46,12 @@ func main() { embedded.Main(run) }
 func run(ctx context.Context, redis string) error {
 	var pool []*semaphore.Semaphore // One for each client, all of the same name.
 	for range clients {
-		client, err := waitqueue.DialURL(redis)
+		client, err := headwaiter.DialURL(redis)
 		if err != nil {
 			return err
 		}
 		defer client.Close(context.Background())
-		pool = append(pool, semaphore.New(client, "geocoder", limit, semaphore.WithLease(5*time.Second)))
+		pool = append(pool, semaphore.New(client, "geocoder", limit, headwaiter.WithLease(5*time.Second)))
 	}
 	fmt.Printf("%d workers of %d clients, %d calls each, to an API that refuses more than %d at a time\n",
 		workers, clients, calls, limit)

@@ -15,11 +15,11 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // planVariable is the environment variable that makes a process a child, and tells it what to do.
@@ -85,7 +85,7 @@ func childMain() {
 type child struct {
 	plan       plan
 	goroutines int // before anything was begun
-	clients    []*waitqueue.Client
+	clients    []*headwaiter.Client
 	stop       context.CancelFunc
 	work       sync.WaitGroup
 
@@ -100,7 +100,7 @@ func (c *child) begin() error {
 	c.stop = stop
 	for i := range c.plan.Clients {
 		option := rueidis.ClientOption{InitAddress: []string{c.plan.Addrs[i%len(c.plan.Addrs)]}, ForceSingleClient: true}
-		client, err := waitqueue.Dial(waitqueue.Options{Redis: option, Name: "chaos", Linger: time.Second})
+		client, err := headwaiter.Dial(headwaiter.Options{Redis: option, Name: "chaos", Linger: time.Second})
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (c *child) end() {
 			break
 		}
 	}
-	var sum waitqueue.Stats
+	var sum headwaiter.Stats
 	for _, client := range c.clients {
 		s := client.Stats()
 		sum.HandOffs += s.HandOffs
@@ -178,8 +178,8 @@ type worker struct {
 	acquire func(context.Context) (*lease.Lease, int, error) // and the weight
 }
 
-func (w *worker) acquirer(c *waitqueue.Client, kind, name string) func(context.Context) (*lease.Lease, int, error) {
-	lasts := waitqueue.WithLease(w.child.plan.Lease)
+func (w *worker) acquirer(c *headwaiter.Client, kind, name string) func(context.Context) (*lease.Lease, int, error) {
+	lasts := headwaiter.WithLease(w.child.plan.Lease)
 	switch kind {
 	case permits:
 		s := semaphore.New(c, name, int64(limits[permits]), lasts)

@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Two processes that are copies of each other: the same program, plan and name.
@@ -49,7 +49,7 @@ func TestC12AHoldThatWasLostCannotBeEnteredAgain(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "C12")
 	p := kit.Proxy(t, r.server)
-	m, other := reentrant.New(r.dial(kit.Through(p)), "entered", reentrant.WithLease(time.Second)), reentrant.New(r.dial(), "entered")
+	m, other := reentrant.New(r.dial(kit.Through(p)), "entered", headwaiter.WithLease(time.Second)), reentrant.New(r.dial(), "entered")
 	l := kit.Lock(t.Context(), m.Lock).Value(t)
 	again, err := m.Lock(l.Context())
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestC14AClientIsClosedWhileItHoldsAndWaits(t *testing.T) {
 		if i == 1 { // Now the other client has what it keeps.
 			before = runtime.NumGoroutine()
 		}
-		client, err := waitqueue.Dial(waitqueue.Options{Redis: r.server.Option()})
+		client, err := headwaiter.Dial(headwaiter.Options{Redis: r.server.Option()})
 		require.NoError(t, err)
 		m := fairlock.New(client, "busy")
 		var calls []*kit.Call[*lease.Lease]

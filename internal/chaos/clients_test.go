@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -168,7 +169,7 @@ func TestC4WorkThatEndsWithoutARelease(t *testing.T) {
 	kit.Release(t, l)
 
 	// A handle that is forgotten is renewed for as long as its client lives, unless a maximum was set.
-	w := watched(granted(t, fairlock.New(client, "left", fairlock.WithLease(time.Second), fairlock.WithMaxHold(3*time.Second))))
+	w := watched(granted(t, fairlock.New(client, "left", headwaiter.WithLease(time.Second), headwaiter.WithMaxHold(3*time.Second))))
 	c := queued(t, next, 1)
 	began := time.Now()
 	kit.Release(t, c.Value(t))
@@ -189,7 +190,7 @@ func TestC13AReleaseThatIsNotDueChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "C13")
 	p := kit.Proxy(t, r.server)
-	m, other := fairlock.New(r.dial(kit.Through(p)), "once", fairlock.WithLease(time.Second)), fairlock.New(r.dial(), "once")
+	m, other := fairlock.New(r.dial(kit.Through(p)), "once", headwaiter.WithLease(time.Second)), fairlock.New(r.dial(), "once")
 	twice := granted(t, m)
 	kit.Release(t, twice)
 	l := granted(t, other)

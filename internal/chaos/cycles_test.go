@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const leftKeys, leftChannels, leftGoroutines, cyclesDone = "left behind: keys after a minute", "left behind: subscriptions",
@@ -31,9 +31,9 @@ func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
 		o.plan.Hold = 3 * time.Millisecond
 	})
 	before := runtime.NumGoroutine()
-	var mine [4]*waitqueue.Client
+	var mine [4]*headwaiter.Client
 	for i := range mine {
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: r.server.Option(), Linger: time.Second})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: r.server.Option(), Linger: time.Second})
 		require.NoError(t, err)
 		mine[i] = c
 	}
@@ -41,7 +41,7 @@ func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
 	var work sync.WaitGroup
 	var own atomic.Int64
 	for i := range 16 {
-		m := fairlock.New(mine[i%len(mine)], "cycles", fairlock.WithLease(2*time.Second))
+		m := fairlock.New(mine[i%len(mine)], "cycles", headwaiter.WithLease(2*time.Second))
 		work.Go(func() { cycle(t, ctx, m, &own) })
 	}
 	kills := 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -23,7 +24,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // The names are those that break other libraries. The load uses some of them for everything.
@@ -102,13 +102,13 @@ func TestI3TimesAreUnusable(t *testing.T) {
 	client := r.dial()
 	asks := client.Stats().Asks
 	for _, lasts := range []time.Duration{0, -1, -time.Hour, 1, time.Millisecond - 1, math.MaxInt64, lease.MaxLease + 1, math.MinInt64} {
-		_, err := fairlock.New(client, "times", fairlock.WithLease(lasts)).Lock(t.Context())
+		_, err := fairlock.New(client, "times", headwaiter.WithLease(lasts)).Lock(t.Context())
 		require.ErrorIs(t, err, lease.ErrInvalid, "%v", lasts)
 		r.injected(1)
 	}
 	require.Equal(t, asks, client.Stats().Asks)
 	for _, lasts := range []time.Duration{1500*time.Microsecond + 50*time.Millisecond, lease.MaxLease} {
-		m, since := fairlock.New(client, fmt.Sprintf("times:%d", lasts), fairlock.WithLease(lasts)), time.Now()
+		m, since := fairlock.New(client, fmt.Sprintf("times:%d", lasts), headwaiter.WithLease(lasts)), time.Now()
 		l := granted(t, m)
 		require.False(t, l.Deadline().Before(since))
 		require.LessOrEqual(t, time.Until(l.Deadline()), lasts)
@@ -158,7 +158,7 @@ func TestI4CountsAreAtTheirLimits(t *testing.T) {
 	kit.Release(t, one)
 	require.EqualValues(t, semaphore.MaxPermits, available())
 
-	re := reentrant.New(client, "counts", reentrant.WithLease(10*time.Second))
+	re := reentrant.New(client, "counts", headwaiter.WithLease(10*time.Second))
 	first := kit.Lock(t.Context(), re.Lock).Value(t)
 	all := make([]*lease.Lease, 0, 1000)
 	for range 1000 {
@@ -259,7 +259,7 @@ func TestI8AClientUsesManyNames(t *testing.T) {
 	r := begin(t, "I8")
 	many, waits := either(3_000, 10_000), either(300, 1000)
 	const ofConnections = 10 // goroutines that two clients have for three connections each, once they are used
-	client, other := r.dial(func(o *waitqueue.Options) { o.Linger = 100 * time.Millisecond }), r.dial()
+	client, other := r.dial(func(o *headwaiter.Options) { o.Linger = 100 * time.Millisecond }), r.dial()
 	kit.Release(t, granted(t, fairlock.New(client, "name")))
 	before := runtime.NumGoroutine()
 	connections := func() int64 { return infoField(t, r.server.Text("INFO", "clients"), "connected_clients") }
@@ -270,7 +270,7 @@ func TestI8AClientUsesManyNames(t *testing.T) {
 	for part := range 50 {
 		work.Go(func() {
 			for i := part; i < many; i += 50 {
-				l, err := fairlock.New(client, nameOf(i), fairlock.WithLease(time.Minute)).Lock(t.Context())
+				l, err := fairlock.New(client, nameOf(i), headwaiter.WithLease(time.Minute)).Lock(t.Context())
 				if err == nil {
 					leases[i] = l
 				}

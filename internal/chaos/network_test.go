@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // through makes the load go through a proxy.
@@ -109,9 +109,9 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 	r.injected(3 * doubled)
 
 	const lasts = 2 * time.Second
-	holder := fairlock.New(r.dial(), "forged", fairlock.WithLease(lasts))
+	holder := fairlock.New(r.dial(), "forged", headwaiter.WithLease(lasts))
 	client := r.dial()
-	waiter := fairlock.New(client, "forged", fairlock.WithLease(lasts))
+	waiter := fairlock.New(client, "forged", headwaiter.WithLease(lasts))
 	for range either(1, 10) {
 		l := granted(t, holder)
 		c := queued(t, waiter, 1)
@@ -142,7 +142,7 @@ func TestN3TheMessageOvertakesTheReply(t *testing.T) {
 	r := begin(t, "N3")
 	slow := kit.Proxy(t, r.server)
 	var dials atomic.Int64
-	client := r.dial(func(o *waitqueue.Options) {
+	client := r.dial(func(o *headwaiter.Options) {
 		o.Redis.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			if dials.Add(1) == 1 { // The connection for commands is the first that a client makes.
 				address = slow.Addr()
@@ -221,7 +221,7 @@ func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "N6")
 	p := kit.Proxy(t, r.server)
-	m, other := fairlock.New(r.dial(kit.Through(p)), "stale", fairlock.WithLease(200*time.Millisecond)), fairlock.New(r.dial(), "stale")
+	m, other := fairlock.New(r.dial(kit.Through(p)), "stale", headwaiter.WithLease(200*time.Millisecond)), fairlock.New(r.dial(), "stale")
 	p.Delay(400*time.Millisecond, faults.ToClient)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
@@ -270,7 +270,7 @@ func (r *run) cutOff(begins func(*faults.Faults)) {
 	client, other := r.dial(kit.Through(p)), r.dial()
 	for _, lasts := range []time.Duration{time.Second, 4 * time.Second} {
 		name := fmt.Sprintf("cut:%v", lasts)
-		w := watched(granted(t, fairlock.New(client, name, fairlock.WithLease(lasts))))
+		w := watched(granted(t, fairlock.New(client, name, headwaiter.WithLease(lasts))))
 		begins(p.Faults)
 		require.ErrorIs(t, lockFor(t, fairlock.New(client, "cut:busy"), 300*time.Millisecond), context.DeadlineExceeded)
 		n := r.load.count()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/internal/crowd"
@@ -97,7 +98,7 @@ func TestP4APartyIsKilledWhileOthersWait(t *testing.T) {
 	const parties, lasts = 4, time.Second
 	clients := make([]*barrier.Barrier, parties-1)
 	for i := range clients {
-		clients[i] = barrier.New(r.dial(), "party", parties, barrier.WithLease(lasts))
+		clients[i] = barrier.New(r.dial(), "party", parties, headwaiter.WithLease(lasts))
 	}
 	for round := range either(2, 10) {
 		if round > 0 {
@@ -144,7 +145,7 @@ func TestP5AReaderIsKilledWhileAWriterWaits(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "P5")
 	const short, lasting = time.Second, 3 * time.Second
-	m := rwlock.New(r.dial(), "read", rwlock.WithLease(lasting))
+	m := rwlock.New(r.dial(), "read", headwaiter.WithLease(lasting))
 	other := rwlock.New(r.dial(), "read")
 	for range either(2, 10) {
 		mine := kit.Lock(t.Context(), m.RLock).Value(t)
@@ -168,7 +169,7 @@ func TestP5AReaderIsKilledWhileAWriterWaits(t *testing.T) {
 		kit.Release(t, l)
 
 		// The other way round: one that lives, with the shorter lease, does not keep a dead one with a longer.
-		short := rwlock.New(r.dial(), "read", rwlock.WithLease(short))
+		short := rwlock.New(r.dial(), "read", headwaiter.WithLease(short))
 		mine = kit.Lock(t.Context(), short.RLock).Value(t)
 		victim = r.crowd(crowd.Plan{Kind: crowd.Read, Names: []string{"read"}, Clients: 1, Waiters: 1, Lease: lasting, Keep: true})
 		victim.Await(crowd.Held, 1, kit.Patience)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -16,7 +17,6 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -33,7 +33,7 @@ type subject struct {
 }
 
 // subjects are one for each primitive that is held.
-func subjects(mine, other *waitqueue.Client, name string) map[string]subject {
+func subjects(mine, other *headwaiter.Client, name string) map[string]subject {
 	s := semaphore.New(mine, name, 5)
 	return map[string]subject{
 		"lock":      {fairlock.New(mine, name).Lock, fairlock.New(other, name).Inspect, 1},

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Roles of a process that is no load.
@@ -28,7 +28,7 @@ const (
 
 // play does what the role wants.
 func (c *child) play() error {
-	client, err := waitqueue.Dial(waitqueue.Options{
+	client, err := headwaiter.Dial(headwaiter.Options{
 		Redis: rueidis.ClientOption{InitAddress: c.plan.Addrs[:1], ForceSingleClient: true},
 	})
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *child) play() error {
 		return c.clocked(client)
 	case party:
 		go func() {
-			_, err := barrier.New(client, c.plan.Names[0], c.plan.Clients, barrier.WithLease(c.plan.Lease)).Await(context.Background())
+			_, err := barrier.New(client, c.plan.Names[0], c.plan.Clients, headwaiter.WithLease(c.plan.Lease)).Await(context.Background())
 			c.tell("W\t%v", err)
 		}()
 		return nil
@@ -52,7 +52,7 @@ func (c *child) play() error {
 	names := make(map[*looks]string)
 	for i := range c.plan.Clients {
 		name := fmt.Sprintf("%s:%d", c.plan.Names[0], i)
-		l, err := fairlock.New(client, name, fairlock.WithLease(c.plan.Lease)).Lock(context.Background())
+		l, err := fairlock.New(client, name, headwaiter.WithLease(c.plan.Lease)).Lock(context.Background())
 		if err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (c *child) play() error {
 const clockedWait = 3 * time.Second
 
 // clocked holds the first name until it is lost, and waits for the second for some time.
-func (c *child) clocked(client *waitqueue.Client) error {
-	l, err := fairlock.New(client, c.plan.Names[0], fairlock.WithLease(c.plan.Lease)).Lock(context.Background())
+func (c *child) clocked(client *headwaiter.Client) error {
+	l, err := fairlock.New(client, c.plan.Names[0], headwaiter.WithLease(c.plan.Lease)).Lock(context.Background())
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *child) clocked(client *waitqueue.Client) error {
 }
 
 // careless holds, reads both counters, and writes one more to both as soon as it was stopped for a lease.
-func (c *child) careless(client *waitqueue.Client) {
+func (c *child) careless(client *headwaiter.Client) {
 	fail := func(err error) { c.tell("E\tcareless\t%d\t%v", now(), err) }
 	rc, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: c.plan.Addrs[:1], ForceSingleClient: true, DisableCache: true,
@@ -128,7 +128,7 @@ func (c *child) careless(client *waitqueue.Client) {
 		return
 	}
 	ctx := context.Background()
-	l, err := fairlock.New(client, c.plan.Names[0], fairlock.WithLease(c.plan.Lease)).Lock(ctx)
+	l, err := fairlock.New(client, c.plan.Names[0], headwaiter.WithLease(c.plan.Lease)).Lock(ctx)
 	if err != nil {
 		fail(err)
 		return

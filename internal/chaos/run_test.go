@@ -11,13 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -47,7 +47,7 @@ type run struct {
 	stalls   *kit.Stalls
 	proxy    *faults.Proxy // through which the load goes, if it does
 	load     load
-	clients  []*waitqueue.Client // of this process
+	clients  []*headwaiter.Client // of this process
 	options  options
 	finished bool
 	rate     float64 // of acquisitions before the first fault
@@ -192,7 +192,7 @@ func (r *run) nothingLeft() {
 }
 
 // dial makes a client of this process.
-func (r *run) dial(changes ...func(*waitqueue.Options)) *waitqueue.Client {
+func (r *run) dial(changes ...func(*headwaiter.Options)) *headwaiter.Client {
 	r.Helper()
 	c := kit.Dial(r, r.server, changes...)
 	r.clients = append(r.clients, c)

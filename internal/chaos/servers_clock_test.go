@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -30,7 +31,7 @@ func TestS20TheServersClockStepsForward(t *testing.T) {
 	t.Parallel()
 	r, clock := shifted(t, "S20", func(o *options) { o.twice, o.keep = true, keep+time.Hour })
 	const lasts = 3 * time.Second
-	m, other := fairlock.New(r.dial(), "forward", fairlock.WithLease(lasts)), fairlock.New(r.dial(), "forward")
+	m, other := fairlock.New(r.dial(), "forward", headwaiter.WithLease(lasts)), fairlock.New(r.dial(), "forward")
 	for i := range either(2, 10) {
 		w := watched(granted(t, m))
 		c := queued(t, other, 1)

@@ -12,12 +12,12 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // every does something so many times, with a pause after each.
@@ -122,7 +122,7 @@ func TestS21ConnectionsAreRefused(t *testing.T) {
 	rejected := inside.info("stats", "rejected_connections")
 	require.Positive(t, rejected)
 	require.Less(t, rejected, int64(100), "connections are retried without a pause")
-	_, err = waitqueue.Dial(waitqueue.Options{Redis: r.server.Option()})
+	_, err = headwaiter.Dial(headwaiter.Options{Redis: r.server.Option()})
 	require.Error(t, err)
 	require.Regexp(t, refusedConnection, err.Error())
 	c := kit.Lock(t.Context(), m.Lock)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Two holders are possible after a failover, and documented. What must hold: the second one's token is higher,
@@ -26,9 +26,9 @@ func TestS17AReplicaIsPromotedThatDoesNotKnowTheLock(t *testing.T) {
 		o.twice, o.outcomes = true, []string{"forgotten", "expired", "unconfirmed"}
 		o.refusals = []string{"READONLY", "LOADING"}
 	})
-	through := func(o *waitqueue.Options) { o.Redis.InitAddress = []string{s.listener.Addr().String()} }
+	through := func(o *headwaiter.Options) { o.Redis.InitAddress = []string{s.listener.Addr().String()} }
 	const lasts = 3 * time.Second
-	m, other := fairlock.New(r.dial(through), "promoted", fairlock.WithLease(lasts)), fairlock.New(r.dial(through), "promoted")
+	m, other := fairlock.New(r.dial(through), "promoted", headwaiter.WithLease(lasts)), fairlock.New(r.dial(through), "promoted")
 	_, port, err := net.SplitHostPort(master.Addr())
 	require.NoError(t, err)
 	replica := redistest.Start(t, redistest.WithArgs("--replicaof", "127.0.0.1", port))

@@ -10,18 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestS11TheMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "S11", func(o *options) { o.refusals = []string{"OOM"} })
 	name := "full"
-	holder, first, second := fairlock.New(r.dial(), name, fairlock.WithLease(2*time.Second)), fairlock.New(r.dial(), name), fairlock.New(r.dial(), name)
+	holder, first, second := fairlock.New(r.dial(), name, headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), name), fairlock.New(r.dial(), name)
 	other := r.dial()
 	for range either(2, 20) {
 		l := granted(t, holder)
@@ -74,7 +74,7 @@ func TestS12LocksAreEvicted(t *testing.T) {
 			client, next := r.dial(), r.dial()
 			held := make([]*watch, locks)
 			for i := range held {
-				held[i] = watched(granted(t, fairlock.New(client, fmt.Sprintf("evicted:%d", i), fairlock.WithLease(lasts))))
+				held[i] = watched(granted(t, fairlock.New(client, fmt.Sprintf("evicted:%d", i), headwaiter.WithLease(lasts))))
 			}
 			r.server.Do("CONFIG", "SET", "maxmemory-policy", policy)
 			used := infoField(t, r.server.Text("INFO", "memory"), "used_memory")
@@ -127,7 +127,7 @@ func TestS24AServerThatAllowsLittle(t *testing.T) {
 	r := begin(t, "S24", func(o *options) { o.server = []redistest.Option{redistest.WithArgs(args...)} })
 	_, err := r.server.Try("CONFIG", "GET", "maxmemory")
 	require.ErrorContains(t, err, "unknown command")
-	m, other := fairlock.New(r.dial(), "managed", fairlock.WithLease(time.Second)), fairlock.New(r.dial(), "managed")
+	m, other := fairlock.New(r.dial(), "managed", headwaiter.WithLease(time.Second)), fairlock.New(r.dial(), "managed")
 	l := granted(t, m)
 	c := queued(t, other, 1)
 	until := r.until("managed")
@@ -158,7 +158,7 @@ func TestS23AKeyHasAnotherType(t *testing.T) {
 		r.injected(1)
 	}
 	// While somebody holds, and somebody waits.
-	m, other := fairlock.New(client, "type", fairlock.WithLease(2*time.Second)), fairlock.New(r.dial(), "type")
+	m, other := fairlock.New(client, "type", headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), "type")
 	w := watched(granted(t, m))
 	c := queued(t, other, 1)
 	r.server.Do("SET", keyOf("type"), "not ours")
@@ -177,7 +177,7 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 	r := begin(t, "S22")
 	acl := func(rules ...string) { r.server.Do(append([]string{"ACL", "SETUSER", "app"}, rules...)...) }
 	acl("on", ">secret", "~headwaiter:*", "&headwaiter:*", "+@all")
-	app := func(o *waitqueue.Options) { o.Redis.Username, o.Redis.Password = "app", "secret" }
+	app := func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = "app", "secret" }
 	m, other := fairlock.New(r.dial(app), "rights"), fairlock.New(r.dial(app), "rights")
 	for range either(1, 10) {
 		l := granted(t, m)
@@ -189,7 +189,7 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 		since := time.Now()
 		l = c.Value(t)
 		require.Less(t, time.Since(since), 5*time.Second, "it had to look by itself")
-		_, err := waitqueue.Dial(as(r, app))
+		_, err := headwaiter.Dial(as(r, app))
 		require.ErrorIs(t, err, lease.ErrUnusable)
 		acl("&headwaiter:*")
 		c = queued(t, m, 1)
@@ -199,12 +199,12 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 		acl("-@all")
 		_, err = m.Lock(t.Context())
 		require.ErrorContains(t, err, "NOPERM")
-		_, err = waitqueue.Dial(as(r, app))
+		_, err = headwaiter.Dial(as(r, app))
 		require.Error(t, err)
 		acl("+@all")
 		for _, missing := range []string{"-time", "-evalsha", "-publish", "-subscribe", "-zadd"} {
 			acl(missing)
-			_, err := waitqueue.Dial(as(r, app))
+			_, err := headwaiter.Dial(as(r, app))
 			require.Error(t, err, "a client was made that lacks %s", missing)
 			acl("+@all")
 		}
@@ -216,8 +216,8 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 }
 
 // as are the options of a client that logs on in some way.
-func as(r *run, change func(*waitqueue.Options)) waitqueue.Options {
-	o := waitqueue.Options{Redis: r.server.Option()}
+func as(r *run, change func(*headwaiter.Options)) headwaiter.Options {
+	o := headwaiter.Options{Redis: r.server.Option()}
 	change(&o)
 	return o
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -17,7 +18,7 @@ import (
 
 func TestS1TheServerRestartsEmpty(t *testing.T) {
 	r := begin(t, "S1", func(o *options) { o.twice, o.outcomes = true, []string{"forgotten", "unconfirmed"} })
-	m, other := fairlock.New(r.dial(), "held", fairlock.WithLease(3*time.Second)), fairlock.New(r.dial(), "held")
+	m, other := fairlock.New(r.dial(), "held", headwaiter.WithLease(3*time.Second)), fairlock.New(r.dial(), "held")
 	spans := make([]span, either(3, 15))
 	for i := range spans {
 		l := granted(t, m)
@@ -64,7 +65,7 @@ func TestS2TheServerIsAwayForALeaseAndKeepsItsData(t *testing.T) {
 // awayForALease kills the server for longer than the lease of a holder.
 func (r *run) awayForALease() {
 	r.Helper()
-	m, other := fairlock.New(r.dial(), "held", fairlock.WithLease(time.Second)), fairlock.New(r.dial(), "held")
+	m, other := fairlock.New(r.dial(), "held", headwaiter.WithLease(time.Second)), fairlock.New(r.dial(), "held")
 	for range either(1, 5) {
 		w := watched(granted(r, m))
 		next := queued(r, other, 1)
@@ -85,7 +86,7 @@ func (r *run) awayForALease() {
 func (r *run) acknowledged(always bool) {
 	r.Helper()
 	const lasts = 3 * time.Second
-	m := fairlock.New(r.dial(), "acknowledged", fairlock.WithLease(lasts))
+	m := fairlock.New(r.dial(), "acknowledged", headwaiter.WithLease(lasts))
 	last := uint64(0)
 	for range either(2, 20) {
 		w := watched(granted(r, m))
@@ -113,14 +114,14 @@ func TestS3TheServerRestartsFromAnOlderState(t *testing.T) {
 	client, late := r.dial(), r.dial()
 	for i := range either(1, 5) {
 		name := fmt.Sprintf("old:%d", i)
-		m := fairlock.New(client, name, fairlock.WithLease(time.Second))
+		m := fairlock.New(client, name, headwaiter.WithLease(time.Second))
 		l := granted(t, m)
 		old := l.Token()
 		r.server.Do("SAVE")
 		kit.Release(t, l)
 		newer := granted(t, m)
 		kit.Release(t, newer)
-		held := watched(granted(t, fairlock.New(client, name+":held", fairlock.WithLease(2*time.Second))))
+		held := watched(granted(t, fairlock.New(client, name+":held", headwaiter.WithLease(2*time.Second))))
 		until := r.until(name + ":held")
 		r.everybody()
 		r.server.Kill()
@@ -143,7 +144,7 @@ func TestS5KeysAreDeleted(t *testing.T) {
 	r := begin(t, "S5", func(o *options) { o.twice, o.outcomes = true, []string{"forgotten"} })
 	held, waiting := r.dial(), r.dial()
 	for i := range either(5, 50) {
-		m := fairlock.New(held, "flushed", fairlock.WithLease(2*time.Second))
+		m := fairlock.New(held, "flushed", headwaiter.WithLease(2*time.Second))
 		w := watched(granted(t, m))
 		next := queued(t, fairlock.New(waiting, "flushed"), 1)
 		until := r.until("flushed")

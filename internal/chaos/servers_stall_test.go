@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -35,7 +36,7 @@ func TestS9TheServerStallsBeyondALease(t *testing.T) {
 				o.plan.Lease, o.outcomes = time.Second, []string{"expired", "forgotten", "unconfirmed"}
 			})
 			for range either(1, 5) {
-				m := fairlock.New(r.dial(), "held", fairlock.WithLease(time.Second))
+				m := fairlock.New(r.dial(), "held", headwaiter.WithLease(time.Second))
 				w := watched(granted(t, m)) // Nobody wants it, so the server keeps when its lease ended.
 				over := make(chan struct{})
 				go func() {
@@ -164,7 +165,7 @@ func TestS15TheMasterIsDemoted(t *testing.T) {
 	r := begin(t, "S15", func(o *options) {
 		o.refusals, o.outcomes = []string{"READONLY"}, []string{"unconfirmed", "expired"}
 	})
-	m, other := fairlock.New(r.dial(), "demoted", fairlock.WithLease(2*time.Second)), fairlock.New(r.dial(), "demoted")
+	m, other := fairlock.New(r.dial(), "demoted", headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), "demoted")
 	unheld := fairlock.New(r.dial(), "demoted:free")
 	w := watched(granted(t, m))
 	r.server.Do("REPLICAOF", "127.0.0.1", "1")
@@ -195,9 +196,9 @@ func TestS16TheServerHasTooFewReplicas(t *testing.T) {
 // release, a loss that is told in time, and all of it over when the server is well again.
 func refuses(t *testing.T, r *run, code string, begins, ends func()) {
 	t.Helper()
-	m, other := fairlock.New(r.dial(), "refused", fairlock.WithLease(2*time.Second)), fairlock.New(r.dial(), "refused")
+	m, other := fairlock.New(r.dial(), "refused", headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), "refused")
 	unheld := fairlock.New(r.dial(), "refused:free")
-	renewed := fairlock.New(r.dial(), "refused:renewed", fairlock.WithLease(2*time.Second))
+	renewed := fairlock.New(r.dial(), "refused:renewed", headwaiter.WithLease(2*time.Second))
 	for range either(1, 5) {
 		l := granted(t, m)
 		w := watched(granted(t, renewed))

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ type arena struct {
 	*Recorder
 	t       *testing.T
 	server  redistest.Backend
-	clients []*waitqueue.Client
+	clients []*headwaiter.Client
 	proxy   *faults.Proxy
 	ctx     context.Context // ends when no more is to be begun
 	finish  context.CancelFunc
@@ -78,7 +78,7 @@ func newArena(t *testing.T, s redistest.Backend, clients int, p *lua.Protocol, l
 }
 
 // each runs a worker for each client until the time is over, and waits for their last calls.
-func (a *arena) each(worker func(lane int, c *waitqueue.Client, rng *rand.Rand)) {
+func (a *arena) each(worker func(lane int, c *headwaiter.Client, rng *rand.Rand)) {
 	a.t.Helper()
 	for lane, c := range a.clients {
 		rng := rand.New(rand.NewPCG(uint64(lane), 7))

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // queueSlack is how long a call may take to get its place on a machine that others use too.
@@ -60,7 +60,7 @@ func TestALockIsFair(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		const clients, quitters, total = 8, 2, 90
 		a := newArena(t, s, clients, lua.Fairlock, 0)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
 			m := fairlock.New(c, kit.Name(t))
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()

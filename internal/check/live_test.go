@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
@@ -21,7 +22,6 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // take makes a call for a hold, of which some are tries and some give up.
@@ -39,8 +39,8 @@ func TestALockInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 6, lua.Fairlock, 0)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			m := fairlock.New(c, kit.Name(t), fairlock.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(shortLease))
 			if l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock); ok {
 				a.hold(l)
 			}
@@ -58,8 +58,8 @@ func TestALockWithCohortsInTrouble(t *testing.T) {
 		a.passes = passes
 		a.clients = slices.Repeat(a.clients, mates)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			m := fairlock.New(c, kit.Name(t), fairlock.WithLease(shortLease), fairlock.WithCohort(passes))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(shortLease), fairlock.WithCohort(passes))
 			if l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock); ok {
 				a.hold(l)
 			}
@@ -99,9 +99,9 @@ func TestSeveralNamesInTrouble(t *testing.T) {
 		a := newArena(t, s, 6, lua.Fairlock, 0)
 		names := threeNames(t)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
 			taken, wants := someOf(names, rng, Want{Lane: lane, Try: rng.IntN(6) == 0})
-			m := multilock.New(c, taken, multilock.WithLease(shortLease), multilock.WithBound(shortLease/8))
+			m := multilock.New(c, taken, headwaiter.WithLease(shortLease), multilock.WithBound(shortLease/8))
 			lock := m.Lock
 			if wants[0].Try {
 				lock = m.TryLock
@@ -124,11 +124,11 @@ func TestBatchesInTrouble(t *testing.T) {
 		a := newArena(t, s, 6, lua.Fairlock, 0)
 		names := threeNames(t)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
 			taken, wants := someOf(names, rng, Want{Lane: lane, Try: rng.IntN(3) == 0})
 			locks := make([]*fairlock.Mutex, len(taken))
 			for i, name := range taken {
-				locks[i] = fairlock.New(c, name, fairlock.WithLease(shortLease))
+				locks[i] = fairlock.New(c, name, headwaiter.WithLease(shortLease))
 			}
 			take := fairlock.LockEach
 			if wants[0].Try {
@@ -159,8 +159,8 @@ func TestAnElectionInTrouble(t *testing.T) {
 		a := newArena(t, s, 6, lua.Election, 0)
 		var values atomic.Int64
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			e := election.New(c, kit.Name(t), election.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			e := election.New(c, kit.Name(t), headwaiter.WithLease(shortLease))
 			look := func() {
 				ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 				defer cancel()
@@ -200,8 +200,8 @@ func TestAReentrantLockInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 6, lua.Reentrant, 0)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			m := reentrant.New(c, kit.Name(t), reentrant.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			m := reentrant.New(c, kit.Name(t), headwaiter.WithLease(shortLease))
 			l, ok := a.take(Want{Name: m.Name(), Lane: lane}, rng, m.Lock, m.TryLock)
 			if !ok {
 				return
@@ -223,8 +223,8 @@ func TestASemaphoreInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 8, lua.Semaphore, limit)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			m := semaphore.New(c, kit.Name(t), limit, semaphore.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			m := semaphore.New(c, kit.Name(t), limit, headwaiter.WithLease(shortLease))
 			n := 1 + rng.Int64N(3)
 			lock := func(ctx context.Context) (*lease.Lease, error) { return m.Acquire(ctx, n) }
 			try := func(ctx context.Context) (*lease.Lease, error) { return m.TryAcquire(ctx, n) }
@@ -240,8 +240,8 @@ func TestAReadWriteLockInTrouble(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		a := newArena(t, s, 8, lua.RWLock, lua.AllReaders)
 		a.trouble(a.heldSoFar)
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			m := rwlock.New(c, kit.Name(t), rwlock.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			m := rwlock.New(c, kit.Name(t), headwaiter.WithLease(shortLease))
 			if rng.IntN(3) > 0 {
 				if l, ok := a.take(Want{Name: m.Name(), Lane: lane, Shared: true}, rng, m.RLock, m.TryRLock); ok {
 					a.hold(l)

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Latches that all clients set, look at, count down once and wait for, one after the other.
@@ -27,7 +27,7 @@ func TestALatchInTrouble(t *testing.T) {
 		var passed atomic.Int64
 		var rounds [clients]int
 		a.trouble(func() int { return int(passed.Load()) })
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
 			rounds[lane]++
 			name := fmt.Sprintf("%s:%d", kit.Name(t), rounds[lane])
 			l := countdown.New(c, name)
@@ -84,8 +84,8 @@ func TestABarrierInTrouble(t *testing.T) {
 		a := newArena(t, s, parties, nil, 0)
 		var passed, broken atomic.Int64
 		a.trouble(func() int { return int(passed.Load()) })
-		a.each(func(lane int, c *waitqueue.Client, rng *rand.Rand) {
-			b := barrier.New(c, kit.Name(t), parties, barrier.WithLease(shortLease))
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			b := barrier.New(c, kit.Name(t), parties, headwaiter.WithLease(shortLease))
 			lasts := 2 * time.Second // Who waits longer waits for one who has stopped to come.
 			if rng.IntN(40) == 0 {
 				lasts = time.Duration(rng.IntN(20)) * time.Millisecond

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/crowd"
 	"github.com/headwaiter/headwaiter/internal/faults"
@@ -84,7 +85,7 @@ func TestHoldersWhoIgnoreALossLoseNoUpdateOfOthers(t *testing.T) {
 				failed := make(chan error, clients)
 				for i := range clients {
 					d := faults.NewDialer(t, s.Dial)
-					m := fairlock.New(kit.Dial(t, s, kit.Over(d)), "x", fairlock.WithLease(time.Second))
+					m := fairlock.New(kit.Dial(t, s, kit.Over(d)), "x", headwaiter.WithLease(time.Second))
 					rng := rand.New(rand.NewPCG(uint64(i), 11))
 					go func() { failed <- careless(t.Context(), m, d, rng, r, rounds) }()
 				}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Main returns at once, unless this process was started by [Start]: then it does what it was made for,
@@ -56,7 +56,7 @@ type kept struct {
 func (c *child) begin() error {
 	for range c.plan.Clients {
 		option := rueidis.ClientOption{InitAddress: []string{c.plan.Addr}, ForceSingleClient: true}
-		client, err := waitqueue.Dial(waitqueue.Options{Redis: option})
+		client, err := headwaiter.Dial(headwaiter.Options{Redis: option})
 		if err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // limit is far above what the processes of these tests take.
@@ -78,7 +78,7 @@ func TestAStoppedCrowdLooksAtItsHoldsWhenItGoesOn(t *testing.T) {
 	c.Await(Held, 1, limit)
 	c.Watch()
 	c.Stop()
-	client, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option()})
+	client, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
 	require.NoError(t, err)
 	next, err := fairlock.New(client, "a").Lock(t.Context()) // Which takes until the lease is over.
 	require.NoError(t, err)

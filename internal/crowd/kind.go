@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Kinds of call.
@@ -25,8 +25,8 @@ const (
 type acquire func(context.Context) (*lease.Lease, error)
 
 // acquire returns the call of the plan for a name.
-func (p Plan) acquire(c *waitqueue.Client, name string) (acquire, error) {
-	lasts := waitqueue.WithLease(p.Lease)
+func (p Plan) acquire(c *headwaiter.Client, name string) (acquire, error) {
+	lasts := headwaiter.WithLease(p.Lease)
 	switch p.Kind {
 	case Lock, "":
 		return fairlock.New(c, name, lasts).Lock, nil

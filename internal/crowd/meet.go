@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Kinds of call in which nothing is held: a plan of one of them is for processes that call [Meet].
@@ -66,7 +66,7 @@ func Meet() {
 func (c *child) meet() (latches []*countdown.Latch, err error) {
 	for range c.plan.Clients {
 		option := rueidis.ClientOption{InitAddress: []string{c.plan.Addr}, ForceSingleClient: true}
-		client, err := waitqueue.Dial(waitqueue.Options{Redis: option})
+		client, err := headwaiter.Dial(headwaiter.Options{Redis: option})
 		if err != nil {
 			return nil, err
 		}
@@ -91,8 +91,8 @@ func (c *child) meet() (latches []*countdown.Latch, err error) {
 }
 
 // arrive is one party, as often as it is to come.
-func (c *child) arrive(client *waitqueue.Client, name string) {
-	b := barrier.New(client, name, int(c.plan.N), barrier.WithLease(c.plan.Lease))
+func (c *child) arrive(client *headwaiter.Client, name string) {
+	b := barrier.New(client, name, int(c.plan.N), headwaiter.WithLease(c.plan.Lease))
 	for range c.plan.Entries + 1 {
 		index, err := b.Await(context.Background())
 		c.tell(Event{Kind: Passed, Name: name, Client: client.ID(), Token: uint64(index)}.unless(err))

@@ -9,11 +9,11 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/internal/family"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Every primitive, on every deployment, in every version of the protocol that it speaks.
@@ -114,14 +114,14 @@ func TestEachRightOfAClusterIsNeeded(t *testing.T) {
 		for _, n := range s.Nodes() {
 			n.Do("ACL", "SETUSER", "headwaiter", "-"+right)
 		}
-		_, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option()})
+		_, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
 		require.Error(t, err, right)
 		require.Contains(t, strings.ToLower(err.Error()), "+"+right, "it does not say what is missing")
 		for _, n := range s.Nodes() {
 			n.Do("ACL", "SETUSER", "headwaiter", "+"+right)
 		}
 	}
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: s.Option()})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 }
@@ -132,7 +132,7 @@ func TestOnlyWhoCanBeCountedIsCounted(t *testing.T) {
 	for _, d := range redistest.Deployments() {
 		t.Run(d.Name, func(t *testing.T) {
 			t.Parallel()
-			c, err := waitqueue.Dial(waitqueue.Options{Redis: d.Start(t).Option()})
+			c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Start(t).Option()})
 			require.NoError(t, err)
 			r, err := doctor.Diagnose(t.Context(), c)
 			require.NoError(t, err)

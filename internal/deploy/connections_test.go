@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // connectionsOf are those that a client of this name has at a server: all of them, and those that subscribe.
@@ -35,15 +35,15 @@ func TestAThousandLocksOfAClusterNeedThreeConnectionsANode(t *testing.T) {
 	const locks = 1000
 	s := redistest.Cluster(t)
 	holder := kit.Dial(t, s)
-	waiter := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.ClientName = "waiter" })
+	waiter := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.ClientName = "waiter" })
 	var held [locks]*lease.Lease
 	var waits [locks]*kit.Call[*lease.Lease]
 	for i := range locks {
 		name := fmt.Sprint("lock:", i)
-		l, err := fairlock.New(holder, name, fairlock.WithLease(time.Minute)).Lock(t.Context())
+		l, err := fairlock.New(holder, name, headwaiter.WithLease(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		held[i] = l
-		waits[i] = kit.Lock(t.Context(), fairlock.New(waiter, name, fairlock.WithLease(10*time.Second)).Lock)
+		waits[i] = kit.Lock(t.Context(), fairlock.New(waiter, name, headwaiter.WithLease(10*time.Second)).Lock)
 	}
 	kit.Waiting(t, 1, fairlock.New(holder, fmt.Sprint("lock:", locks-1)).Inspect)
 	kit.Eventually(t, "all subscriptions", func() bool { return waiter.Stats().Subscribes >= locks })

@@ -8,16 +8,16 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // hearsOfForce waits until a client hears on its own channel, which must not depend on the next renewal.
-func hearsOfForce(t *testing.T, option rueidis.ClientOption, c *waitqueue.Client) {
+func hearsOfForce(t *testing.T, option rueidis.ClientOption, c *headwaiter.Client) {
 	t.Helper()
 	option.DisableCache = true
 	other, err := rueidis.NewClient(option)
@@ -39,7 +39,7 @@ func TestForceIsToldAtOnceOnEveryDeployment(t *testing.T) {
 			t.Parallel()
 			s := d.Start(t)
 			c := kit.Dial(t, s)
-			held, err := fairlock.New(c, "forced", fairlock.WithLease(time.Hour)).Lock(t.Context())
+			held, err := fairlock.New(c, "forced", headwaiter.WithLease(time.Hour)).Lock(t.Context())
 			require.NoError(t, err)
 			hearsOfForce(t, s.Option(), c)
 			_, err = fairlock.New(kit.Dial(t, s), "forced").ForceRelease(t.Context(), held.Token())
@@ -54,7 +54,7 @@ func TestForceIsHeardBehindAFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.Cluster(t)
 	c := kit.Dial(t, s)
-	held, err := fairlock.New(c, "forced", fairlock.WithLease(10*time.Second)).Lock(t.Context())
+	held, err := fairlock.New(c, "forced", headwaiter.WithLease(10*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
 	hearsOfForce(t, s.Option(), c)
 	old := s.MasterOf("headwaiter:lock:{forced}")

@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // listed is what a client finds, by name.
-func listed(t *testing.T, c *waitqueue.Client, pattern string) (names []string) {
+func listed(t *testing.T, c *headwaiter.Client, pattern string) (names []string) {
 	t.Helper()
 	for n, err := range inspect.List(t.Context(), c, pattern) {
 		require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestAListOfACluster(t *testing.T) {
 	for i := range 60 {
 		names = append(names, fmt.Sprint("name", i))
 		// No renewal is to find out before the list does that a node has moved.
-		_, err := fairlock.New(c, names[i], fairlock.WithLease(time.Hour)).Lock(t.Context())
+		_, err := fairlock.New(c, names[i], headwaiter.WithLease(time.Hour)).Lock(t.Context())
 		require.NoError(t, err)
 	}
 	slices.Sort(names)
@@ -63,7 +63,7 @@ func TestADeadlockInACluster(t *testing.T) {
 	t.Parallel()
 	s := redistest.Cluster(t)
 	names := []string{"a", "b", "c"} // They are at three masters.
-	clients := []*waitqueue.Client{kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)}
+	clients := []*headwaiter.Client{kit.Dial(t, s), kit.Dial(t, s), kit.Dial(t, s)}
 	for i, c := range clients {
 		_, err := fairlock.New(c, names[i]).Lock(t.Context())
 		require.NoError(t, err)

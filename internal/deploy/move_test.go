@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -55,7 +56,7 @@ func TestAHoldOutlastsTheMoveOfItsSlot(t *testing.T) {
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	const name = "moving"
 	key := "headwaiter:lock:{" + name + "}"
-	held := fairlock.New(a, name, fairlock.WithLease(2*time.Second))
+	held := fairlock.New(a, name, headwaiter.WithLease(2*time.Second))
 	l, err := held.Lock(t.Context())
 	require.NoError(t, err)
 	waits := kit.Lock(t.Context(), fairlock.New(b, name).Lock)
@@ -85,7 +86,7 @@ func TestWaitersHearWhereTheirSlotHasGone(t *testing.T) {
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	const name = "hearing"
 	key := "headwaiter:lock:{" + name + "}"
-	m := fairlock.New(a, name, fairlock.WithLease(time.Minute))
+	m := fairlock.New(a, name, headwaiter.WithLease(time.Minute))
 	for range 3 {
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
@@ -26,7 +27,7 @@ func TestAHoldIsKnownToTheReplicasBeforeLockReturns(t *testing.T) {
 	t.Parallel()
 	set := redistest.Replicated(t, 2)
 	name := kit.Name(t)
-	m := fairlock.New(kit.Dial(t, set.Master()), name, fairlock.WithReplicas(2, ample))
+	m := fairlock.New(kit.Dial(t, set.Master()), name, headwaiter.WithReplicas(2, ample))
 	for range 20 {
 		l, err := m.Lock(t.Context())
 		require.NoError(t, err)
@@ -45,7 +46,7 @@ func TestAHoldByMessageIsKnownToTheReplicasToo(t *testing.T) {
 	s, replica := set.Master(), set.Replicas()[0]
 	name := kit.Name(t)
 	a := fairlock.New(kit.Dial(t, s), name)
-	b := fairlock.New(kit.Dial(t, s), name, fairlock.WithReplicas(1, ample))
+	b := fairlock.New(kit.Dial(t, s), name, headwaiter.WithReplicas(1, ample))
 	for range 20 {
 		first, err := a.Lock(t.Context())
 		require.NoError(t, err)
@@ -67,24 +68,24 @@ func TestAHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 	set.Cut(two)
 	c := kit.Dial(t, set.Master())
 	name := kit.Name(t)
-	l, err := fairlock.New(c, name, fairlock.WithReplicas(1, ample)).Lock(t.Context())
+	l, err := fairlock.New(c, name, headwaiter.WithReplicas(1, ample)).Lock(t.Context())
 	require.NoError(t, err, "the other is there")
 	kit.Release(t, l)
 	locks := map[string]func(context.Context) error{
 		"Lock": func(ctx context.Context) error {
-			_, err := fairlock.New(c, name, fairlock.WithReplicas(2, short)).Lock(ctx)
+			_, err := fairlock.New(c, name, headwaiter.WithReplicas(2, short)).Lock(ctx)
 			return err
 		},
 		"TryLock": func(ctx context.Context) error {
-			_, err := fairlock.New(c, name, fairlock.WithReplicas(2, short)).TryLock(ctx)
+			_, err := fairlock.New(c, name, headwaiter.WithReplicas(2, short)).TryLock(ctx)
 			return err
 		},
 		"RLock": func(ctx context.Context) error {
-			_, err := rwlock.New(c, name, rwlock.WithReplicas(2, short)).RLock(ctx)
+			_, err := rwlock.New(c, name, headwaiter.WithReplicas(2, short)).RLock(ctx)
 			return err
 		},
 		"Acquire": func(ctx context.Context) error {
-			_, err := semaphore.New(c, name, 3, semaphore.WithReplicas(2, short)).Acquire(ctx, 2)
+			_, err := semaphore.New(c, name, 3, headwaiter.WithReplicas(2, short)).Acquire(ctx, 2)
 			return err
 		},
 	}
@@ -93,13 +94,13 @@ func TestAHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrReplicas, call)
 		require.Regexp(t, `[01] of 2 within 200ms`, err, call) // It may be too busy to say that it has it.
 	}
-	_, err = fairlock.New(c, name, fairlock.WithReplicas(2, ample)).Lock(t.Context())
+	_, err = fairlock.New(c, name, headwaiter.WithReplicas(2, ample)).Lock(t.Context())
 	require.ErrorIs(t, err, lease.ErrReplicas)
 	require.ErrorContains(t, err, "1 of 2 within 3s")
 	// All is free again, without a lease running out.
 	ctx, cancel := context.WithTimeout(t.Context(), lease.DefaultLease/2)
 	defer cancel()
-	l, err = fairlock.New(c, name, fairlock.WithReplicas(1, ample)).Lock(ctx)
+	l, err = fairlock.New(c, name, headwaiter.WithReplicas(1, ample)).Lock(ctx)
 	require.NoError(t, err)
 	kit.Release(t, l)
 	l, err = rwlock.New(c, name).Lock(ctx)
@@ -112,7 +113,7 @@ func TestAHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 	set.Rejoin(two)
 	set.Cut(one)
 	set.Rejoin(one)
-	l, err = fairlock.New(c, name, fairlock.WithReplicas(2, ample)).Lock(t.Context())
+	l, err = fairlock.New(c, name, headwaiter.WithReplicas(2, ample)).Lock(t.Context())
 	require.NoError(t, err, "the replicas are back")
 	kit.Release(t, l)
 }
@@ -126,7 +127,7 @@ func TestCallsWaitForReplicasTogether(t *testing.T) {
 	var calls []*kit.Call[struct{}]
 	for i := range 64 {
 		calls = append(calls, kit.Run(func() error {
-			m := fairlock.New(c, kit.Name(t)+strconv.Itoa(i), fairlock.WithReplicas(1, ample))
+			m := fairlock.New(c, kit.Name(t)+strconv.Itoa(i), headwaiter.WithReplicas(1, ample))
 			for range 10 {
 				if err := m.Do(t.Context(), func(context.Context) error { return nil }); err != nil {
 					return err
@@ -146,8 +147,8 @@ func TestReplicasWithoutSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	c := kit.Dial(t, redistest.Mini(t))
 	for _, o := range []fairlock.Option{
-		fairlock.WithReplicas(-1, time.Second), fairlock.WithReplicas(1, 0), fairlock.WithReplicas(1, -time.Second),
-		fairlock.WithReplicas(1, lease.DefaultLease),
+		headwaiter.WithReplicas(-1, time.Second), headwaiter.WithReplicas(1, 0), headwaiter.WithReplicas(1, -time.Second),
+		headwaiter.WithReplicas(1, lease.DefaultLease),
 	} {
 		_, err := fairlock.New(c, "x", o).Lock(t.Context())
 		require.Error(t, err)

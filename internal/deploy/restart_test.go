@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/kit"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // connections reads from INFO stats how many connections were made so far.
@@ -49,7 +49,7 @@ func TestAServerThatComesUpEmptyDoesNotGrantWithinALease(t *testing.T) {
 	s := redistest.Start(t)
 	old(t, s, restartLease)
 	name := kit.Name(t)
-	options := []fairlock.Option{fairlock.WithLease(restartLease), fairlock.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
 	a, b := fairlock.New(kit.Dial(t, s), name, options...), fairlock.New(kit.Dial(t, s), name, options...)
 	first, err := a.Lock(t.Context())
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestTheOrderOutlastsTheWaitBehindARestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	name := kit.Name(t)
-	options := []fairlock.Option{fairlock.WithLease(restartLease), fairlock.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
 	var calls []*kit.Call[int]
 	turn := make(chan int, 5)
 	plain := fairlock.New(kit.Dial(t, s), name)
@@ -101,7 +101,7 @@ func TestACallThatGivesUpBehindARestartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	name := kit.Name(t)
-	m := fairlock.New(kit.Dial(t, s), name, fairlock.WithLease(time.Minute), fairlock.WithSafeRestart())
+	m := fairlock.New(kit.Dial(t, s), name, headwaiter.WithLease(time.Minute), headwaiter.WithSafeRestart())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := m.Lock(ctx)
@@ -121,7 +121,7 @@ func TestAServerThatComesUpWithItsDataGrants(t *testing.T) {
 	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--dir", t.TempDir()))
 	old(t, s, restartLease)
 	name := kit.Name(t)
-	options := []fairlock.Option{fairlock.WithLease(restartLease), fairlock.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
 	m := fairlock.New(kit.Dial(t, s), name, options...)
 	l, err := m.Lock(t.Context())
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestAServerThatComesUpWithItsDataGrants(t *testing.T) {
 func TestAServerThatComesUpWithItsDataGrantsWhateverTheName(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", "always", "--dir", t.TempDir()))
-	options := []fairlock.Option{fairlock.WithLease(2 * restartLease), fairlock.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(2 * restartLease), headwaiter.WithSafeRestart()}
 	c := kit.Dial(t, s)
 	kit.Release(t, begin(c, kit.Name(t), options).Value(t))
 	for restarts := range 3 {
@@ -153,7 +153,7 @@ func TestAServerThatComesUpWithItsDataGrantsWhateverTheName(t *testing.T) {
 	require.Positive(t, s.Int("PTTL", lua.MarkKey("headwaiter", 0, false)))
 }
 
-func begin(c *waitqueue.Client, name string, options []fairlock.Option) *kit.Call[*lease.Lease] {
+func begin(c *headwaiter.Client, name string, options []fairlock.Option) *kit.Call[*lease.Lease] {
 	return kit.Go(func() (*lease.Lease, error) { return fairlock.New(c, name, options...).Lock(context.Background()) })
 }
 
@@ -163,13 +163,13 @@ func TestTheOrderOutlastsAnEmptyRestart(t *testing.T) {
 	s := redistest.Start(t)
 	old(t, s, restartLease)
 	name := kit.Name(t)
-	options := []fairlock.Option{fairlock.WithLease(restartLease), fairlock.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
 	plain := fairlock.New(kit.Dial(t, s), name)
 	held, err := plain.Lock(t.Context())
 	require.NoError(t, err)
 	p := faults.NewProxy(t, s.Addr())
-	first := kit.Dial(t, s, func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} })
-	clients := []*waitqueue.Client{first, kit.Dial(t, s), kit.Dial(t, s)}
+	first := kit.Dial(t, s, func(o *headwaiter.Options) { o.Redis.InitAddress = []string{p.Addr()} })
+	clients := []*headwaiter.Client{first, kit.Dial(t, s), kit.Dial(t, s)}
 	var calls []*kit.Call[*lease.Lease]
 	for i, c := range clients {
 		calls = append(calls, begin(c, name, options))
@@ -201,7 +201,7 @@ func TestAServerIsAskedForItsAgeOnceAConnection(t *testing.T) {
 	s := redistest.Start(t)
 	old(t, s, restartLease)
 	c := kit.Dial(t, s)
-	m := fairlock.New(c, kit.Name(t), fairlock.WithLease(restartLease), fairlock.WithSafeRestart())
+	m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart())
 	cycle := func() int64 {
 		s.ResetStats()
 		require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))

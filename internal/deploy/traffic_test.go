@@ -13,14 +13,14 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // traffic is load on some locks of a deployment that is shaken meanwhile, and all that its holders have seen.
 type traffic struct {
-	clients []*waitqueue.Client
+	clients []*headwaiter.Client
 	names   []string
 	stop    context.CancelFunc
 	workers sync.WaitGroup
@@ -61,7 +61,7 @@ func load(t *testing.T, option func() rueidis.ClientOption, clients int, names [
 	tr := &traffic{names: names, stop: cancel}
 	for i := range clients {
 		w := &witness{by: map[uint64]string{}}
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: w.listens(option()), Name: "traffic"})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: w.listens(option()), Name: "traffic"})
 		require.NoError(t, err)
 		tr.clients = append(tr.clients, c)
 		for _, name := range names {
@@ -73,7 +73,7 @@ func load(t *testing.T, option func() rueidis.ClientOption, clients int, names [
 }
 
 func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string, w *witness) {
-	m := fairlock.New(tr.clients[client], name, fairlock.WithLease(trafficLease))
+	m := fairlock.New(tr.clients[client], name, headwaiter.WithLease(trafficLease))
 	for ctx.Err() == nil {
 		called := time.Now()
 		l, err := m.Lock(ctx)

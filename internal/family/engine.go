@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/countdown"
@@ -20,12 +21,11 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Engine is this library on the server that an option leads to, as it is delivered but for the changes, with all that
 // conformance can try.
-func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Options)) conformance.Engine {
+func Engine(server func() rueidis.ClientOption, changes ...func(*headwaiter.Options)) conformance.Engine {
 	return conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client { return dial(t, server(), changes) },
 		Fair: true, Fenced: true, Told: true,
@@ -37,7 +37,7 @@ func Engine(server func() rueidis.ClientOption, changes ...func(*waitqueue.Optio
 	}
 }
 
-func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.Options)) conformance.Client {
+func dial(t testing.TB, server rueidis.ClientOption, changes []func(*headwaiter.Options)) conformance.Client {
 	t.Helper()
 	w, connect := &enginetest.Wires{}, server.DialCtxFn
 	if connect == nil {
@@ -46,28 +46,28 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.O
 	server.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 		return w.Over(func() (net.Conn, error) { return connect(ctx, address, d, t) })
 	}
-	o := waitqueue.Options{Redis: server, Name: "conformance"}
+	o := headwaiter.Options{Redis: server, Name: "conformance"}
 	for _, change := range changes {
 		change(&o)
 	}
-	c, err := waitqueue.Dial(o)
+	c, err := headwaiter.Dial(o)
 	require.NoError(t, err)
 	return conformance.Client{
 		Mutex: func(name string, d time.Duration) conformance.Mutex {
-			return mutex{fairlock.New(c, name, fairlock.WithLease(d))}
+			return mutex{fairlock.New(c, name, headwaiter.WithLease(d))}
 		},
 		Reentrant: func(name string, d time.Duration) conformance.Reentrant {
-			return reentrantMutex{reentrant.New(c, name, reentrant.WithLease(d))}
+			return reentrantMutex{reentrant.New(c, name, headwaiter.WithLease(d))}
 		},
 		RWLock: func(name string, d time.Duration) conformance.RWLock {
-			return rwMutex{rwlock.New(c, name, rwlock.WithLease(d))}
+			return rwMutex{rwlock.New(c, name, headwaiter.WithLease(d))}
 		},
 		Semaphore: func(name string, permits int64, d time.Duration) conformance.Semaphore {
-			return permitSemaphore{semaphore.New(c, name, permits, semaphore.WithLease(d))}
+			return permitSemaphore{semaphore.New(c, name, permits, headwaiter.WithLease(d))}
 		},
 		Latch: func(name string) conformance.Latch { return latch{countdown.New(c, name)} },
 		Barrier: func(name string, parties int, d time.Duration) conformance.Barrier {
-			return barrier.New(c, name, parties, barrier.WithLease(d))
+			return barrier.New(c, name, parties, headwaiter.WithLease(d))
 		},
 		Close: c.Close,
 		Cut:   w.Cut, Silence: w.Silence,
@@ -75,7 +75,7 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*waitqueue.O
 }
 
 // Patient is for a machine that may be busy: no hold is lost because its first renewal has to wait.
-func Patient(o *waitqueue.Options) { o.GrantLease = kit.Patience }
+func Patient(o *headwaiter.Options) { o.GrantLease = kit.Patience }
 
 // usual connects as rueidis does.
 func usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {

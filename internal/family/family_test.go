@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -20,13 +21,12 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestMain(m *testing.M) { kit.Main(m) }
 
 // holders are calls for holds that exclude each other, of one name.
-func holders(c *waitqueue.Client, name string) map[string]func(context.Context) (*lease.Lease, error) {
+func holders(c *headwaiter.Client, name string) map[string]func(context.Context) (*lease.Lease, error) {
 	s := semaphore.New(c, name, 1)
 	return map[string]func(context.Context) (*lease.Lease, error){
 		"lock":      fairlock.New(c, name).Lock,
@@ -37,7 +37,7 @@ func holders(c *waitqueue.Client, name string) map[string]func(context.Context) 
 }
 
 // meet lets a latch and a barrier of that name do their work.
-func meet(t *testing.T, c, other *waitqueue.Client, name string) {
+func meet(t *testing.T, c, other *headwaiter.Client, name string) {
 	t.Helper()
 	latch, late := countdown.New(c, name), countdown.New(other, name)
 	set, err := latch.TrySetCount(t.Context(), 1)
@@ -113,7 +113,7 @@ func TestTheLineOfThePageIsTakenAndItsUserIsRefusedNothing(t *testing.T) {
 		s.Do("ACL", "LOG", "RESET")
 		o := s.Option()
 		o.Username, o.Password, o.ForceSingleClient = "lock", "secret", x.single
-		c, err := waitqueue.Dial(waitqueue.Options{Redis: o})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: o})
 		require.NoError(t, err)
 		require.NoError(t, c.Close(t.Context()))
 		var refused []string
@@ -136,7 +136,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 	found := line.FindStringSubmatch(string(page))
 	require.NotNil(t, found)
 	s.Do(append([]string{"ACL", "SETUSER", "lock", "reset"}, strings.Fields(found[1])...)...)
-	as := func(o *waitqueue.Options) { o.Redis.Username, o.Redis.Password = "lock", "secret" }
+	as := func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = "lock", "secret" }
 	c, other := kit.Dial(t, s, as), kit.Dial(t, s, as)
 	s.Do("ACL", "LOG", "RESET")
 
@@ -155,7 +155,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 		kit.Release(t, l)
 		kit.Release(t, waiting.Value(t))
 	}
-	m := rwlock.New(c, "two", rwlock.WithLease(2*time.Second))
+	m := rwlock.New(c, "two", headwaiter.WithLease(2*time.Second))
 	l, err := m.Lock(t.Context())
 	require.NoError(t, err)
 	reader := kit.Lock(t.Context(), rwlock.New(other, "two").RLock)

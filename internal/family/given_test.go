@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/doctor"
@@ -83,7 +84,7 @@ func panics(t *testing.T, what string, f func()) {
 func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		c, other := kit.Dial(t, s), kit.Dial(t, s)
-		q := c.Queue(lua.Fairlock, "held", waitqueue.With(nil))
+		q := c.Queue(lua.Fairlock, "held", waitqueue.DefaultTerms())
 		held, err := q.Acquire(t.Context())
 		require.NoError(t, err)
 		write, err := rwlock.New(c, "rw").Lock(t.Context())
@@ -93,7 +94,7 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			held, q, fairlock.New(c, "lock"), reentrant.New(c, "reentrant"),
 			semaphore.New(c, "semaphore", 2), countdown.New(c, "latch"), barrier.New(c, "barrier", 2),
 			election.New(c, "election"), multilock.New(c, []string{"a", "b"}), striped.New(c, "striped", 4),
-			redlock.New([]*waitqueue.Client{c}, "redlock"), fence.NewMemory(1).Key("key"), c,
+			redlock.New([]*headwaiter.Client{c}, "redlock"), fence.NewMemory(1).Key("key"), c,
 		} {
 			without(t, v, held)
 		}
@@ -104,7 +105,7 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			"ReleaseEach": func() { waitqueue.ReleaseEach(none, held) },
 			"AcquireAll":  func() { _, _ = waitqueue.AcquireAll(none, nil, 0) },
 			"TryAll":      func() { _, _ = waitqueue.TryAll(none, []waitqueue.Queue{q}) },
-			"Examine":     func() { _, _ = doctor.Examine(none, waitqueue.Options{Redis: rueidis.ClientOption{}}) },
+			"Examine":     func() { _, _ = doctor.Examine(none, headwaiter.Options{Redis: rueidis.ClientOption{}}) },
 			"Within":      func() { _, _ = lease.Within(none, held, nil) },
 		} {
 			panics(t, what, f)

@@ -6,17 +6,17 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter"
 )
 
 // Clients are n clients of a server of their own, for an example, which has no testing.T; and what ends them.
-func Clients(n int) (clients []*waitqueue.Client, end func()) {
+func Clients(n int) (clients []*headwaiter.Client, end func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
 	for range n {
-		client, err := waitqueue.Dial(waitqueue.Options{
+		client, err := headwaiter.Dial(headwaiter.Options{
 			Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
 		})
 		if err != nil {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Proxy stands between a server and the clients that are dialled through it.
@@ -22,13 +22,13 @@ func Proxy(t testing.TB, s redistest.Backend) *faults.Proxy {
 }
 
 // Through leads a client to the server of a proxy.
-func Through(p *faults.Proxy) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Redis.InitAddress = []string{p.Addr()} }
+func Through(p *faults.Proxy) func(*headwaiter.Options) {
+	return func(o *headwaiter.Options) { o.Redis.InitAddress = []string{p.Addr()} }
 }
 
 // Over leads a client to a server in a bubble, with the faults of the dialer.
-func Over(d *faults.Dialer) func(*waitqueue.Options) {
-	return func(o *waitqueue.Options) { o.Redis.DialCtxFn = d.DialCtx }
+func Over(d *faults.Dialer) func(*headwaiter.Options) {
+	return func(o *headwaiter.Options) { o.Redis.DialCtxFn = d.DialCtx }
 }
 
 // Runs matches the commands that run a script.

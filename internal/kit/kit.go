@@ -12,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -37,13 +37,13 @@ func Bubble(t *testing.T, run func(t *testing.T, s *redistest.Embedded)) {
 }
 
 // Dial returns a client of s that is closed with the test.
-func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ...func(*waitqueue.Options)) *waitqueue.Client {
+func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ...func(*headwaiter.Options)) *headwaiter.Client {
 	t.Helper()
-	o := waitqueue.Options{Redis: s.Option(), Name: "test"}
+	o := headwaiter.Options{Redis: s.Option(), Name: "test"}
 	for _, change := range changes {
 		change(&o)
 	}
-	c, err := waitqueue.Dial(o)
+	c, err := headwaiter.Dial(o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

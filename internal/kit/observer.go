@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // An Observer keeps what it is told. As a tracer it numbers the calls, and has grants carry what Carry says.
@@ -106,6 +106,6 @@ func (o *Observer) Story() []string {
 }
 
 // Observed makes a client tell an observer.
-func Observed(o observe.Observer) func(*waitqueue.Options) {
-	return func(opts *waitqueue.Options) { opts.Observer = o }
+func Observed(o observe.Observer) func(*headwaiter.Options) {
+	return func(opts *headwaiter.Options) { opts.Observer = o }
 }

@@ -3,12 +3,12 @@ package kit
 import (
 	"testing"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Pair runs a case on miniredis and on redis-server, and on each with one client in both roles and with two.
-func Pair(t *testing.T, run func(t *testing.T, s redistest.Backend, a, b *waitqueue.Client)) {
+func Pair(t *testing.T, run func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client)) {
 	Each(t, func(t *testing.T, s redistest.Backend) {
 		c := Dial(t, s)
 		t.Run("one client", func(t *testing.T) { run(t, s, c, c) })

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -33,16 +33,16 @@ type Stall struct {
 }
 
 // Option makes a client one that can be held up.
-func (s *Stall) Option(o *waitqueue.Options) { o.Observer, o.HeldTooLong = s, stallAfter }
+func (s *Stall) Option(o *headwaiter.Options) { o.Observer, o.HeldTooLong = s, stallAfter }
 
 // Begin holds up the timers of c. It returns when they are.
-func (s *Stall) Begin(t testing.TB, c *waitqueue.Client) {
+func (s *Stall) Begin(t testing.TB, c *headwaiter.Client) {
 	t.Helper()
 	s.mu.Lock()
 	s.begun, s.over = make(chan struct{}), make(chan struct{})
 	s.mu.Unlock()
 	var err error
-	s.held, err = fairlock.New(c, stallName+c.ID(), fairlock.WithLease(time.Hour)).Lock(context.Background())
+	s.held, err = fairlock.New(c, stallName+c.ID(), headwaiter.WithLease(time.Hour)).Lock(context.Background())
 	require.NoError(t, err)
 	over := s.over
 	t.Cleanup(func() { // Of a test that has failed: else its client could not be closed.

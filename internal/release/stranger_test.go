@@ -155,12 +155,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func main() {
-	client, err := waitqueue.DialURL("redis://127.0.0.1:1")
+	client, err := headwaiter.DialURL("redis://127.0.0.1:1")
 	if err != nil {
 		fmt.Println("no server")
 		return

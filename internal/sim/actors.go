@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -45,7 +46,7 @@ func (a *actor) run() {
 }
 
 // do makes the call of a step, and returns what is noted of it.
-func (a *actor) do(c *waitqueue.Client, s Step) *Call {
+func (a *actor) do(c *headwaiter.Client, s Step) *Call {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	switch {
@@ -70,7 +71,7 @@ func (a *actor) do(c *waitqueue.Client, s Step) *Call {
 }
 
 // hold makes a call that holds, holds for the time of its step or until it is told of a loss, and releases.
-func (a *actor) hold(ctx context.Context, c *waitqueue.Client, call Call) *Call {
+func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call {
 	w, s := a.world, call.Step
 	noted := w.begin(call)
 	l, n, err := a.acquire(ctx, c, noted)
@@ -113,7 +114,7 @@ func (a *actor) wait(d time.Duration, over <-chan struct{}) {
 }
 
 // acquire makes a call that holds, and returns how many permits it got.
-func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, noted *Call) (*lease.Lease, int64, error) {
+func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) (*lease.Lease, int64, error) {
 	s := noted.Step
 	lasts := a.terms(s)
 	call := func(f func(context.Context) (*lease.Lease, error)) (*lease.Lease, int64, error) {
@@ -158,22 +159,29 @@ func (a *actor) acquire(ctx context.Context, c *waitqueue.Client, noted *Call) (
 	return l, s.Permits, err
 }
 
-// terms are what an actor asks for.
-func (a *actor) terms(s Step) waitqueue.Option {
-	return func(t *waitqueue.Terms) {
-		t.Lease, t.MaxHold, t.Priority = a.object.Lease, a.object.MaxHold, s.Priority
-	}
+// terms are what an actor asks for, of any primitive.
+type terms struct {
+	headwaiter.LeaseOption // for its marks
+	of                     Object
+	priority               int
 }
 
+// Apply sets them.
+func (x terms) Apply(t *waitqueue.Terms) {
+	t.Lease, t.MaxHold, t.Priority = x.of.Lease, x.of.MaxHold, x.priority
+}
+
+func (a *actor) terms(s Step) terms { return terms{of: a.object, priority: s.Priority} }
+
 // downgrade goes on for reading.
-func (a *actor) downgrade(ctx context.Context, c *waitqueue.Client, l *lease.Lease, hold *Hold) {
+func (a *actor) downgrade(ctx context.Context, c *headwaiter.Client, l *lease.Lease, hold *Hold) {
 	m := rwlock.New(c, name(a.plan.Object), a.terms(Step{}))
 	a.world.lowered(hold) // From the moment of the call others may read.
 	_ = m.Downgrade(ctx, l)
 }
 
 // enter takes a lock again that is held, and holds the inner lease for a moment.
-func (a *actor) enter(c *waitqueue.Client, l *lease.Lease) {
+func (a *actor) enter(c *headwaiter.Client, l *lease.Lease) {
 	m := reentrant.New(c, name(a.plan.Object), a.terms(Step{}))
 	if l.Context().Err() != nil {
 		return

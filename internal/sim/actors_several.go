@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/multilock"
 	"github.com/headwaiter/headwaiter/striped"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Callers of what has several locks: all or none of them, each for itself, or one that a key is hashed to.
 
 // several takes all of the locks of a step: one by package fairlock, several by package multilock.
-func (a *actor) several(c *waitqueue.Client, s Step) func(context.Context) (*lease.Lease, error) {
+func (a *actor) several(c *headwaiter.Client, s Step) func(context.Context) (*lease.Lease, error) {
 	names := a.names(s.Parts)
 	if len(names) == 1 {
 		m := fairlock.New(c, names[0], a.terms(s))
@@ -23,7 +23,7 @@ func (a *actor) several(c *waitqueue.Client, s Step) func(context.Context) (*lea
 		}
 		return m.Lock
 	}
-	m := multilock.New(c, names, multilock.With(a.terms(s)), multilock.WithBound(a.object.Bound))
+	m := multilock.New(c, names, a.terms(s), multilock.WithBound(a.object.Bound))
 	if s.Do == Try {
 		return m.TryLock
 	}
@@ -39,7 +39,7 @@ func (a *actor) names(parts Parts) (names []string) {
 }
 
 // stripe takes the lock that one of several keys is hashed to, another key each time.
-func (a *actor) stripe(c *waitqueue.Client, s Step) func(context.Context) (*lease.Lease, error) {
+func (a *actor) stripe(c *headwaiter.Client, s Step) func(context.Context) (*lease.Lease, error) {
 	m := striped.New(c, name(a.plan.Object), int(a.object.Size), a.terms(s))
 	wanted, key := a.names(s.Parts)[0], ""
 	for n := a.id; ; n++ {
@@ -57,7 +57,7 @@ func (a *actor) stripe(c *waitqueue.Client, s Step) func(context.Context) (*leas
 
 // each takes several locks in one call, each for itself. What is noted is a call for each of them. All leases are held
 // for the time of the step or until the first is lost, and are released in one call. It returns one of the calls.
-func (a *actor) each(ctx context.Context, c *waitqueue.Client, call Call) *Call {
+func (a *actor) each(ctx context.Context, c *headwaiter.Client, call Call) *Call {
 	w, s := a.world, call.Step
 	var calls []*Call
 	var locks []*fairlock.Mutex

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A sight is what somebody who observes an election saw.
@@ -33,13 +33,13 @@ func (a *actor) value(noted *Call) string {
 	return v
 }
 
-func (a *actor) campaign(c *waitqueue.Client, noted *Call) func(context.Context) (*lease.Lease, error) {
+func (a *actor) campaign(c *headwaiter.Client, noted *Call) func(context.Context) (*lease.Lease, error) {
 	e, value := election.New(c, name(a.plan.Object), a.terms(noted.Step)), a.value(noted)
 	return func(ctx context.Context) (*lease.Lease, error) { return e.Campaign(ctx, value) }
 }
 
 // proclaim changes the value of a leader.
-func (a *actor) proclaim(c *waitqueue.Client, l *lease.Lease, noted *Call) {
+func (a *actor) proclaim(c *headwaiter.Client, l *lease.Lease, noted *Call) {
 	e, value := election.New(c, name(a.plan.Object)), a.value(noted)
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()

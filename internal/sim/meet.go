@@ -4,19 +4,19 @@ import (
 	"context"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lifetime is how long latches and barriers outlive their use: the least there is.
 const lifetime = time.Minute
 
-func latchOf(c *waitqueue.Client, i int) *countdown.Latch {
+func latchOf(c *headwaiter.Client, i int) *countdown.Latch {
 	return countdown.New(c, name(i), countdown.WithLifetime(lifetime))
 }
 
-func (a *actor) latch(ctx context.Context, c *waitqueue.Client, call Call) *Call {
+func (a *actor) latch(ctx context.Context, c *headwaiter.Client, call Call) *Call {
 	l := latchOf(c, a.plan.Object)
 	noted := a.world.begin(call)
 	var place int64
@@ -44,8 +44,8 @@ const actionTime = 3 * time.Millisecond
 func (o Object) acts() bool { return o.Lease == time.Second }
 
 // barrierOf is a barrier as one client sees it.
-func (w *world) barrierOf(c *waitqueue.Client, i int, o Object) *barrier.Barrier {
-	opts := []barrier.Option{barrier.WithLease(o.Lease), barrier.WithLifetime(lifetime)}
+func (w *world) barrierOf(c *headwaiter.Client, i int, o Object) *barrier.Barrier {
+	opts := []barrier.Option{headwaiter.WithLease(o.Lease), barrier.WithLifetime(lifetime)}
 	if o.acts() {
 		opts = append(opts, barrier.WithAction(func(ctx context.Context) error {
 			begin := w.now()
@@ -63,7 +63,7 @@ func (w *world) barrierOf(c *waitqueue.Client, i int, o Object) *barrier.Barrier
 	return barrier.New(c, name(i), int(o.Size), opts...)
 }
 
-func (a *actor) barrier(ctx context.Context, c *waitqueue.Client, call Call) *Call {
+func (a *actor) barrier(ctx context.Context, c *headwaiter.Client, call Call) *Call {
 	b := a.world.barrierOf(c, a.plan.Object, a.object)
 	noted := a.world.begin(call)
 	var place int

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/faults"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // node is one client: a process with a network of its own, that can die.
@@ -21,7 +21,7 @@ type node struct {
 	mu     sync.Mutex // guards the fields below
 	net    *faults.Dialer
 	nets   []*faults.Dialer // all that there were
-	client *waitqueue.Client
+	client *headwaiter.Client
 	dead   bool
 }
 
@@ -64,12 +64,12 @@ func (n *node) networks() []*faults.Dialer {
 func (n *node) start() {
 	defer close(n.ready)
 	time.Sleep(n.plan.Start)
-	o := waitqueue.Options{
+	o := headwaiter.Options{
 		Redis: n.world.server.Option(), Name: "sim", GrantLease: n.plan.GrantLease, Linger: n.plan.Linger,
 	}
 	o.Redis.DialCtxFn = n.dial
 	for tries := 0; tries < 200 && !n.isDead(); tries++ {
-		c, err := waitqueue.Dial(o)
+		c, err := headwaiter.Dial(o)
 		if err == nil {
 			n.born(c)
 			return
@@ -78,7 +78,7 @@ func (n *node) start() {
 	}
 }
 
-func (n *node) born(c *waitqueue.Client) {
+func (n *node) born(c *headwaiter.Client) {
 	n.mu.Lock()
 	n.client = c
 	dead := n.dead
@@ -90,7 +90,7 @@ func (n *node) born(c *waitqueue.Client) {
 }
 
 // alive returns the client, if there is one and its process lives.
-func (n *node) alive() *waitqueue.Client {
+func (n *node) alive() *headwaiter.Client {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.dead {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Quirks are what a world does wrong on purpose, to see whether the judge notices.
@@ -91,7 +91,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 
 // employ makes the operator, who sets the latches before all begins.
 func (w *world) employ() {
-	c, err := waitqueue.Dial(waitqueue.Options{Redis: w.operatorOption(), Name: "operator"})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: w.operatorOption(), Name: "operator"})
 	if err != nil {
 		w.t.Fatal(err)
 	}

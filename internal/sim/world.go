@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/waitqueue"
+	"github.com/headwaiter/headwaiter"
 )
 
 // world is everything that there is while a plan is played.
@@ -24,8 +24,8 @@ type world struct {
 	quirks   Quirks
 	server   *server
 	nodes    []*node
-	operator *waitqueue.Client // not subject to faults but those of the server
-	peace    chan struct{}     // closed when all is healed
+	operator *headwaiter.Client // not subject to faults but those of the server
+	peace    chan struct{}      // closed when all is healed
 	work     sync.WaitGroup
 
 	ids    sync.Mutex // guards names

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/check"
 	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // sample is what there is of everything at one moment.
@@ -72,7 +72,7 @@ func (s *soak) report(truth *check.Truth, all []sample) {
 		s.waits.took.Round(time.Millisecond), turn, s.waits.turns, truth.Turns, s.waits.worst.idle.Round(time.Millisecond), s.waits.worst.took.Round(time.Millisecond),
 		s.stalls.Within(s.start, time.Now()).Round(time.Millisecond))
 	for client, n := range truth.Lapses {
-		ours := slices.ContainsFunc(s.clients, func(c *waitqueue.Client) bool { return c.ID() == client })
+		ours := slices.ContainsFunc(s.clients, func(c *headwaiter.Client) bool { return c.ID() == client })
 		s.t.Logf("%d leases of client %s ran out, which is one of the workers': %v", n, client, ours)
 	}
 	early, late := most(all[len(all)/4:len(all)/2]), most(all[len(all)*3/4:])

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/check"
 	"github.com/headwaiter/headwaiter/internal/crowd"
@@ -18,7 +19,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 var span = flag.Duration("soak.for", 20*time.Second, "how long the workers use the lock")
@@ -51,7 +51,7 @@ type soak struct {
 	start   time.Time
 	stalls  *kit.Stalls
 	ctx     context.Context // ends when no more is to be begun
-	clients []*waitqueue.Client
+	clients []*headwaiter.Client
 	work    sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below

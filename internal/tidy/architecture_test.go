@@ -1,6 +1,7 @@
 package tidy
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -71,14 +72,14 @@ func declared(name, body, ident string) bool {
 	return found
 }
 
-// astray returns what lines quote that is not there. What has a slash is a file or folder; any other name is declared in
+// astray returns what lines quote that is not there. What has a slash, or ends like Go, is a file or folder; any other name is declared in
 // the file that the line quotes before it. read returns a file, "" for a folder, and whether there is any.
 func astray(lines []string, read func(name string) (body string, ok bool)) (found []string) {
 	for _, l := range lines {
 		file, body := "", ""
 		for _, q := range quoted(l) {
 			switch {
-			case strings.Contains(q, "/"):
+			case strings.Contains(q, "/") || strings.HasSuffix(q, ".go"):
 				var ok bool
 				if body, ok = read(q); !ok {
 					found = append(found, "there is no "+q)
@@ -150,7 +151,9 @@ func drawn(lines []string) map[string][]string {
 func TestArchitectureHasTheTableOfLayers(t *testing.T) {
 	page := drawn(section(architecture(t), "Packages"))
 	want := maps.Clone(layers)
-	short := strings.NewReplacer(rueidis, "rueidis", uuid, "uuid")
+	want["headwaiter"] = want["."]
+	delete(want, ".")
+	short := map[string]string{rueidis: "rueidis", uuid: "uuid", ".": "headwaiter"}
 	for folder, imports := range want {
 		if _, shown := page[folder]; !shown && strings.HasPrefix(folder, "internal/") {
 			delete(want, folder)
@@ -158,7 +161,7 @@ func TestArchitectureHasTheTableOfLayers(t *testing.T) {
 		}
 		var names []string
 		for _, i := range imports {
-			names = append(names, short.Replace(i))
+			names = append(names, cmp.Or(short[i], i))
 		}
 		slices.Sort(names)
 		want[folder] = names

@@ -25,7 +25,7 @@ const (
 )
 
 // primitive is what a primitive may import.
-var primitive = []string{"lua", "lease", "observe", "internal/retry", "waitqueue"}
+var primitive = []string{".", "lua", "lease", "observe", "internal/retry", "waitqueue"}
 
 // layers are the packages of the core module and what each may import beside the standard library:
 // packages of the core by their folder, others by their module. Imports point down only, and a new edge
@@ -40,10 +40,12 @@ var layers = map[string][]string{
 	"internal/retry": {},
 	// L1
 	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", rueidis, uuid},
+	// L2: what a program imports first. Nothing below imports it.
+	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
-	"doctor":  {"lua", "internal/retry", "waitqueue", rueidis},
-	"inspect": {"lua", "lease", "internal/retry", "waitqueue", rueidis},
-	// L2: they never import each other.
+	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
+	"inspect": {".", "lua", "lease", "internal/retry", "waitqueue", rueidis},
+	// L3: they never import each other.
 	"fairlock":  primitive,
 	"reentrant": primitive,
 	"rwlock":    primitive,
@@ -53,9 +55,9 @@ var layers = map[string][]string{
 	"redlock":   primitive,
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
-	// L3
-	"multilock": primitive,                                       // The same protocol as fairlock, for several names.
-	"striped":   {"lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	// L4
+	"multilock": primitive,                                            // The same protocol as fairlock, for several names.
+	"striped":   {".", "lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"lease", "internal/retry"},
 	// For tests only, those of other engines too.
@@ -120,6 +122,9 @@ func forbidden(folder string, imports []string) []string {
 			continue // The standard library.
 		}
 		own, isOwn := strings.CutPrefix(imported, module+"/")
+		if imported == module {
+			own, isOwn = ".", true
+		}
 		if isOwn && slices.Contains(allowed, own) {
 			continue
 		}
@@ -218,7 +223,7 @@ func TestTheCoreNeedsTwoModules(t *testing.T) {
 	}
 	for folder, allowed := range layers {
 		for _, a := range allowed {
-			if strings.Contains(a, ".") && !strings.HasPrefix(folder, "internal/") {
+			if strings.Contains(a, "/") && strings.Contains(a, ".") && !strings.HasPrefix(folder, "internal/") {
 				require.Contains(t, libraryModules, a, folder)
 			}
 		}

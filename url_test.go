@@ -1,4 +1,4 @@
-package waitqueue
+package headwaiter
 
 import (
 	"testing"
@@ -23,7 +23,7 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 		"host:6379 password=secret":           "invalid URL scheme: host",
 	} {
 		_, err := ParseURL(text)
-		require.ErrorContains(t, err, "waitqueue: url: "+why, text)
+		require.ErrorContains(t, err, "headwaiter: url: "+why, text)
 		require.NotContains(t, err.Error(), "secret", text)
 	}
 	o, err := ParseURL("unix://user:secret@/tmp/redis@home.sock?db=3")

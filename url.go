@@ -1,4 +1,4 @@
-package waitqueue
+package headwaiter
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ var urlParameters = []string{
 func ParseURL(text string) (rueidis.ClientOption, error) {
 	o, err := parseURL(text)
 	if err != nil {
-		return o, fmt.Errorf("waitqueue: url: %w", err)
+		return o, fmt.Errorf("headwaiter: url: %w", err)
 	}
 	return o, nil
 }

@@ -1,0 +1,118 @@
+package headwaiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+func ExampleDial() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+
+	client, err := headwaiter.Dial(headwaiter.Options{
+		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}},
+		Name:  "importer", // as operators see it
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	held, err := fairlock.New(client, "orders:42").TryLock(context.Background())
+	fmt.Println(held.Context().Err(), err)
+	// Output: <nil> <nil>
+}
+
+func ExampleDialURL() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("closed:", client.Close(context.Background()))
+	_, err = fairlock.New(client, "orders:42").Lock(context.Background())
+	fmt.Println(errors.Is(err, lease.ErrClosed))
+	// Output:
+	// closed: <nil>
+	// true
+}
+
+// A program that has a rueidis client may share its connections.
+func ExampleNew() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	ctx := context.Background()
+	rc, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{server.Addr()}, DisableCache: true, PipelineMultiplex: -1, ForceSingleClient: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer rc.Close()
+
+	client, err := headwaiter.New(rc, headwaiter.Options{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(client.Close(ctx))
+	fmt.Println(rc.Do(ctx, rc.B().Ping().Build()).ToString()) // still the caller's
+	// Output:
+	// <nil>
+	// PONG <nil>
+}
+
+// What a program has in its configuration.
+func ExampleParseURL() {
+	o, err := headwaiter.ParseURL("rediss://user:password@redis.example:6380/2?client_name=orders")
+	fmt.Println(o.InitAddress, o.SelectDB, o.Username, o.ClientName, err)
+	_, err = headwaiter.ParseURL("redis://redis.example?dial_timout=1s")
+	fmt.Println(err)
+	// Output:
+	// [redis.example:6380] 2 user orders <nil>
+	// headwaiter: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
+}
+
+// Options are the same for all primitives that have them.
+func ExampleOption() {
+	terms := waitqueue.With([]fairlock.Option{
+		headwaiter.WithLease(30 * time.Second),
+		headwaiter.WithMaxHold(time.Hour),
+		headwaiter.WithPriority(2),
+		fairlock.WithCohort(16),
+		headwaiter.WithReplicas(1, time.Second),
+		headwaiter.WithSafeRestart(),
+	})
+	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority, terms.Cohort)
+	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.SafeRestart)
+	// Output:
+	// 30s 1h0m0s 2 16
+	// 1 1s true
+}
+
+// A package of your own that has options beside those of the library applies both to the same terms.
+func ExampleOption_Apply() {
+	terms := waitqueue.DefaultTerms()
+	headwaiter.WithPriority(2).Apply(&terms)
+	fmt.Println(terms.Lease, terms.Priority)
+	// Output: 10s 2
+}

@@ -1,0 +1,56 @@
+// Package headwaiter is what a program imports first: it connects to Redis, and has the options that the primitives
+// share. A primitive takes the client and a name:
+//
+//	client, err := headwaiter.DialURL("redis://127.0.0.1:6379")
+//	…
+//	held, err := fairlock.New(client, "orders:42").Lock(ctx)
+//
+// Locks are in packages fairlock, reentrant, rwlock, semaphore, multilock, striped and redlock; latches, barriers and
+// leaders in countdown, barrier and election. What a lock returns is a [lease.Lease]; the errors are in package lease.
+// Packages inspect and doctor look at locks and servers from outside.
+package headwaiter
+
+import (
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+type (
+	// A Client is one instance of the library: an identity, its connections, and what it holds and waits for. It is safe
+	// for use by several goroutines; a process usually has one for each Redis. Its Close gives back what it holds.
+	Client = waitqueue.Client
+	// Options is what a client needs to know. Only Redis.InitAddress must be set.
+	Options = waitqueue.Options
+	// Stats counts what a client has done, since it was made.
+	Stats = waitqueue.Stats
+)
+
+// What most programs ask for with errors.Is. The others are in package lease.
+var (
+	ErrBusy           = lease.ErrBusy           // a try that would have to wait
+	ErrClosed         = lease.ErrClosed         // the client was closed
+	ErrExpired        = lease.ErrExpired        // a lease ended before its release
+	ErrInvalid        = lease.ErrInvalid        // an argument or an option, which the error names
+	ErrOutcomeUnknown = lease.ErrOutcomeUnknown // Redis did not answer whether it was done
+)
+
+// Dial connects to Redis and returns a client that owns its connections: one for commands, one for
+// renewals, and one that subscribes once it is needed. It checks that the server allows what the protocol
+// does, and says what is missing and which setting gives it.
+func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
+
+// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
+func DialURL(url string) (*Client, error) {
+	o, err := ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(Options{Redis: o})
+}
+
+// New makes a client on the caller's connections, which Close leaves open. The options that rc was made
+// with should have DisableCache set; one connection (PipelineMultiplex -1) saves repeating requests that
+// may overtake each other. o.Redis is not used.
+func New(rc rueidis.Client, o Options) (*Client, error) { return waitqueue.New(rc, o) }

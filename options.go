@@ -1,0 +1,88 @@
+package headwaiter
+
+import (
+	"time"
+
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// An Option sets how a primitive asks for its name and holds it. It has a mark for each primitive that can honour it:
+// where it has no effect it does not compile. What one primitive alone can do is an option of its package.
+type Option struct{ set func(*waitqueue.Terms) }
+
+// Apply is for the primitives.
+func (o Option) Apply(t *waitqueue.Terms) { o.set(t) }
+
+// ForMutex marks what package fairlock can honour, and with it striped.
+func (Option) ForMutex() {}
+
+// ForReentrant marks what package reentrant can honour.
+func (Option) ForReentrant() {}
+
+// ForRW marks what package rwlock can honour.
+func (Option) ForRW() {}
+
+// ForSemaphore marks what package semaphore can honour.
+func (Option) ForSemaphore() {}
+
+// ForElection marks what package election can honour.
+func (Option) ForElection() {}
+
+// ForSeveral marks what package multilock can honour.
+func (Option) ForSeveral() {}
+
+// A HoldOption is an [Option] for package redlock too.
+type HoldOption struct{ Option }
+
+// ForRedlock marks what package redlock can honour.
+func (HoldOption) ForRedlock() {}
+
+// A LeaseOption is a [HoldOption] for package barrier too.
+type LeaseOption struct{ HoldOption }
+
+// ForBarrier marks what package barrier can honour.
+func (LeaseOption) ForBarrier() {}
+
+// WithLease sets for how long a hold lasts unless it is renewed, which the library does at a third of it: how long the
+// others wait if the holder dies. At a barrier it is the place of a waiting party that lasts so long. All who use a name
+// should state the same. The default is [lease.DefaultLease]. It has nothing to do with how long a call may wait: that is
+// its context's.
+func WithLease(d time.Duration) LeaseOption {
+	return LeaseOption{HoldOption{Option{func(t *waitqueue.Terms) { t.Lease = d }}}}
+}
+
+// WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
+// [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
+func WithMaxHold(d time.Duration) HoldOption {
+	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxHold = d }}}
+}
+
+// WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with priority p overtakes
+// those of priority 0 that came at most p steps before it, so nobody starves. The default is 0; a negative p
+// lets others pass.
+func WithPriority(p int) HoldOption {
+	return HoldOption{Option{func(t *waitqueue.Terms) { t.Priority = p }}}
+}
+
+// WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
+// replicas know of is not forgotten when one of them takes over. It costs a round trip more a hold, and what the
+// replication takes. If fewer have within timeout, the hold is given back, and the error wraps [lease.ErrReplicas] and
+// says how many; timeout is half the lease at the most. The default is not to ask.
+//
+// It makes a second holder after a failover unlikely, not impossible: Sentinel and clusters do not always promote
+// the replica that knows most. Renewals are not waited for. See docs/guarantees.md.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout = n, timeout }}
+}
+
+// WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
+// run for longer than the lease, or has read its append-only file at its start. Behind a restart without data a call
+// keeps its turn, and others theirs behind it, until a lease is over; a try fails with [lease.ErrRestarted]. This is the
+// delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
+//
+// It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
+// a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
+// whoever comes first after such a restart holds at once.
+func WithSafeRestart() Option {
+	return Option{func(t *waitqueue.Terms) { t.SafeRestart = true }}
+}
