@@ -86,11 +86,14 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 				require.Equal(t, token, c.Value(t).Token())
 			}
 			got := kit.Scripts(s)
-			laterLooks, heard := spent(first, all)
+			laterLooks, _ := spent(first, all)
 			// EVAL is what follows an EVALSHA of a script that the server does not know yet.
 			require.LessOrEqual(t, got["evalsha"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
-			require.EqualValues(t, clients, heard-messages)
+			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
+				_, heard := spent(first, all)
+				return heard-messages == clients
+			})
 			for _, c := range calls {
 				kit.Release(t, c.Value(t))
 			}

@@ -106,10 +106,13 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 				}
 			}
 			got := kit.Scripts(s)
-			laterLooks, heard := spent(first, all)
+			laterLooks, _ := spent(first, all)
 			require.LessOrEqual(t, got["evalsha"]+got["eval"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
-			require.EqualValues(t, clients, heard-messages)
+			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
+				_, heard := spent(first, all)
+				return heard-messages == clients
+			})
 			for _, l := range held {
 				kit.Release(t, l)
 			}
