@@ -13,13 +13,13 @@ demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL
 	go run ./cmd/headwaiter demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /(internal/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
+ALONE := /(internal/verify/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
 # What needs servers of other kinds, and what needs Prometheus.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
 # What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
-SEQUENTIAL := /internal/(model|search)(/|$$)
-WHOLE := /internal/(model|search|sim)(/|$$)
+SEQUENTIAL := /internal/verify/(model|search)(/|$$)
+WHOLE := /internal/verify/(model|search|sim)(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
@@ -89,26 +89,26 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 	done
 
 search: ## go through more states of the protocol's model, and more random walks, than the tests do
-	go test -count=1 -v -timeout 0 ./internal/search -search.most=3000000 -search.walks=1000000 $(ARGS)
+	go test -count=1 -v -timeout 0 ./internal/verify/search -search.most=3000000 -search.walks=1000000 $(ARGS)
 
 SPAN ?= 20m
 
 soak: redis ## sixteen workers and one lock for SPAN (20m), with calls that give up and waiters that are killed
-	go test -count=1 -v -timeout 0 ./internal/soak -soak.for $(SPAN)
+	go test -count=1 -v -timeout 0 ./internal/verify/soak -soak.for $(SPAN)
 
 chaos: redis ## what happens in production, for a long time; ends with what was measured
-	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/chaos
+	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/chaos
 
 deploy: redis ## clusters, Sentinel, replicas: fifty failovers and twenty moving slots under load
-	DEPLOY_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/deploy
+	DEPLOY_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/deploy
 
 SEEDS ?= 50000
 
 sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
-	go test -count=1 -v -timeout 0 ./internal/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
+	go test -count=1 -v -timeout 0 ./internal/verify/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
 
 mutants: redis ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
-	go run ./internal/mutants/cmd $(ARGS)
+	go run ./internal/verify/mutants/cmd $(ARGS)
 
 # Tools, each pinned; go run fetches them once.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -142,7 +142,7 @@ oldest-go: redis ## the core's tests with the oldest Go that it promises to work
 	@GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go version || { echo "$(OLDEST_GO) is not here and cannot be fetched"; exit 1; }
 	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go vet ./...
 	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go test -count=1 $(ARGS) \
-		$$(GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go list ./... | grep -v -E '/internal/(chaos|check|deploy|soak|tidy|model|mutants|search|sim)(/|$$)')
+		$$(GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go list ./... | grep -v -E '/internal/(verify|tidy)(/|$$)')
 
 licences: ## write docs/licences.md: the licences of what the modules need
 	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release

@@ -11,9 +11,9 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
-	"github.com/headwaiter/headwaiter/internal/crowd"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

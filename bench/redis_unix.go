@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 )
 
 // sham is a driver without a server, whose faults and delays are known. One that takes time is for a bubble.

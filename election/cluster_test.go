@@ -10,8 +10,8 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // In a cluster the channels are sharded, and what is observed moves with its slot and outlasts its master.

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fence"
-	"github.com/headwaiter/headwaiter/internal/fenced"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/fenced"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // page is a number at a server: GET reads it, PUT writes it, POST shows a token.

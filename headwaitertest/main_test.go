@@ -10,7 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

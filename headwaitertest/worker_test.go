@@ -11,7 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

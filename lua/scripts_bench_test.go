@@ -11,12 +11,12 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/model"
-	"github.com/headwaiter/headwaiter/internal/model/barrier"
-	"github.com/headwaiter/headwaiter/internal/model/election"
-	"github.com/headwaiter/headwaiter/internal/model/latch"
-	"github.com/headwaiter/headwaiter/internal/model/permits"
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/barrier"
+	"github.com/headwaiter/headwaiter/internal/verify/model/election"
+	"github.com/headwaiter/headwaiter/internal/verify/model/latch"
+	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
 	"github.com/headwaiter/headwaiter/lua"
 )
 

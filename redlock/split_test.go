@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/internal/faults"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/redlock"
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/faults"
-	"github.com/headwaiter/headwaiter/internal/redistest"
-	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // What a listener has decided under its lock it says without it: perhaps after another has confirmed the channel at the

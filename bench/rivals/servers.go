@@ -11,9 +11,9 @@ import (
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/postgres"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 // Servers are the addresses of what contenders lock on, and why some of it is missing.

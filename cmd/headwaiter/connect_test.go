@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 func TestTheServerIsTheFlagsThenTheEnvironmentsThenTheLocalOne(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // hostile is what somebody with the rights of those that use locks may have said of itself, or called a lock.

@@ -13,8 +13,8 @@ import (
 
 	locks "github.com/headwaiter/headwaiter/contrib/certmagic"
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/synctime"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

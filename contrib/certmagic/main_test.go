@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func TestMain(m *testing.M) { kit.Main(m) }

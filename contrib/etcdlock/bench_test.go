@@ -8,9 +8,9 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func ours(b *testing.B, s *etcdtest.Server) enginetest.Locker {

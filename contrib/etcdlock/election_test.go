@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
 )
 
 // endpoint is that of a server for the examples.

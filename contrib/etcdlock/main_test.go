@@ -3,8 +3,8 @@ package etcdlock_test
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
 )
 
 func TestMain(m *testing.M) {

@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func TestThirtyTwoClientsHoldInOrder(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
 )
 
 // childMutex is the lock of a process that holds.

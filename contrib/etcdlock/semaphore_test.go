@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

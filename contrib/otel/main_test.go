@@ -3,7 +3,7 @@ package otel_test
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func TestMain(m *testing.M) { kit.Main(m) }

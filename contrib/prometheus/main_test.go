@@ -3,8 +3,8 @@ package prometheus_test
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/crowd"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 func TestMain(m *testing.M) {

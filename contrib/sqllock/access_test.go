@@ -12,7 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

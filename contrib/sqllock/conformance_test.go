@@ -12,8 +12,8 @@ import (
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // What is here wants a server with several hundred connections.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
-	"github.com/headwaiter/headwaiter/internal/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
 // granted counts what is held of a kind, whether he who holds knows or not.

@@ -6,9 +6,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 func ours(b *testing.B, s *zktest.Server) enginetest.Locker {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/contrib/zklock"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 	"github.com/headwaiter/headwaiter/lease"
 )
 

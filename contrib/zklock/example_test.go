@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 // server is the address of one for the examples.

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/kit"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 // rig is what the tests that are shared with other engines need.

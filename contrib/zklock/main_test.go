@@ -3,8 +3,8 @@ package zklock_test
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/enginetest"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 func TestMain(m *testing.M) {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/headwaiter/headwaiter/examples/internal/embedded"
-	"github.com/headwaiter/headwaiter/internal/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 )
 
 const (

@@ -61,12 +61,12 @@ var layers = map[string][]string{
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"lease", "internal/retry"},
 	// For tests only, those of other engines too.
-	"conformance":        {"lease"},
-	"internal/daemon":    {}, // which examples run their servers with
-	"internal/redistest": {"internal/daemon", rueidis, miniredis},
-	"internal/postgres":  {"internal/daemon"},
-	"internal/faults":    {},
-	"internal/tidy":      {},
+	"conformance":                {"lease"},
+	"internal/testenv/daemon":    {}, // which examples run their servers with
+	"internal/testenv/redistest": {"internal/testenv/daemon", rueidis, miniredis},
+	"internal/testenv/postgres":  {"internal/testenv/daemon"},
+	"internal/testenv/faults":    {},
+	"internal/tidy":              {},
 }
 
 // The modules that go.mod may name: for the library, and for tests.
@@ -154,7 +154,7 @@ func TestAnImportThatPointsUpIsFound(t *testing.T) {
 	require.Empty(t, forbidden("waitqueue", []string{"net/http", module + "/lua", rueidis, rueidis + "/rueidiscompat"}))
 	require.Len(t, forbidden("lua", []string{module + "/lease"}), 1)
 	require.Len(t, forbidden("fairlock", []string{module + "/semaphore"}), 1)
-	require.Len(t, forbidden("fairlock", []string{rueidis, module + "/internal/faults"}), 2)
+	require.Len(t, forbidden("fairlock", []string{rueidis, module + "/internal/testenv/faults"}), 2)
 	require.Len(t, forbidden("waitqueue", []string{module + "/lua/inner", module, rueidis + "x"}), 3)
 	require.Len(t, forbidden("unheard", nil), 1)
 	require.Empty(t, forbidden("internal/unheard", []string{module + "/fairlock"}))

@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/etcdtest"
-	"github.com/headwaiter/headwaiter/internal/postgres"
-	"github.com/headwaiter/headwaiter/internal/zktest"
+	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
 )
 
 // patience is how long a test waits for anything before it fails.

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
-	"github.com/headwaiter/headwaiter/internal/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
 )
 
 // answerTime is how long a running server may take to answer.

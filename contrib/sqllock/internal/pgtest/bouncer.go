@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headwaiter/headwaiter/internal/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
 )
 
 // Bouncer starts a PgBouncer in transaction mode, with three connections for all, and returns the address of a database

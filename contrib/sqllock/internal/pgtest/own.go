@@ -3,7 +3,7 @@ package pgtest
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 )
 
 // Own starts a server for this test alone, which may be restarted.

@@ -13,8 +13,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
 	"go.uber.org/goleak"
 
-	"github.com/headwaiter/headwaiter/internal/daemon"
-	"github.com/headwaiter/headwaiter/internal/postgres"
+	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 )
 
 // shared is the server of this process.

@@ -1,0 +1,47 @@
+package etcdtest
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
+)
+
+// shared is the server of this process.
+var shared = daemon.Shared[*Server]{Start: func() (*Server, error) { return Start() }}
+
+// Main runs the tests of a package, ends the server, and fails the package if goroutines stay behind.
+func Main(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
+
+// Shared returns the server that all tests of a package use. Its first call starts it; it ends with [Main].
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	s, err := shared.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Own returns a server for one test, which may kill it; args are as with [Start].
+func Own(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := Start(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Cluster returns three members for one test.
+func Cluster(t testing.TB) []*Server {
+	t.Helper()
+	all, err := StartCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(all) })
+	return all
+}

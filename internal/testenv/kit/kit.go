@@ -1,0 +1,167 @@
+// Package kit is what the tests of all primitives share: servers, clients, and calls that run beside the test.
+package kit
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+const (
+	// Patience is how long a test waits for what must come. What comes later has not come.
+	Patience = 20 * time.Second
+	// glance is how often it looks for what tells nobody that it has come.
+	glance = time.Millisecond
+)
+
+// Each runs a case on miniredis and on redis-server, beside the other tests.
+func Each(t *testing.T, run func(t *testing.T, s redistest.Backend)) {
+	t.Parallel()
+	redistest.Each(t, run)
+}
+
+// Bubble runs a case on an embedded server in a bubble, where time passes when all wait.
+func Bubble(t *testing.T, run func(t *testing.T, s *redistest.Embedded)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { run(t, redistest.Bubble(t)) })
+}
+
+// Dial returns a client of s that is closed with the test.
+func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ...func(*headwaiter.Options)) *headwaiter.Client {
+	t.Helper()
+	o := headwaiter.Options{Redis: s.Option(), Name: "test"}
+	for _, change := range changes {
+		change(&o)
+	}
+	c, err := headwaiter.Dial(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // The server may be gone; a test that wants to know closes by itself.
+	})
+	return c
+}
+
+// Name is a name for the primitive of a test.
+func Name(t testing.TB) string { return strings.ReplaceAll(t.Name(), "/", ":") }
+
+// A Call runs beside the test.
+type Call[T any] struct {
+	done  chan struct{} // closed when it has returned; then the fields below are set
+	value T
+	err   error
+}
+
+// Go begins a call.
+func Go[T any](f func() (T, error)) *Call[T] {
+	c := &Call[T]{done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.value, c.err = f()
+	}()
+	return c
+}
+
+// Run begins a call that returns an error alone.
+func Run(f func() error) *Call[struct{}] {
+	return Go(func() (struct{}, error) { return struct{}{}, f() })
+}
+
+// Lock begins a call that acquires something.
+func Lock(ctx context.Context, lock func(context.Context) (*lease.Lease, error)) *Call[*lease.Lease] {
+	return Go(func() (*lease.Lease, error) { return lock(ctx) })
+}
+
+// Returned reports whether the call has returned.
+func (c *Call[T]) Returned() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Value waits until the call has returned without an error, and returns what it did.
+func (c *Call[T]) Value(t testing.TB) T {
+	t.Helper()
+	Await(t, c.done, "a call to return")
+	require.NoError(t, c.err)
+	return c.value
+}
+
+// Err waits until the call has returned, and returns its error.
+func (c *Call[T]) Err(t testing.TB) error {
+	t.Helper()
+	Await(t, c.done, "a call to return")
+	return c.err
+}
+
+// Release gives a hold back.
+func Release(t testing.TB, l *lease.Lease) {
+	t.Helper()
+	require.NoError(t, l.Release(context.Background()))
+}
+
+// Lost waits until a hold has ended, and returns why.
+func Lost(t testing.TB, l *lease.Lease) error {
+	t.Helper()
+	Await(t, l.Context().Done(), "a hold to end")
+	return context.Cause(l.Context())
+}
+
+// Await waits for the end of a channel.
+func Await(t testing.TB, done <-chan struct{}, what string) {
+	t.Helper()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+		t.Fatalf("waited %v in vain for %s", Patience, what)
+	}
+}
+
+// Eventually waits until a state has come of which nobody tells.
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for end := time.Now().Add(Patience); !is(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain for %s", Patience, what)
+		}
+	}
+}
+
+// Waiting waits until so many tickets wait for what inspect looks at.
+func Waiting(t testing.TB, n int, inspect func(context.Context) (lease.Info, error)) {
+	t.Helper()
+	Eventually(t, "the queue to have its length", func() bool {
+		info, err := inspect(context.Background())
+		require.NoError(t, err)
+		return info.Waiting == n
+	})
+}
+
+// All waits for a group of goroutines.
+func All(t testing.TB, g *sync.WaitGroup) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.Wait()
+	}()
+	Await(t, done, "all goroutines to end")
+}

@@ -1,0 +1,17 @@
+package kit
+
+import (
+	"testing"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+)
+
+// Pair runs a case on miniredis and on redis-server, and on each with one client in both roles and with two.
+func Pair(t *testing.T, run func(t *testing.T, s redistest.Backend, a, b *headwaiter.Client)) {
+	Each(t, func(t *testing.T, s redistest.Backend) {
+		c := Dial(t, s)
+		t.Run("one client", func(t *testing.T) { run(t, s, c, c) })
+		t.Run("two clients", func(t *testing.T) { run(t, s, c, Dial(t, s)) })
+	})
+}

@@ -1,0 +1,112 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+)
+
+const leftKeys, leftChannels, leftGoroutines, cyclesDone = "left behind: keys after a minute", "left behind: subscriptions",
+	"left behind: goroutines", "cycles with kills and cancels"
+
+// Processes are killed and started again, calls are cancelled, connections are cut, and after a minute nothing
+// shows that anybody was ever there. The minute passes on the server's own clock.
+func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
+	clock := redistest.NewClock(t)
+	cycles := either(4_000, 100_000)
+	r := begin(t, "cycles", func(o *options) {
+		o.server = []redistest.Option{redistest.WithClock(clock)}
+		o.processes, o.plan.Cancel = 3, 200
+		o.outcomes = []string{"expired"}
+		o.plan.Hold = 3 * time.Millisecond
+	})
+	before := runtime.NumGoroutine()
+	var mine [4]*headwaiter.Client
+	for i := range mine {
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: r.server.Option(), Linger: time.Second})
+		require.NoError(t, err)
+		mine[i] = c
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	var own atomic.Int64
+	for i := range 16 {
+		m := fairlock.New(mine[i%len(mine)], "cycles", headwaiter.WithLease(2*time.Second))
+		work.Go(func() { cycle(t, ctx, m, &own) })
+	}
+	kills := 0
+	victim := r.load[2]
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for replaced := time.Now(); r.load.count()+int(own.Load()) < cycles; <-tick.C {
+		if time.Since(replaced) < time.Second {
+			continue
+		}
+		victim.kill()
+		kills++
+		p := victim.plan
+		p.Index = 3 + kills
+		victim = newProcess(t, p)
+		r.load = append(r.load, victim)
+		r.server.Int("CLIENT", "KILL", "TYPE", []string{"pubsub", "normal"}[kills%2])
+		replaced = time.Now()
+	}
+	stop()
+	work.Wait()
+	total := r.load.count() + int(own.Load())
+	for _, c := range mine {
+		require.NoError(t, c.Close(context.Background()))
+	}
+	victim.kill()
+	r.everybody()
+	r.finish()
+	// Those that follow the processes have ended with them.
+	goroutines := runtime.NumGoroutine() - before
+	channels := len(r.server.List("PUBSUB", "CHANNELS", "*"))
+	clock.Shift(time.Minute + 15*time.Second) // From the last use of a lock, whose lease is 3 s.
+	keys := r.server.List("KEYS", "*")
+	note(func(f *figures) {
+		f.counts[cyclesDone] += total
+		f.counts[leftKeys] += len(keys)
+		f.counts[leftChannels] += channels
+		f.counts[leftGoroutines] += max(goroutines, 0)
+	})
+	r.injected(kills * 2)
+	t.Logf("%d cycles, %d kills", total, kills)
+	require.Empty(t, keys)
+	require.Zero(t, channels)
+	require.LessOrEqual(t, goroutines, 0)
+}
+
+// cycle locks and releases, and now and then gives up.
+func cycle(t *testing.T, ctx context.Context, m *fairlock.Mutex, done *atomic.Int64) {
+	for ctx.Err() == nil {
+		mine, cancel := ctx, context.CancelFunc(func() {})
+		if rand.IntN(3) == 0 {
+			mine, cancel = context.WithTimeout(ctx, rand.N(5*time.Millisecond))
+		}
+		l, err := m.Lock(mine)
+		cancel()
+		done.Add(1)
+		if err != nil {
+			if mine.Err() == nil {
+				t.Errorf("a call failed: %v", err)
+				return
+			}
+			continue
+		}
+		if how := outcome(l.Release(context.Background())); how != released && how != "expired" {
+			t.Errorf("a release failed: %v", how)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+)
+
+// A hold as a worker tells it. The times are those of now.
+type hold struct {
+	worker   string
+	name     string
+	weight   int
+	token    uint64
+	called   int64 // when it asked
+	from, to int64 // the first and the last look that said that it held; 0 if there was none
+	how      string
+}
+
+// A refusal is an error that a worker got.
+type refusal struct {
+	worker string
+	at     int64
+	text   string
+}
+
+// A remainder is what a process found left of itself at its end.
+type remainder struct {
+	goroutines             int
+	failure                string
+	handOffs, missed, late uint64
+}
+
+// process is one process of a load.
+type process struct {
+	plan  plan
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	ended chan struct{} // closed when it has ended and all it told is here
+
+	mu       sync.Mutex // guards the fields below
+	dead     bool
+	workers  map[string]int64 // when each held for the last time
+	holds    []hold
+	refusals []refusal
+	lines    []string // of other kinds
+	rest     *remainder
+}
+
+// newProcess starts one; it ends with the test.
+func newProcess(t testing.TB, p plan) *process {
+	t.Helper()
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	path, err := os.Executable()
+	require.NoError(t, err)
+	command := append(slices.Clone(p.Under), path)
+	c := &process{plan: p, cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), workers: map[string]int64{}}
+	c.cmd.Env = append(os.Environ(), planVariable+"="+string(text))
+	c.cmd.Stderr = os.Stderr
+	// In a group of its own a stopped child is ended by the system if the test dies.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	c.input, err = c.cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	go c.follow(bufio.NewScanner(output))
+	t.Cleanup(c.kill)
+	return c
+}
+
+// follow takes in what the process tells until its end.
+func (c *process) follow(lines *bufio.Scanner) {
+	defer close(c.ended)
+	for lines.Scan() {
+		c.take(strings.Split(lines.Text(), "\t"))
+	}
+	// How it ended is for the test to judge.
+	_ = c.cmd.Wait()
+}
+
+func (c *process) take(f []string) {
+	number := func(i int) int64 {
+		n, _ := strconv.ParseInt(f[i], 10, 64)
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case f[0] == "H" && len(f) == 9:
+		h := hold{
+			worker: f[1], name: f[2], weight: int(number(3)), token: uint64(number(4)),
+			called: number(5), from: number(6), to: number(7), how: f[8],
+		}
+		c.holds = append(c.holds, h)
+		c.workers[h.worker] = max(c.workers[h.worker], h.from)
+	case f[0] == "E" && len(f) == 4:
+		c.refusals = append(c.refusals, refusal{f[1], number(2), f[3]})
+	case f[0] == "Z" && len(f) == 6:
+		c.rest = &remainder{int(number(1)), f[2], uint64(number(3)), uint64(number(4)), uint64(number(5))}
+	case len(f[0]) == 1:
+		c.lines = append(c.lines, strings.Join(f, "\t"))
+	default:
+		c.refusals = append(c.refusals, refusal{"?", now(), "a line that makes no sense: " + strings.Join(f, " ")})
+	}
+}
+
+// kill ends it with SIGKILL, also if it is stopped, and returns when it is gone.
+func (c *process) kill() {
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+}
+
+// signal sends it SIGSTOP or SIGCONT.
+func (c *process) signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, c.cmd.Process.Signal(s))
+}
+
+// told returns what it has told so far.
+func (c *process) told() (holds []hold, refusals []refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holds[:len(c.holds):len(c.holds)], c.refusals[:len(c.refusals):len(c.refusals)]
+}
+
+// alive reports whether it was not killed.
+func (c *process) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.dead
+}
+
+// inSince returns how many of its workers have held since a time, and which of those that are known have not.
+func (c *process) inSince(at int64) (n int, missing []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for w, last := range c.workers {
+		if last > at {
+			n++
+		} else {
+			missing = append(missing, w)
+		}
+	}
+	return n, missing
+}
+
+// workersOf is how many workers a plan has.
+func (p plan) workersOf() int { return p.Clients * len(p.Names) * len(kinds) }
+
+// finish makes it end in good order, and returns what is left.
+func (c *process) finish(t testing.TB) remainder {
+	t.Helper()
+	_, err := io.WriteString(c.input, "stop\n")
+	require.NoError(t, err)
+	kit.Eventually(t, "a process to tell what is left of it", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.rest != nil
+	})
+	return *c.rest
+}
+
+// load is the processes that work while a fault happens.
+type load []*process
+
+// newLoad starts so many processes.
+func newLoad(t testing.TB, n int, p plan) load {
+	t.Helper()
+	var l load
+	for i := range n {
+		p.Index = i
+		l = append(l, newProcess(t, p))
+	}
+	return l
+}
+
+// count is how many holds there were so far.
+func (l load) count() int {
+	n := 0
+	for _, c := range l {
+		holds, _ := c.told()
+		n += len(holds)
+	}
+	return n
+}
+
+// allIn waits until every worker that lives has held since a time.
+func (l load) allIn(t testing.TB, at int64, limit time.Duration) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(limit); ; <-tick.C {
+		var missing []string
+		for _, c := range l {
+			if !c.alive() {
+				continue
+			}
+			n, absent := c.inSince(at)
+			if n < c.plan.workersOf() {
+				missing = append(missing, fmt.Sprintf("%d of process %d, such as %v", c.plan.workersOf()-n, c.plan.Index, absent))
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not all workers got in within %v: %v; refused: %v", limit, missing, l.lastRefusals())
+		}
+	}
+}
+
+func (l load) lastRefusals() []refusal {
+	var all []refusal
+	for _, c := range l {
+		_, refusals := c.told()
+		all = append(all, refusals[max(0, len(refusals)-3):]...)
+	}
+	return all
+}

@@ -1,0 +1,35 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+)
+
+// most is how many cases run at once: they wait for most of their time.
+const most = "4"
+
+func TestMain(m *testing.M) {
+	childMain()
+	crowd.Main()
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", most); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if long() {
+			fmt.Println()
+			total.print(os.Stdout)
+		}
+		os.Exit(code)
+	}))
+}

@@ -1,0 +1,130 @@
+package barrier
+
+import (
+	"fmt"
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
+	goleak.VerifyTestMain(m)
+}
+
+var scripts = []*lua.Script{
+	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset,
+}
+
+// keysOf are the keys of a barrier for one history.
+func keysOf(seed uint64) lua.Keys { return lua.Barrier.Keys("model", fmt.Sprint(seed)) }
+
+// check plays a history and, if it fails, the shortest that fails too.
+func check(t *testing.T, what string, h history, tries int, play func(history) error) {
+	t.Helper()
+	if err := play(h); err != nil {
+		h.steps, err = stage.Shorten(h.steps, err, tries, func(steps []step) error {
+			return play(history{h.parties, steps})
+		})
+		t.Errorf("%s fails; its shortest history that fails:\n%s%v", what, h, err)
+	}
+}
+
+func TestScriptsDoWhatTheModelDoes(t *testing.T) {
+	t.Parallel()
+	each := uint64(500)
+	if raceDetector {
+		each = 80 // It takes many times as long, and looks for something else.
+	}
+	s := stage.Embed(t, scripts...)
+	seen := map[string]int{}
+	for seed := range each {
+		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
+			return embedded(s, keysOf(seed), h, seen)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	for _, what := range everySight() {
+		require.NotZero(t, seen[what], "no history reaches %q", what)
+	}
+}
+
+// embedded plays a history on the embedded server, from the epoch on and without keys.
+func embedded(s *stage.Embedded, k lua.Keys, h history, seen map[string]int) error {
+	s.Set(stage.Epoch)
+	p := newPlayer(s, k, h.parties)
+	p.Seen = seen
+	err := p.play(h)
+	if err != nil {
+		_ = p.End()
+	}
+	return err
+}
+
+// everySight is all that can come of requests.
+func everySight() []string {
+	sights := []string{
+		"message O", "message B", fmt.Sprint("flag ", lua.Unwoken), fmt.Sprint("flag ", lua.Stepped),
+		"barrier/ask forgotten", "barrier/check granted", "barrier/check queued", "barrier/check broken",
+		"barrier/check forgotten", "barrier/end granted", "barrier/end broken", "barrier/end forgotten",
+		"barrier/open forgotten", "barrier/inspect unset", "barrier/inspect open", "barrier/inspect broken",
+	}
+	for script, statuses := range map[*lua.Script][]lua.Status{
+		lua.Barrier.Ask: {
+			lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Mismatch, lua.Broken, lua.Acting,
+		},
+		lua.Barrier.Check: {lua.Done, lua.Late},
+		lua.Barrier.End:   {lua.Done, lua.Refused},
+		lua.BarrierOpen:   {lua.Granted, lua.Broken, lua.Refused, lua.Late},
+		lua.BarrierReset:  {lua.Done, lua.Late},
+	} {
+		for _, status := range statuses {
+			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
+		}
+	}
+	return sights
+}
+
+// A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by
+// deletion alone.
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
+	t.Parallel()
+	r := stage.Serve(t, scripts...)
+	histories := uint64(150)
+	if raceDetector {
+		histories = 50
+	}
+	for seed := range histories {
+		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
+			p := newPlayer(r, keysOf(seed), h.parties)
+			err := p.play(h)
+			if err != nil {
+				_ = p.End()
+			}
+			return err
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func FuzzBarrier(f *testing.F) {
+	s := stage.Embed(f, scripts...)
+	for seed := range uint64(20) {
+		f.Add(random(seed))
+	}
+	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
+	f.Fuzz(func(t *testing.T, data []byte) {
+		check(t, "this input", decode(data), 500, func(h history) error {
+			return embedded(s, keysOf(0), h, map[string]int{})
+		})
+	})
+}

@@ -1,0 +1,296 @@
+package barrier
+
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Request is one of a client of a barrier.
+type Request = stage.Request[*Barrier]
+
+// An Ask is a request of barrier/ask.
+type Ask struct {
+	Ticket   string
+	NotAfter int64
+	Arrival  int64 // generation
+	Who      string
+	Parties  int64
+	Action   bool
+	Repeated bool  // there was an unanswered attempt
+	Since    int64 // of which this is the earliest time
+	Lifetime int64 // ms
+	Seen     int64 // generation
+}
+
+// A Check is a request of barrier/check.
+type Check struct {
+	Client   string
+	Mode     string
+	NotAfter int64
+	Tickets  []lua.Arrival // with the generations in which they arrived
+}
+
+// An End is a request of barrier/end.
+type End struct {
+	Ticket     string
+	Generation int64 // 0: any
+}
+
+// An Open is a request of barrier/open.
+type Open struct {
+	Ticket     string
+	Generation int64
+	OK         bool
+	NotAfter   int64
+}
+
+// A Reset is a request of barrier/reset.
+type Reset struct {
+	ID       string
+	NotAfter int64
+	Repeats  int64 // ms
+}
+
+var (
+	_ Request = Ask{}
+	_ Request = Check{}
+	_ Request = End{}
+	_ Request = Open{}
+	_ Request = Reset{}
+)
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// Script returns barrier/ask.
+func (Ask) Script() *lua.Script { return lua.Barrier.Ask }
+
+// Args returns what the script gets.
+func (r Ask) Args() []string {
+	since := ""
+	if r.Repeated {
+		since = stage.Decimal(r.Since)
+	}
+	args := []string{
+		r.Ticket, lua.Wait, stage.Decimal(r.NotAfter), stage.Decimal(r.Arrival), "0", "0", "1", lua.PhaseHeld, r.Who,
+		stage.Decimal(r.Parties), flag(r.Action), since, stage.Decimal(r.Lifetime),
+	}
+	if r.Seen != 0 { // May be missing.
+		args = append(args, stage.Decimal(r.Seen))
+	}
+	return args
+}
+
+// Script returns barrier/check.
+func (Check) Script() *lua.Script { return lua.Barrier.Check }
+
+// Args returns what the script gets.
+func (r Check) Args() []string {
+	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), "0", "1"}
+	for _, a := range r.Tickets {
+		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
+	}
+	return args
+}
+
+// Script returns barrier/end.
+func (End) Script() *lua.Script { return lua.Barrier.End }
+
+// Args returns what the script gets.
+func (r End) Args() []string { return []string{r.Ticket, stage.Decimal(r.Generation), "0", "1"} }
+
+// Script returns barrier/open.
+func (Open) Script() *lua.Script { return lua.BarrierOpen }
+
+// Args returns what the script gets.
+func (r Open) Args() []string {
+	return []string{r.Ticket, stage.Decimal(r.Generation), flag(r.OK), stage.Decimal(r.NotAfter)}
+}
+
+// Script returns barrier/reset.
+func (Reset) Script() *lua.Script { return lua.BarrierReset }
+
+// Args returns what the script gets.
+func (r Reset) Args() []string {
+	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
+}
+
+func gone(ticket string) string { return "end " + ticket }
+
+// Run lets a ticket arrive, once.
+func (r Ask) Run(b *Barrier, now int64) lua.Reply {
+	if now > r.NotAfter { // R7
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	if b.Generation != 0 && b.Parties != r.Parties {
+		return lua.Reply{
+			Status: lua.Mismatch, Now: now, Token: uint64(b.Generation), Place: -1,
+			Waiting: int(b.Arrived), States: []string{stage.Decimal(b.Parties)},
+		}
+	}
+	c := b.call(now)
+	if here, ok := b.Arrivals[r.Ticket]; ok {
+		return r.again(c, here)
+	}
+	if before, ok := b.Last[r.Ticket]; ok {
+		fate, _ := b.fate(b.Generation - 1)
+		return c.outcome(fate, before.Index, b.Generation-1)
+	}
+	if r.Arrival != 0 {
+		fate, _ := b.fate(r.Arrival)
+		return c.outcome(fate, -1, r.Arrival)
+	}
+	if r.Repeated {
+		c.note, c.repeats = r.Ticket, ghost
+	}
+	switch {
+	case r.lost(b, now):
+		return c.reply(lua.Refused, -1, 0, lua.StateForgotten)
+	case b.Broken:
+		return c.reply(lua.Broken, -1, 0)
+	case b.Generation != 0 && b.Arrived >= b.Parties:
+		return c.reply(lua.Busy, -1, 0)
+	case b.Generation == 0:
+		b.Lose(Leases)
+		b.Lose(Arrivals)
+		b.Lose(Last)
+		b.Generation, b.First, b.Parties = now, now, r.Parties
+	}
+	index, generation := c.arrive(r), b.Generation
+	switch {
+	case index > 0:
+		return c.reply(lua.Waiting, index, generation)
+	case r.Action:
+		b.Acting = r.Ticket
+		return c.reply(lua.Acting, 0, generation)
+	}
+	c.turn(tripped)
+	return c.reply(lua.Granted, 0, generation)
+}
+
+// again answers a ticket that has arrived in the present generation.
+func (r Ask) again(c *call, here Arrival) lua.Reply {
+	if fate, known := c.fate(c.Generation); !known || fate != 0 {
+		return c.outcome(fate, -1, c.Generation)
+	}
+	c.prolong(r.Ticket)
+	status := lua.Waiting
+	if c.Acting == r.Ticket {
+		status = lua.Acting
+	}
+	return c.reply(status, here.Index, c.Generation)
+}
+
+// lost reports whether the ticket may have arrived without that anything is known of it, or must not any more.
+func (r Ask) lost(b *Barrier, now int64) bool {
+	if b.Calls.Known(gone(r.Ticket)) || !r.Repeated && b.Calls.Known(r.Ticket) {
+		return true
+	}
+	if !r.Repeated {
+		return false
+	}
+	unknown := b.Horizon
+	if len(b.Last) == 0 {
+		unknown = b.Ended
+	}
+	born := b.First
+	if b.Generation == 0 {
+		born = now
+	}
+	return r.Since <= unknown || r.Seen != 0 && r.Seen < born && r.Since <= born
+}
+
+// Run lets the leases of tickets last, and tells what became of them.
+func (r Check) Run(b *Barrier, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	c := b.call(now)
+	var states []string
+	for _, a := range r.Tickets {
+		fate, known := b.fate(a.Arrival)
+		here, came := b.Arrivals[a.Ticket]
+		state := lua.StateForgotten
+		switch {
+		case known && fate == tripped:
+			state = lua.StateGranted
+		case known && fate == broken:
+			state = lua.StateBroken
+		case known && came:
+			state = lua.StateQueued + " " + stage.Decimal(here.Index)
+			c.prolong(a.Ticket)
+		}
+		states = append(states, state)
+	}
+	return c.reply(lua.Done, -1, b.Generation, states...)
+}
+
+// Run breaks the barrier if the ticket waits there.
+func (r End) Run(b *Barrier, now int64) lua.Reply {
+	c := b.call(now)
+	c.note, c.repeats = gone(r.Ticket), ghost
+	generation := b.Generation
+	_, came := b.Arrivals[r.Ticket]
+	if !came {
+		generation--
+		_, came = b.Last[r.Ticket]
+	}
+	if !came || b.Generation == 0 || r.Generation != 0 && r.Generation != generation {
+		return c.reply(lua.Refused, -1, 0, lua.StateForgotten)
+	}
+	switch fate, known := b.fate(generation); {
+	case !known:
+		return c.reply(lua.Refused, -1, generation, lua.StateForgotten)
+	case fate == tripped:
+		return c.reply(lua.Refused, -1, generation, lua.StateGranted)
+	case fate == broken:
+		return c.reply(lua.Refused, -1, generation, lua.StateBroken)
+	}
+	c.breaks()
+	return c.reply(lua.Done, -1, generation)
+}
+
+// Run ends the action of the last to come.
+func (r Open) Run(b *Barrier, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	c := b.call(now)
+	fate, known := b.fate(r.Generation)
+	if known && fate == 0 && b.Acting == r.Ticket {
+		if r.OK {
+			fate = tripped
+			c.turn(tripped)
+		} else {
+			fate = broken
+			c.breaks()
+		}
+	}
+	return c.outcome(fate, 0, r.Generation)
+}
+
+// Run begins a new generation, unless the present one is new.
+func (r Reset) Run(b *Barrier, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	c := b.call(now)
+	if b.Generation == 0 {
+		return c.reply(lua.Done, 0, 0)
+	}
+	done := b.Calls.Known(r.ID)
+	c.note, c.repeats = r.ID, r.Repeats
+	waited := int64(0)
+	if !done && !b.Broken && b.Arrived > 0 {
+		waited = b.Arrived
+		c.breaks()
+	}
+	if !done && b.Broken {
+		c.turn(broken)
+	}
+	return c.reply(lua.Done, waited, b.Generation)
+}

@@ -1,0 +1,148 @@
+package election
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// happened is one request that was served, as seen from outside.
+type happened struct {
+	request       Request
+	reply         lua.Reply
+	now           int64
+	before, after stage.State // before with the time of the request
+	told          []string    // to those who observe
+	muted         bool
+}
+
+// judge holds what servers do against what an election promises, whatever the model says.
+type judge struct {
+	known   map[int64]string // what those who observe know each generation by
+	highest int64            // of all generations so far
+	blurred bool             // generations may come again: the clock went back, and the keys were lost
+}
+
+func newJudge() *judge { return &judge{known: map[int64]string{}} }
+
+func (j *judge) step(h happened) error {
+	for _, rule := range []func(happened) error{j.generations, kept, told, answered} {
+		if err := rule(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// view is what an observer sees of a state: its generation, and who leads.
+func view(s stage.State, now int64) (generation int64, leader string) {
+	h := s[0].Members
+	if h["owner"] != "" && s[0].Number("until") > now && h["proclaimed"] != "" && h["proclaimed"] == h["token"] {
+		return s[0].Number("revision"), h["proclaimed"] + " " + h["value"]
+	}
+	return s[0].Number("revision") + 1, ""
+}
+
+// generations: one is always the same leader with the same value, so who knows it misses nothing.
+func (j *judge) generations(h happened) error {
+	before, _ := view(h.before, h.now)
+	generation, leader := view(h.after, h.now)
+	if generation != before && generation <= j.highest && generation > 1 {
+		j.blurred = true // Lost with the keys, and the clock does not say that it is another.
+	}
+	j.highest = max(j.highest, generation)
+	if j.blurred || generation == 1 {
+		return nil
+	}
+	if was, ok := j.known[generation]; ok && was != leader {
+		return fmt.Errorf("generation %d was %q and is %q", generation, was, leader)
+	}
+	j.known[generation] = leader
+	return nil
+}
+
+// kept: what is proclaimed changes only by a proclamation of the owner while its lease lasts, and never from that of
+// a newer token to that of an older one. It outlives the lease, and expires with the lock.
+func kept(h happened) error {
+	b, a := h.before[0], h.after[0]
+	if a.Left == stage.Forever {
+		return fmt.Errorf("the lock has no expiry")
+	}
+	same := b.Members["value"] == a.Members["value"] && b.Members["proclaimed"] == a.Members["proclaimed"] &&
+		b.Members["revision"] == a.Members["revision"]
+	if same {
+		return nil
+	}
+	r, ok := h.request.(Proclaim)
+	switch {
+	case !ok || h.reply.Status != lua.Done:
+		return fmt.Errorf("what is proclaimed has changed")
+	case b.Members["owner"] != r.Ticket || b.Number("token") != r.Token || b.Number("until") <= h.now || h.now > r.NotAfter:
+		return fmt.Errorf("who does not lead has proclaimed")
+	case b.Number("proclaimed") > a.Number("proclaimed"):
+		return fmt.Errorf("the value of token %s is overwritten by that of %s", b.Members["proclaimed"], a.Members["proclaimed"])
+	case a.Members["value"] != r.Value || a.Number("proclaimed") != r.Token:
+		return fmt.Errorf("another value than that of the request")
+	case b.Number("revision") >= a.Number("revision"):
+		return fmt.Errorf("revision %d after %d", a.Number("revision"), b.Number("revision"))
+	}
+	return nil
+}
+
+// told: who knows an earlier generation goes on, who knows the present one does not.
+func told(h happened) error {
+	before, was := view(h.before, h.now)
+	after, is := view(h.after, h.now)
+	_, ends := h.request.(End)
+	_, forces := h.request.(Force)
+	_, proclaims := h.request.(Proclaim)
+	wanted := proclaims && before != after || (ends || forces) && was != "" && is == "" && h.after[0].Members["owner"] == ""
+	switch {
+	case len(h.told) == 0 && (h.muted || !wanted):
+		if h.muted && wanted && !h.reply.Has(lua.Unwoken) {
+			return fmt.Errorf("the message was refused, and the reply does not tell")
+		}
+		return nil
+	case len(h.told) == 0:
+		return fmt.Errorf("those who observe are not told")
+	case len(h.told) > 1:
+		return fmt.Errorf("told %q", h.told)
+	}
+	n, err := strconv.ParseInt(strings.TrimPrefix(h.told[0], "O "), 10, 64)
+	if err != nil {
+		return err
+	}
+	if n >= after || wanted && before != after && n < before {
+		return fmt.Errorf("told %d, from generation %d to %d", n, before, after)
+	}
+	return nil
+}
+
+// answered: a leader is named only while its lease lasts, with what it has proclaimed.
+func answered(h happened) error {
+	generation, leader := view(h.after, h.now)
+	switch r := h.request.(type) {
+	case Leader:
+		got := ""
+		if h.reply.Status == lua.Done {
+			got = fmt.Sprintf("%d %s", h.reply.Token, h.reply.States[0])
+		}
+		if got != leader || h.reply.Arrival != generation {
+			return fmt.Errorf("leads %q, the answer is %q", leader, got)
+		}
+	case Watch:
+		if (h.reply.Status == lua.Waiting) != (r.Seen == generation) {
+			return fmt.Errorf("who knows %d of %d gets %d", r.Seen, generation, h.reply.Status)
+		}
+	case Look:
+		for i, state := range h.reply.States {
+			if (state == lua.StateQueued) != (r.Seen[i] == generation) {
+				return fmt.Errorf("who knows %d of %d is %s", r.Seen[i], generation, state)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package election
+
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Request is one of a candidate, a leader, or one who observes.
+type Request interface {
+	Script() *lua.Script
+	Args() []string
+	Run(e *Election, now int64) lua.Reply
+}
+
+// A Plain is a request of which an election makes nothing of its own.
+type Plain struct{ model.Request }
+
+// An End is a request of election/end.
+type End struct{ model.End }
+
+// A Force is a request of election/force.
+type Force struct{ model.Force }
+
+// A Proclaim is a request of election/proclaim.
+type Proclaim struct {
+	Ticket   string
+	Token    int64
+	Number   int64
+	Who      string
+	NotAfter int64
+	Value    string
+}
+
+// A Leader is a request of election/leader.
+type Leader struct{}
+
+// A Watch is a request of election/ask.
+type Watch struct {
+	Seen      int64
+	Uncounted bool
+}
+
+// A Look is a request of election/check.
+type Look struct {
+	Seen      []int64 // of each ticket
+	Uncounted bool
+}
+
+var (
+	_ Request = Plain{}
+	_ Request = End{}
+	_ Request = Force{}
+	_ Request = Proclaim{}
+	_ Request = Leader{}
+	_ Request = Watch{}
+	_ Request = Look{}
+)
+
+// Run does what the fair lock does.
+func (r Plain) Run(e *Election, now int64) lua.Reply { return r.Request.Run(e.Mutex, now) }
+
+// Script returns election/end.
+func (End) Script() *lua.Script { return lua.Election.End }
+
+// Run does what the fair lock does, and tells those who observe.
+func (r End) Run(e *Election, now int64) lua.Reply { return e.vacant(r.End.Run(e.Mutex, now)) }
+
+// Script returns election/force.
+func (Force) Script() *lua.Script { return lua.Election.Force }
+
+// Run does what the fair lock does, and tells those who observe.
+func (r Force) Run(e *Election, now int64) lua.Reply { return e.vacant(r.Force.Run(e.Mutex, now)) }
+
+// Script returns election/proclaim.
+func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim }
+
+// Args returns what the script gets.
+func (r Proclaim) Args() []string {
+	return []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Number), r.Who, stage.Decimal(r.NotAfter), r.Value}
+}
+
+// Run keeps the value of who leads, and tells those who observe.
+func (r Proclaim) Run(e *Election, now int64) lua.Reply {
+	h := &e.Lock
+	reply := lua.Reply{Status: lua.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
+	if h.Owner != "" {
+		reply.Until = h.Until
+	}
+	switch {
+	case now > r.NotAfter: // R7
+		return lua.Reply{Status: lua.Late, Now: now}
+	case h.Owner != r.Ticket || h.Token != r.Token || h.Until <= now:
+		reply.States = []string{lua.StateForgotten}
+		switch r.Ticket {
+		case h.Owner, h.Lapsed:
+			reply.States[0] = lua.StateExpired
+		}
+		if r.Ticket == h.Forced && r.Ticket != h.Owner {
+			reply.States[0] = lua.StateForced
+		}
+		return reply
+	}
+	reply.Status = lua.Done
+	if e.Token != r.Token || e.Number < r.Number {
+		e.Revision = max(e.Revision+2, now)
+		e.Value, e.Token, e.Number, h.Who = r.Value, r.Token, r.Number, r.Who
+		if !e.tell(e.Revision - 1) {
+			reply.Flags = lua.Unwoken
+		}
+	}
+	reply.Arrival = e.Revision
+	return reply
+}
+
+// reply is what those who observe get.
+func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Reply {
+	r := lua.Reply{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
+	switch {
+	case uncounted:
+	case e.Blind:
+		r.Flags = lua.Uncounted
+	default:
+		r.Waiting = e.Ears
+	}
+	if e.leads(now) {
+		r.Until = e.Lock.Until
+	}
+	return r
+}
+
+// Script returns election/leader.
+func (Leader) Script() *lua.Script { return lua.ElectionLeader }
+
+// Args returns what the script gets.
+func (Leader) Args() []string { return nil }
+
+// Run tells who leads.
+func (Leader) Run(e *Election, now int64) lua.Reply {
+	if !e.leads(now) {
+		return e.reply(lua.Unset, now, true)
+	}
+	r := e.reply(lua.Done, now, true)
+	r.States = []string{e.Value, e.Lock.Who, stage.Decimal(e.Lock.Since)}
+	return r
+}
+
+func counts(uncounted bool) string {
+	if uncounted {
+		return "0"
+	}
+	return "1"
+}
+
+// Script returns election/ask.
+func (Watch) Script() *lua.Script { return lua.Leadership.Ask }
+
+// Args returns what the script gets.
+func (r Watch) Args() []string {
+	return []string{"o:1:b:1:10000:2000", lua.Look, "0", "0", "0", "0", counts(r.Uncounted), lua.PhaseHeld, "who", stage.Decimal(r.Seen)}
+}
+
+// Run tells whether there is another generation.
+func (r Watch) Run(e *Election, now int64) lua.Reply {
+	if r.Seen == e.generation(now) {
+		return e.reply(lua.Waiting, now, r.Uncounted)
+	}
+	return e.reply(lua.Granted, now, r.Uncounted)
+}
+
+// Script returns election/check.
+func (Look) Script() *lua.Script { return lua.Leadership.Check }
+
+// Args returns what the script gets.
+func (r Look) Args() []string {
+	args := []string{"o", lua.Hears, "0", "0", counts(r.Uncounted)}
+	for _, seen := range r.Seen {
+		args = append(args, "o:1:b:1:10000:2000", stage.Decimal(seen))
+	}
+	return args
+}
+
+// Run tells of each ticket whether there is another generation.
+func (r Look) Run(e *Election, now int64) lua.Reply {
+	reply := e.reply(lua.Done, now, r.Uncounted)
+	for _, seen := range r.Seen {
+		state := lua.StateGranted
+		if seen == e.generation(now) {
+			state = lua.StateQueued
+		}
+		reply.States = append(reply.States, state)
+	}
+	return reply
+}

@@ -1,0 +1,145 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// host is a server of the stage, asked as the clients of a lock ask it.
+type host struct{ stage.Host }
+
+var _ backend = host{}
+
+// scripts are those of the lock.
+var scripts = []*lua.Script{
+	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Force,
+	lua.MultiAsk, lua.MultiEnd,
+}
+
+// startEmbedded returns also what sets the clock of the server.
+func startEmbedded(t testing.TB) (h host, set func(now int64)) {
+	s := stage.Embed(t, scripts...)
+	return hostOf(t, s), s.Set
+}
+
+// startStandalone returns also what lets the memory of the server be full.
+func startStandalone(t testing.TB) (h host, fill func(full bool)) {
+	s := stage.Serve(t, scripts...)
+	return hostOf(t, s), s.Fill
+}
+
+// beside is a hold that lasts, to be renewed ahead of others by the same script.
+var beside = struct{ key, ticket, token string }{"beside", "beside:1:x:1:1:1", "1"}
+
+func hostOf(t testing.TB, s stage.Host) host {
+	h := host{s}
+	require.NoError(t, h.besides())
+	return h
+}
+
+// besides makes the hold beside, which lasts a year.
+func (h host) besides() error {
+	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", decimal(h.Now()+365*24*60*minute)).Error()
+}
+
+func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
+	s := r.Script()
+	keys := k.All()
+	if s == lua.Fairlock.Renew {
+		keys = keys[:1]
+		if reply, ok, err := h.renewals(k, r.(Renew)); ok || err != nil {
+			return reply, err
+		}
+	}
+	return s.Decode(h.Call(keys, s, r.Args()))
+}
+
+// renewals asks for a renewal as one of several, as a client does that has nothing to tell of entries, and reports
+// whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
+// third is renewed, or absent too.
+func (h host) renewals(k lua.Keys, r Renew) (reply lua.Reply, ok bool, err error) {
+	if r.Count > 0 {
+		return reply, false, nil
+	}
+	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, decimal(r.Token)}, 1, lua.RenewHeld
+	switch {
+	case r.Phase == lua.PhaseFinal:
+		phase = lua.RenewFinal
+	case r.Still:
+		_ = h.besides() // It is there already where memory is full.
+		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, lua.RenewStill
+	}
+	args := [][]string{others, others, others}
+	args[which] = []string{r.Ticket, decimal(r.Token)}
+	phases := strings.Repeat(string(lua.RenewHeld), which) + string(phase) + strings.Repeat(string(lua.RenewHeld), 2-which)
+	s := lua.Fairlock.Renewals
+	res := h.Call(keys, s, slices.Concat([]string{r.Who, decimal(r.NotAfter), decimal(r.Lease), phases}, slices.Concat(args...)))
+	now, ends, left, err := s.DecodeRenewals(res, 3)
+	if err != nil || !slices.Contains(left, 0) || !slices.Contains(left, 3-which) && !r.Still {
+		return reply, false, fmt.Errorf("several renewals: without %v: %w", left, err)
+	}
+	return lua.Reply{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
+}
+
+func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {
+	args := []string{"ZADD", k.Queue}
+	for _, a := range tickets {
+		args = append(args, decimal(a.Arrival), a.Ticket)
+	}
+	if err := h.Do(args...).Error(); err != nil {
+		return err
+	}
+	return h.Do("PEXPIRE", k.Queue, decimal(lives/millisecond)).Error()
+}
+
+func (h host) sent(k lua.Keys) ([]Sent, error) {
+	all, err := h.sentAll([]lua.Keys{k})
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// sentAll is sent for several locks.
+func (h host) sentAll(keys []lua.Keys) ([][]Sent, error) {
+	woken, err := h.WokenAll(keys...)
+	all := make([][]Sent, len(woken))
+	for i := range woken {
+		for _, m := range woken[i] {
+			all[i] = append(all[i], Sent(m))
+		}
+	}
+	return all, err
+}
+
+func (h host) state(k lua.Keys) (state, error) {
+	all, err := h.State(k)
+	if err != nil {
+		return state{}, err
+	}
+	s := state{lock: all[0].Members, queue: sorted(all[1]), suspects: sorted(all[2])}
+	for i := range s.left {
+		s.left[i] = all[i].Left
+	}
+	return s, nil
+}
+
+// sorted is a set in the order in which Redis has it.
+func sorted(k stage.Key) []scored {
+	var list []scored
+	for name, score := range k.Members {
+		list = append(list, scored{name, score})
+	}
+	slices.SortFunc(list, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(k.Number(a.name), k.Number(b.name)), strings.Compare(a.name, b.name))
+	})
+	return list
+}

@@ -1,0 +1,255 @@
+package latch
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+type happened = stage.Happened[*Latch]
+
+// judge holds what servers do against what a latch promises, whatever the model says. It knows of the
+// generations only what it saw of them.
+type judge struct {
+	life   int              // of the keys: a new one begins when the lock key is lost
+	born   map[int64]int    // the life in which a generation was first seen
+	opened map[int64]bool   // generations whose count came to 0
+	calls  map[string]int64 // requests that had their effect, and until when they must be known
+	newest int64            // time
+	// blurred: a generation came again within one µs after the keys were lost.
+	blurred bool
+}
+
+func newJudge() *judge {
+	return &judge{born: map[int64]int{}, opened: map[int64]bool{}, calls: map[string]int64{}}
+}
+
+// passed notes the time, and whether keys are gone.
+func (j *judge) passed(now int64, s stage.State) {
+	j.newest = max(j.newest, now)
+	if s[0].Left == 0 {
+		j.life++
+	}
+	if s[1].Left == 0 {
+		clear(j.calls)
+	}
+}
+
+// step judges one script.
+func (j *judge) step(h happened) error {
+	for _, rule := range []func(happened) error{
+		j.untouched, expires, written, j.counted, j.generations, j.messages, j.pass,
+	} {
+		if err := rule(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// untouched: what is late, or refused to set, changes nothing.
+func (j *judge) untouched(h happened) error {
+	if h.Reply.Status == lua.Late && fmt.Sprint(h.Before) != fmt.Sprint(h.After) && !lapsed(h) {
+		return fmt.Errorf("late, but the keys changed from %v", h.Before)
+	}
+	return nil
+}
+
+// lapsed reports whether a key expired between the steps.
+func lapsed(h happened) bool {
+	for i, key := range h.Before {
+		if key.Left != h.After[i].Left {
+			return true // Time passes on a real server.
+		}
+	}
+	return false
+}
+
+// expires: every key expires, the latch not before its lifetime after the use, and a request not before it
+// need not be known any more (I6).
+func expires(h happened) error {
+	for i, key := range h.After {
+		if key.Left == stage.Forever {
+			return fmt.Errorf("key %d has no expiry", i)
+		}
+	}
+	if h.Reply.Status == lua.Late || h.After[0].Left == 0 {
+		return nil
+	}
+	if life := h.After[0].Number("lifetime") * stage.Millisecond; h.After[0].Left < life-stage.Stall {
+		if _, remove := h.Request.(Remove); !remove {
+			return fmt.Errorf("the latch lives for %d µs, not %d", h.After[0].Left, life)
+		}
+	}
+	for id := range h.After[1].Members {
+		if until := h.After[1].Number(id); until > h.Now+h.After[1].Left+stage.Stall {
+			return fmt.Errorf("%s is to be known until %d, the key expires at %d", id, until, h.Now+h.After[1].Left)
+		}
+	}
+	return nil
+}
+
+var number = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+
+// written: numbers are stored in full.
+func written(h happened) error {
+	for field, value := range h.After[0].Members {
+		if !number.MatchString(value) {
+			return fmt.Errorf("%s is stored as %q", field, value)
+		}
+	}
+	for id, score := range h.After[1].Members {
+		if !number.MatchString(score) {
+			return fmt.Errorf("%s has the score %q", id, score)
+		}
+	}
+	return nil
+}
+
+const day = 24 * 60 * stage.Minute
+
+// knownUntil is when a request need not be known any more that may come again for so many ms; a day is the most.
+func knownUntil(h happened, repeats int64) int64 { return h.Now + min(repeats*stage.Millisecond, day) }
+
+// counted: the count falls by one, once a request, and rises only from 0, to what was set.
+func (j *judge) counted(h happened) error {
+	before, after := h.Before[0].Number("count"), h.After[0].Number("count")
+	same := h.Before[0].Number("generation") == h.After[0].Number("generation")
+	down, downs := h.Request.(Down)
+	set, sets := h.Request.(Set)
+	switch {
+	case h.After[0].Left == 0: // Gone.
+	case same && after == before:
+	case same && after < before:
+		if !downs || before-after != 1 || h.Now > down.NotAfter {
+			return fmt.Errorf("the count fell from %d to %d", before, after)
+		}
+		if until := j.calls[down.ID]; until > j.newest {
+			return fmt.Errorf("%s has counted twice", down.ID)
+		}
+		j.calls[down.ID] = knownUntil(h, down.Repeats)
+	default:
+		if !sets || before != 0 || after != set.Count || h.Now > set.NotAfter || j.calls[set.ID] > j.newest && h.Before[0].Left != 0 {
+			return fmt.Errorf("the count was set from %d to %d", before, after)
+		}
+		j.calls[set.ID] = knownUntil(h, set.Repeats)
+	}
+	if downs && h.Reply.Status == lua.Done && j.calls[down.ID] > max(h.Now, j.newest) {
+		j.calls[down.ID] = max(j.calls[down.ID], knownUntil(h, down.Repeats))
+	}
+	for id, until := range j.calls {
+		if until > max(h.Now, j.newest) && h.After[1].Number(id) < until {
+			return fmt.Errorf("%s is not known until %d", id, until)
+		}
+	}
+	if downs && h.Reply.Status == lua.Done && int64(h.Reply.Place) != after {
+		return fmt.Errorf("%d are left in the reply, %d in the latch", h.Reply.Place, after)
+	}
+	if downs && h.Reply.Status == lua.Unset && h.Before[0].Number("generation") != 0 && h.After[0].Left != 0 {
+		return fmt.Errorf("there is a latch, and the reply says there is none")
+	}
+	if downs && h.Reply.Status == lua.Done && before > 0 && after == before && h.After[0].Left != 0 && j.calls[down.ID] == 0 {
+		return fmt.Errorf("%s was answered and has not counted", down.ID)
+	}
+	return nil
+}
+
+// generations: one begins with each count that is set, and rises.
+func (j *judge) generations(h happened) error {
+	before, after := h.Before[0].Number("generation"), h.After[0].Number("generation")
+	if after == 0 {
+		return nil
+	}
+	if h.Before[0].Left == 0 {
+		before = 0
+	}
+	if _, known := j.born[after]; after != before && known {
+		j.blurred = true
+	}
+	if after != before {
+		if after < before {
+			return fmt.Errorf("generation %d after %d", after, before)
+		}
+		if before != 0 && !j.opened[before] {
+			return fmt.Errorf("generation %d began and %d was never open", after, before)
+		}
+		j.born[after] = j.life
+		delete(j.opened, after)
+	}
+	if h.After[0].Number("count") == 0 {
+		j.opened[after] = true
+	}
+	return nil
+}
+
+// messages: whatever opens or deletes the latch tells it, and nothing else.
+func (j *judge) messages(h happened) error {
+	generation := stage.Decimal(h.Before[0].Number("generation"))
+	want := ""
+	if _, ok := h.Request.(Remove); ok && h.Reply.Status == lua.Done {
+		want = "B " + generation
+	} else if h.Before[0].Number("count") == 1 && h.After[0].Left != 0 && h.After[0].Number("count") == 0 {
+		want = "O " + generation
+	}
+	if h.Muted && want != "" {
+		if !h.Reply.Has(lua.Unwoken) {
+			return fmt.Errorf("the message was refused, and the reply does not tell")
+		}
+		want = ""
+	}
+	if got := strings.Join(h.Sent, ", "); got != want {
+		return fmt.Errorf("published %q, should be %q", got, want)
+	}
+	return nil
+}
+
+// pass: who passes has a reason to, who waits has none, and nobody passes who saw a latch that was lost.
+func (j *judge) pass(h happened) error {
+	closed := h.After[0].Number("count") > 0
+	present := h.After[0].Number("generation")
+	verdict := func(seen int64) string {
+		life, known := j.born[seen]
+		switch {
+		case seen == 0 && present == 0:
+			return "unset"
+		case seen == 0 && closed:
+			return "waits"
+		case seen == 0:
+			return "passes"
+		case present == 0 || !known || life != j.born[present] || j.life != life:
+			return "forgotten"
+		case j.opened[seen]:
+			return "passes"
+		}
+		return "waits"
+	}
+	if j.blurred || h.Reply.Status == lua.Late {
+		return nil
+	}
+	switch r := h.Request.(type) {
+	case Ask:
+		want := map[lua.Status]string{
+			lua.Granted: "passes", lua.Waiting: "waits", lua.Busy: "waits", lua.Refused: "forgotten", lua.Unset: "unset",
+		}[h.Reply.Status]
+		if got := verdict(r.Seen); got != want {
+			return fmt.Errorf("who has seen %d %s, the reply is %d", r.Seen, got, h.Reply.Status)
+		}
+		if h.Reply.Status == lua.Waiting && (h.Reply.Arrival != present || int64(h.Reply.Place) != h.After[0].Number("count")) {
+			return fmt.Errorf("waits for %d with a count of %d", h.Reply.Arrival, h.Reply.Place)
+		}
+	case Check:
+		for i, state := range h.Reply.States {
+			state, _, _ = strings.Cut(state, " ")
+			want := map[string]string{
+				lua.StateGranted: "passes", lua.StateQueued: "waits", lua.StateForgotten: "forgotten",
+			}[state]
+			if got := verdict(r.Tickets[i].Arrival); got != want && got != "unset" {
+				return fmt.Errorf("who has seen %d %s, the state is %s", r.Tickets[i].Arrival, got, state)
+			}
+		}
+	}
+	return nil
+}

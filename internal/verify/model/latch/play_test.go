@@ -1,0 +1,199 @@
+package latch
+
+import (
+	"fmt"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// player plays one history on a server and on the model.
+type player struct {
+	*stage.Duel[*Latch]
+	seen   [waiters]int64 // the generation that the waiter of each client has seen
+	ears   [stage.Ears]bool
+	number int
+	calls  []Request // to set and to count down
+	sent   []Request
+	judge  *judge
+}
+
+func newPlayer(s stage.Server, k lua.Keys) *player {
+	return &player{Duel: stage.NewDuel(s, k, &Latch{}), judge: newJudge()}
+}
+
+// play plays a history to its end or to the first difference.
+func (p *player) play(h []step) error {
+	for i, s := range h {
+		if err := p.step(s); err != nil {
+			return p.Over(fmt.Errorf("step %d, %s:\n%w", i+1, s, err))
+		}
+	}
+	return p.End()
+}
+
+func (p *player) step(s step) error {
+	if p.Server.Frozen() {
+		p.Now = p.Server.Now()
+	}
+	defer func() { p.judge.passed(p.Now, p.State) }()
+	switch s.op {
+	case opHear, opHush:
+		return p.hear(s.client%stage.Ears, s.op == opHear)
+	case opPass:
+		return p.Pass(s.micros)
+	case opClock:
+		return p.Clock(s.micros)
+	case opDeny:
+		p.Deny(s.choice < 6, s.choice > 3)
+		return nil
+	case opDelete:
+		return p.remove(s.choice)
+	case opInspect:
+		return p.View(lua.Countdown.Inspect, 10, p.Model.View)
+	case opRepeat:
+		if len(p.sent) == 0 {
+			return nil
+		}
+		return p.request(p.sent[max(len(p.sent)-1-s.choice, 0)], s)
+	}
+	r := p.build(s)
+	if r == nil {
+		return nil
+	}
+	p.sent = append(p.sent, r)
+	return p.request(r, s)
+}
+
+// hear lets an ear listen, or not any more.
+func (p *player) hear(ear int, on bool) error {
+	p.ears[ear] = on
+	p.Model.Ears = 0
+	for _, listens := range p.ears {
+		if listens {
+			p.Model.Ears++
+		}
+	}
+	return p.Server.Hear(p.Keys, ear, on)
+}
+
+// remove lets keys be lost.
+func (p *player) remove(choice int) error {
+	which := [8][]int{{0, 1}, {0, 1}, {0}, {0}, {0}, {1}, {0}, {0, 1}}[choice]
+	for _, i := range which {
+		if i == 0 {
+			p.Model.Lose()
+		} else {
+			p.Model.Calls = stage.Calls{}
+		}
+	}
+	return p.Remove(which...)
+}
+
+// later is a not-after that does not come soon.
+func (p *player) later() int64 { return p.Now + 5*stage.Minute }
+
+// build makes the request of a step from what its client knows, or nil.
+func (p *player) build(s step) Request {
+	notAfter := p.later()
+	if s.late {
+		notAfter = p.Now - 1
+	}
+	ticket := fmt.Sprintf("%s:1:b:1:10000:2000", clientName(s.client))
+	switch s.op {
+	case opAsk:
+		if s.fresh {
+			p.seen[s.client] = 0
+		}
+		return Ask{Ticket: ticket, Mode: s.mode, NotAfter: notAfter, Seen: p.seen[s.client], Uncounted: s.blank}
+	case opCheck:
+		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Uncounted: s.blank}
+		for i, seen := range p.seen {
+			if seen != 0 && i%2 == s.client%2 {
+				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: fmt.Sprintf("%s:%d:b:1:10000:2000", r.Client, i), Arrival: seen})
+			}
+		}
+		return r
+	case opRemove:
+		return Remove{Generation: [4]int64{0, p.Model.Generation, p.Model.Generation - 1, p.Model.Generation}[s.choice%4]}
+	case opAgain:
+		return p.again(s, notAfter)
+	}
+	p.number++
+	id := fmt.Sprintf("%s:%d", clientName(s.client), p.number)
+	repeats := [...]int64{600000, 60000, 1000, 2 * day / stage.Millisecond}[p.number%4]
+	if !p.Server.Frozen() {
+		repeats = 600000
+	}
+	r := Request(Down{ID: id, NotAfter: notAfter, Repeats: repeats})
+	if s.op == opSet {
+		lifetime := s.lifetime
+		if !p.Server.Frozen() {
+			lifetime = lifetimes[0] // There no key expires while a history is played.
+		}
+		r = Set{ID: id, Count: s.count, Lifetime: lifetime, NotAfter: notAfter, Repeats: repeats}
+	}
+	p.calls = append(p.calls, r)
+	return r
+}
+
+// again repeats a request as its client does: with the same id, and another not-after.
+func (p *player) again(s step, notAfter int64) Request {
+	if len(p.calls) == 0 {
+		return nil
+	}
+	switch r := p.calls[max(len(p.calls)-1-s.choice, 0)].(type) {
+	case Down:
+		r.NotAfter = notAfter
+		return r
+	case Set:
+		r.NotAfter = notAfter
+		return r
+	}
+	return nil
+}
+
+// request sends one request to both and compares what comes of it.
+func (p *player) request(r Request, s step) error {
+	one, err := p.send(r)
+	if err != nil {
+		return err
+	}
+	if ask, ok := r.(Ask); ok && !s.lost && one.Status == lua.Waiting {
+		p.seen[ask.Ticket[0]-'a'] = one.Arrival
+	}
+	if !s.twice || !p.Server.Frozen() {
+		return nil
+	}
+	first := p.State
+	two, err := p.send(r)
+	if err != nil {
+		return fmt.Errorf("the second time: %w", err)
+	}
+	return sameTwice(p.Keys, r, one, two, first, p.State)
+}
+
+func (p *player) send(r Request) (lua.Reply, error) {
+	h, err := p.Send(r)
+	if err == nil {
+		err = p.judge.step(h)
+	}
+	p.judge.passed(p.Now, p.State)
+	return h.Reply, err
+}
+
+// sameTwice: a request that is sent twice has the effect of one, and the same answer.
+func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.State) error {
+	if _, ok := r.(Remove); ok {
+		return nil // It says itself that it is not safe to repeat.
+	}
+	one.Flags, two.Flags = 0, 0
+	one.Waiting, two.Waiting = 0, 0 // Whether clients can be counted may have changed.
+	if a, b := stage.ReplyText(one), stage.ReplyText(two); a != b {
+		return fmt.Errorf("sent twice: answers\n  %s, at first\n  %s", b, a)
+	}
+	if err := stage.Same(k, first, second, 0); err != nil {
+		return fmt.Errorf("sent twice: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package latch
+
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Request is one of a client of a latch.
+type Request = stage.Request[*Latch]
+
+// An Ask is a request of countdown/ask.
+type Ask struct {
+	Ticket    string
+	Mode      string
+	NotAfter  int64
+	Seen      int64 // generation
+	Uncounted bool
+}
+
+// A Check is a request of countdown/check.
+type Check struct {
+	Client    string
+	Mode      string
+	NotAfter  int64
+	Uncounted bool
+	Tickets   []lua.Arrival // with the generations that they have seen
+}
+
+// A Set is a request of countdown/set.
+type Set struct {
+	ID       string
+	Count    int64
+	Lifetime int64 // ms
+	NotAfter int64
+	Repeats  int64 // ms
+}
+
+// A Down is a request of countdown/down.
+type Down struct {
+	ID       string
+	NotAfter int64
+	Repeats  int64 // ms
+}
+
+// A Remove is a request of countdown/remove.
+type Remove struct{ Generation int64 }
+
+var (
+	_ Request = Ask{}
+	_ Request = Check{}
+	_ Request = Set{}
+	_ Request = Down{}
+	_ Request = Remove{}
+)
+
+func counts(uncounted bool) string {
+	if uncounted {
+		return "0"
+	}
+	return "1"
+}
+
+// Script returns countdown/ask.
+func (Ask) Script() *lua.Script { return lua.Countdown.Ask }
+
+// Args returns what the script gets.
+func (r Ask) Args() []string {
+	return []string{
+		r.Ticket, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Seen), "0", "0", counts(r.Uncounted),
+		lua.PhaseHeld, "who",
+	}
+}
+
+// Script returns countdown/check.
+func (Check) Script() *lua.Script { return lua.Countdown.Check }
+
+// Args returns what the script gets.
+func (r Check) Args() []string {
+	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), "0", counts(r.Uncounted)}
+	for _, a := range r.Tickets {
+		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
+	}
+	return args
+}
+
+// Script returns countdown/set.
+func (Set) Script() *lua.Script { return lua.LatchSet }
+
+// Args returns what the script gets.
+func (r Set) Args() []string {
+	return []string{
+		r.ID, stage.Decimal(r.Count), stage.Decimal(r.Lifetime), stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats),
+	}
+}
+
+// Script returns countdown/down.
+func (Down) Script() *lua.Script { return lua.LatchDown }
+
+// Args returns what the script gets.
+func (r Down) Args() []string {
+	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
+}
+
+// Script returns countdown/remove.
+func (Remove) Script() *lua.Script { return lua.LatchRemove }
+
+// Args returns what the script gets.
+func (r Remove) Args() []string { return []string{stage.Decimal(r.Generation)} }
+
+// Run tells whether the latch is open to one who has seen a generation of it.
+func (r Ask) Run(l *Latch, now int64) lua.Reply {
+	if now > r.NotAfter { // R7
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	l.used(now)
+	passes, known := l.passes(r.Seen)
+	reply := l.reply(lua.Waiting, now)
+	switch {
+	case !known && r.Seen == 0:
+		reply.Status = lua.Unset
+		return reply
+	case !known:
+		reply.Status, reply.States = lua.Refused, []string{lua.StateForgotten}
+		return reply
+	case passes:
+		reply.Status, reply.Place, reply.Arrival = lua.Granted, 0, l.Generation
+		return reply
+	case r.Mode == lua.Try:
+		reply.Status = lua.Busy
+	}
+	reply.Place, reply.Arrival = l.Count, l.Generation
+	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
+	return reply
+}
+
+// Run tells of each ticket whether it may pass.
+func (r Check) Run(l *Latch, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	l.used(now)
+	reply := l.reply(lua.Done, now)
+	reply.Place, reply.Arrival = l.Count, l.Generation
+	reply.Waiting, reply.Flags = l.hearing(r.Uncounted)
+	for _, a := range r.Tickets {
+		state := lua.StateQueued + " " + stage.Decimal(l.Count)
+		if passes, known := l.passes(a.Arrival); !known {
+			state = lua.StateForgotten
+		} else if passes {
+			state = lua.StateGranted
+		}
+		reply.States = append(reply.States, state)
+	}
+	return reply
+}
+
+// Run closes the latch unless it is closed.
+func (r Set) Run(l *Latch, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	status := lua.Done
+	switch {
+	case l.Generation == 0:
+		l.Generation, l.First = now, now
+		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
+	case l.Calls.Known(r.ID):
+	case l.Count > 0:
+		status = lua.Refused
+	default:
+		l.Generation++
+		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
+	}
+	l.used(now)
+	if status == lua.Done {
+		l.Calls.Note(r.ID, r.Repeats, now)
+	}
+	reply := l.reply(status, now)
+	reply.Place, reply.Arrival = l.Count, l.Generation
+	return reply
+}
+
+// Run counts down, once a request.
+func (r Down) Run(l *Latch, now int64) lua.Reply {
+	if now > r.NotAfter {
+		return lua.Reply{Status: lua.Late, Now: now}
+	}
+	known := l.Calls.Known(r.ID)
+	if l.Generation == 0 && !known {
+		return l.reply(lua.Unset, now)
+	}
+	l.used(now)
+	counted := !known && l.Count > 0
+	if counted {
+		l.Count--
+	}
+	if counted || known {
+		l.Calls.Note(r.ID, r.Repeats, now)
+	}
+	reply := l.reply(lua.Done, now)
+	reply.Place, reply.Arrival = l.Count, l.Generation
+	if counted && l.Count == 0 {
+		reply.Flags = l.publish(lua.MessageOpen, l.Generation)
+	}
+	return reply
+}
+
+// Run deletes the latch.
+func (r Remove) Run(l *Latch, now int64) lua.Reply {
+	reply := l.reply(lua.Refused, now)
+	if l.Generation == 0 || r.Generation != 0 && r.Generation != l.Generation {
+		return reply
+	}
+	reply.Status, reply.Place, reply.Arrival = lua.Done, l.Count, l.Generation
+	reply.Flags = l.publish(lua.MessageBroken, l.Generation)
+	l.Lose()
+	return reply
+}

@@ -1,0 +1,124 @@
+package model
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// keysOf are the keys of a lock for one history.
+func keysOf(seed uint64) lua.Keys { return lua.Fairlock.Keys("model", fmt.Sprint(seed)) }
+
+// check plays a history and, if it fails, the shortest that fails too.
+func check(t *testing.T, what string, h history, tries int, play func(history) error) {
+	t.Helper()
+	if err := play(h); err != nil {
+		short, err := shorten(h, err, tries, play)
+		t.Errorf("%s fails; its shortest history that fails:\n%s%v", what, short, err)
+	}
+}
+
+func TestScriptsDoWhatTheModelDoes(t *testing.T) {
+	t.Parallel()
+	each := 1000
+	if raceDetector {
+		each = 150 // It takes many times as long, and looks for something else.
+	}
+	for run := range 2 {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			t.Parallel()
+			s, set := startEmbedded(t)
+			seen := map[string]int{}
+			for i := range each {
+				seed := uint64(run*each + i)
+				check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
+					set(stage.Epoch)
+					p := newPlayer(s, keysOf(seed))
+					p.seen = seen
+					return p.play(h)
+				})
+				if t.Failed() {
+					return
+				}
+			}
+			for _, what := range everySight() {
+				require.NotZero(t, seen[what], "no history reaches %q", what)
+			}
+		})
+	}
+}
+
+// everySight is all that can come of requests.
+func everySight() []string {
+	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still"}
+	for script, statuses := range map[*lua.Script][]lua.Status{
+		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
+		lua.Fairlock.End:   {lua.Done, lua.Refused},
+		lua.Fairlock.Renew: {lua.Granted, lua.Refused, lua.Late},
+		lua.Fairlock.Check: {lua.Done, lua.Late},
+		lua.Fairlock.Force: {lua.Done, lua.Refused},
+	} {
+		for _, status := range statuses {
+			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
+		}
+	}
+	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted} {
+		sights = append(sights, fmt.Sprint("flag ", flag))
+	}
+	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone,
+		lua.StateExpired, lua.StateForced, lua.StateForgotten)
+}
+
+// A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by
+// deletion alone.
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
+	t.Parallel()
+	r, _ := startStandalone(t)
+	histories := uint64(300)
+	if raceDetector {
+		histories = 100
+	}
+	for seed := range histories {
+		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
+			return newPlayer(r, keysOf(seed)).play(h)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func FuzzMutex(f *testing.F) {
+	m, set := startEmbedded(f)
+	for seed := range uint64(20) {
+		f.Add(random(seed))
+	}
+	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
+	f.Fuzz(func(t *testing.T, data []byte) {
+		check(t, "this input", decode(data), 500, func(h history) error {
+			set(stage.Epoch)
+			return newPlayer(m, keysOf(0)).play(h)
+		})
+	})
+}
+
+func TestAFailureIsMadeShort(t *testing.T) {
+	h := decode(random(7))
+	h.steps = append(h.steps, step{op: opForce}, step{op: opClock, micros: 5})
+	short, err := shorten(h, nil, 500, func(h history) error {
+		force := false
+		for _, s := range h.steps {
+			if force && s.op == opClock && s.micros == 5 {
+				return fmt.Errorf("after %d steps", len(h.steps))
+			}
+			force = force || s.op == opForce
+		}
+		return nil
+	})
+	require.Len(t, short.steps, 2)
+	require.EqualError(t, err, "after 2 steps")
+}

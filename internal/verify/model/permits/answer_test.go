@@ -1,0 +1,222 @@
+package permits
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// messages: what is published is what happened, to the client it happened to, and one message to each.
+func (h *happened) messages() error {
+	fresh, before, after := h.fresh(), holdsOf(h.before), holdsOf(h.after)
+	told, kinds := map[string]bool{}, map[string]bool{}
+	for _, s := range h.sent {
+		m, err := lua.ParseMessage(s.Text)
+		if err != nil {
+			return err
+		}
+		if m.Kind != lua.MessageGrant && s.Client != lua.TicketClient(m.Ticket) {
+			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
+		}
+		if once := s.Client + s.Text[:1]; m.Kind != lua.MessageExcess && kinds[once] {
+			return fmt.Errorf("%q was sent, the second of its kind to %s", s.Text, s.Client)
+		}
+		kinds[s.Client+s.Text[:1]] = true
+		_, held := before[m.Ticket]
+		_, holds := after[m.Ticket]
+		switch m.Kind {
+		case lua.MessageGrant:
+			for _, g := range m.Grants {
+				r, ok := fresh[g.Ticket]
+				if want := (lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.now, Until: r.until}); !ok || g != want ||
+					s.Client != lua.TicketClient(g.Ticket) || r.phase != "g" {
+					return fmt.Errorf("%q was sent to %s for the grant %v", s.Text, s.Client, want)
+				}
+				told[g.Ticket] = true
+			}
+		case lua.MessageSuspect:
+			if !held || holds || !h.suspect(s.Client) {
+				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
+			}
+		case lua.MessageLook:
+			if h.after[2].Number(s.Client) != h.now+answerTime || h.reply.Expired == 0 {
+				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.now+answerTime)
+			}
+		case lua.MessageForced:
+			if h.after[0].Members["forced"] != m.Ticket || holds {
+				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after[0].Members["forced"])
+			}
+		case lua.MessageExcess:
+			t, _ := read(m.Ticket)
+			if _, queued := h.after[1].Members[m.Ticket]; queued || t.permits <= m.Limit || m.Limit != h.after[0].Number("limit") {
+				return fmt.Errorf("%q was sent", s.Text)
+			}
+		default:
+			return fmt.Errorf("%q was sent", s.Text)
+		}
+	}
+	ask, _ := h.request.(Ask)
+	for ticket := range fresh {
+		if want := ticket != ask.Ticket && lua.TicketClient(ticket) != h.caller(); want != told[ticket] {
+			return fmt.Errorf("%s was granted, and its client was told by message: %t", ticket, told[ticket])
+		}
+	}
+	return h.suspected(before, after)
+}
+
+// suspected: whose lease ran out is a suspect and is told, unless it was not to renew.
+func (h *happened) suspected(before, after map[string]record) error {
+	if h.reply.Expired == 0 {
+		return nil
+	}
+	for ticket, r := range before {
+		client := lua.TicketClient(ticket)
+		end, ended := h.request.(End)
+		if _, there := after[ticket]; there || r.until > h.now || r.phase == "f" || ended && end.Ticket == ticket {
+			continue
+		}
+		tells := func(m stage.Message) bool { return m.Client == client && strings.HasPrefix(m.Text, "S ") }
+		told := client == h.caller() && h.reply.Has(lua.Suspected) || slices.ContainsFunc(h.sent, tells)
+		if !h.suspect(client) || !told && !h.muted {
+			return fmt.Errorf("%s is over, and its client is a suspect: %t, and was told: %t", ticket, h.suspect(client), told)
+		}
+	}
+	return nil
+}
+
+// answer: what the reply says of grants is so, and is of the caller.
+func (h *happened) answer() error {
+	after := holdsOf(h.after)
+	told := map[string]bool{}
+	for _, g := range h.reply.Grants {
+		r, ok := after[g.Ticket]
+		want := lua.Grant{Ticket: g.Ticket, Token: uint64(r.token), At: h.now, Until: r.until}
+		if !ok || g != want || lua.TicketClient(g.Ticket) != h.caller() || told[g.Ticket] {
+			return fmt.Errorf("reports the grant %v, there is %v", g, want)
+		}
+		told[g.Ticket] = true
+	}
+	ask, asks := h.request.(Ask)
+	for ticket := range h.fresh() {
+		if lua.TicketClient(ticket) == h.caller() && !told[ticket] && ticket != ask.Ticket {
+			return fmt.Errorf("granted %s and did not tell", ticket)
+		}
+	}
+	if asks && h.reply.Status != lua.Granted && h.reply.Status != lua.Late {
+		if r, holds := after[ask.Ticket]; holds && h.reply.Status != lua.Mismatch {
+			return fmt.Errorf("%s holds until %d and is told %d", ask.Ticket, r.until, h.reply.Status)
+		}
+	}
+	if h.reply.Status != lua.Granted {
+		return nil
+	}
+	ticket := h.request.Args()[0]
+	r, ok := after[ticket]
+	if !ok || h.reply.Token != uint64(r.token) || h.reply.Until != r.until {
+		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.reply.Token, h.reply.Until, r.token, r.until)
+	}
+	if left := r.until - h.now; left > r.lease || left <= 0 {
+		return fmt.Errorf("granted for %d µs, with a lease of %d", left, r.lease)
+	}
+	if asks && ask.Mode == lua.Drain && int64(h.reply.Place) != r.permits {
+		return fmt.Errorf("drained %d, and %d are held", h.reply.Place, r.permits)
+	}
+	return nil
+}
+
+// untouched: what is late, and a renewal that is refused or another limit that is stated, leaves no trace; a try
+// none of its ticket.
+func (h *happened) untouched() error {
+	ask, asks := h.request.(Ask)
+	_, renews := h.request.(Renew)
+	if asks && (h.reply.Status == lua.Busy || h.reply.Status == lua.Excess) {
+		_, was := h.before[1].Members[ask.Ticket]
+		if _, is := h.after[1].Members[ask.Ticket]; is && (!was || h.reply.Status == lua.Excess) {
+			return fmt.Errorf("%s is queued", ask.Ticket)
+		}
+		if h.before[0].Members["high"] != h.after[0].Members["high"] {
+			return fmt.Errorf("%s took an arrival", ask.Ticket)
+		}
+	}
+	if h.reply.Status != lua.Late && h.reply.Status != lua.Mismatch && !(renews && h.reply.Status == lua.Refused) {
+		return nil
+	}
+	for i := range h.after {
+		if !maps.Equal(h.before[i].Members, h.after[i].Members) {
+			return fmt.Errorf("refused, but key %d changed from\n%v", i, h.before[i].Members)
+		}
+	}
+	return nil
+}
+
+// names reports whether a repeated request tells again of a grant to a ticket: a check of those that it names.
+// For the others the next check will.
+func names(r Request, ticket string) bool {
+	c, ok := r.(Check)
+	return ok && slices.ContainsFunc(c.Tickets, func(a lua.Arrival) bool { return a.Ticket == ticket })
+}
+
+// sameTwice: a request that is sent twice has the effect of one (I8).
+func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.State) error {
+	const unsettled = lua.More | lua.Unwoken
+	if (one.Flags|two.Flags)&unsettled != 0 {
+		return nil
+	}
+	if _, ok := r.(Force); ok && one.Status == lua.Refused {
+		return nil // It says itself that the first may grant what the second frees.
+	}
+	if two.Expired > 0 || (one.Flags^two.Flags)&(lua.Stepped|lua.Uncounted) != 0 {
+		return nil // What is granted at once, or queued in a usual case, does not look after other holds.
+	}
+	if one.Flags&two.Flags&lua.Stepped != 0 {
+		return nil // The first one frees what ended last, and the second cuts a lease that ended before that.
+	}
+	ask, asks := r.(Ask)
+	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
+		return nil // The second proof is taken for one of what the first has found out.
+	}
+	if first[0].Number("mark") != 0 || len(one.Grants) > 0 && len(first[1].Members) > 0 {
+		return nil // Behind a mark (R6), or with silent clients left to the next pass.
+	}
+	free := []string{"kept", "forced"}
+	if asks && ask.Arrival == 0 {
+		free = append(free, "high") // An arrival is used up each time, also where the ticket has one in the queue.
+		if one.Place < 0 {
+			one.Arrival = two.Arrival
+		}
+	}
+	a, b := slices.Clone(first), slices.Clone(second)
+	a[0].Members, b[0].Members = maps.Clone(a[0].Members), maps.Clone(b[0].Members)
+	for _, field := range free {
+		delete(a[0].Members, field)
+		delete(b[0].Members, field)
+	}
+	if a, b := a.Text(k), b.Text(k); a != b {
+		return fmt.Errorf("  the keys hold\n%s\n  after once\n%s", b, a)
+	}
+	for _, g := range one.Grants {
+		if names(r, g.Ticket) && !slices.Contains(two.Grants, g) {
+			return fmt.Errorf("reports the grants %v, at first %v", two.Grants, one.Grants)
+		}
+	}
+	if asks && (one.Status != two.Status || one.Until != two.Until || one.Place != two.Place || one.Arrival != two.Arrival ||
+		one.Token != two.Token) {
+		return fmt.Errorf("answers\n  %s, at first\n  %s", stage.ReplyText(two), stage.ReplyText(one))
+	}
+	if _, ok := r.(Check); ok {
+		for i, state := range one.States {
+			kind, place, _ := strings.Cut(state, " ")
+			if kind == lua.StateAgain {
+				state = lua.StateQueued + " " + place
+			}
+			if state != two.States[i] {
+				return fmt.Errorf("states %v, at first %v", two.States, one.States)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package permits
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// onBoth runs a case on an embedded server and on a real one. What is sent is also held against the model
+// and the invariants.
+func onBoth(t *testing.T, locks bool, limit int64, run func(t *testing.T, p *player)) {
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		run(t, newPlayer(stage.Embed(t, scripts...), "bounds", locks, limit))
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		run(t, newPlayer(stage.Serve(t, scripts...), "bounds", locks, limit))
+	})
+}
+
+// must sends a request, which must do what the model says.
+func (p *player) must(t *testing.T, r Request) lua.Reply {
+	t.Helper()
+	reply, err := p.send(r)
+	require.NoError(t, err)
+	return reply
+}
+
+// later is a not-after that does not come.
+func (p *player) later() int64 { return p.now + 60*stage.Minute }
+
+// ticket is one with a lease of ten seconds and a first one of two.
+func ticket(client string, number int, kind byte, permits int64) string {
+	return fmt.Sprintf("%s:%d:%c:%d:10000:2000", client, number, kind, permits)
+}
+
+func (p *player) asks(ticket, mode string) Ask {
+	return Ask{Ticket: ticket, Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: "who", Limit: p.limit}
+}
+
+func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
+	return Check{Client: client, Mode: mode, NotAfter: p.later(), Tickets: tickets, Limit: p.limit}
+}
+
+// holds lets a ticket hold.
+func (p *player) holds(t *testing.T, ticket string) lua.Reply {
+	t.Helper()
+	reply := p.must(t, p.asks(ticket, lua.Try))
+	require.Equal(t, lua.Granted, reply.Status)
+	return reply
+}
+
+// waits queues a ticket whose client hears.
+func (p *player) waits(t *testing.T, client int, ticket string) lua.Reply {
+	t.Helper()
+	require.NoError(t, p.hear(client, true))
+	reply := p.must(t, p.asks(ticket, lua.Wait))
+	require.Equal(t, lua.Waiting, reply.Status)
+	return reply
+}
+
+// A writer's release lets all readers in that wait, 256 a script, with one message a client.
+func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
+	onBoth(t, true, 0, func(t *testing.T, p *player) {
+		writer := ticket("d", 1, lua.Write, p.limit)
+		p.holds(t, writer)
+		require.NoError(t, p.hear(0, true))
+		require.NoError(t, p.hear(1, true))
+		var readers []lua.Arrival
+		for i := range 600 {
+			reader := ticket(clientName(i%2), 2+i, lua.Read, 1)
+			readers = append(readers, lua.Arrival{Ticket: reader, Arrival: p.now - 1000 + int64(i)})
+		}
+		require.NoError(t, p.put(readers))
+		reply := p.must(t, End{Ticket: writer})
+		require.True(t, reply.Has(lua.More) && reply.Has(lua.Handed))
+		require.Equal(t, "256", p.before[0].Members["used"])
+		for reply.Has(lua.More) {
+			reply = p.must(t, p.looks("d", lua.Hears))
+		}
+		require.Equal(t, "600", p.before[0].Members["used"])
+		require.Equal(t, p.before[0].Members["token"], p.before[0].Members["group"], "one token for all")
+		last := p.waits(t, 3, ticket("d", 2, lua.Write, p.limit))
+		require.EqualValues(t, 1, last.Place, "those who hold count as one")
+	})
+}
+
+// Leases that run out together are ended 128 a script.
+func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
+	onBoth(t, false, 300, func(t *testing.T, p *player) {
+		require.NoError(t, p.hear(1, true))
+		for i := range 300 {
+			ask := p.asks(fmt.Sprintf("%s:%d:p:1:1:1", clientName(i%2), i), lua.Try)
+			if i%3 == 0 {
+				ask.Phase = lua.PhaseFinal
+			}
+			if reply := p.must(t, ask); !p.host.Frozen() && reply.Status == lua.Busy {
+				break
+			}
+		}
+		p.host.Pass(2 * stage.Millisecond)
+		p.tick()
+		expired := 0
+		for more := true; more; {
+			reply := p.must(t, p.looks("d", lua.Hears))
+			more = reply.Has(lua.More)
+			expired += reply.Expired
+			require.LessOrEqual(t, reply.Expired, mostLapses)
+		}
+		require.Equal(t, "0", p.before[0].Members["used"])
+		if p.host.Frozen() {
+			require.Equal(t, 300, expired)
+		}
+		p.holds(t, ticket("d", 1, lua.Permit, 300))
+	})
+}
+
+// A lock that the server has forgotten is made anew by whoever looks first.
+func TestALookMakesAForgottenSemaphoreAnew(t *testing.T) {
+	onBoth(t, false, 2, func(t *testing.T, p *player) {
+		p.holds(t, ticket("d", 1, lua.Permit, 2))
+		first, second := ticket("a", 1, lua.Permit, 2), ticket("b", 1, lua.Permit, 1)
+		at := p.waits(t, 0, first)
+		next := p.waits(t, 1, second)
+		require.NoError(t, p.remove(0))
+		reply := p.must(t, p.looks("b", lua.Hears, lua.Arrival{Ticket: second, Arrival: next.Arrival}))
+		require.Equal(t, []string{lua.StateGranted}, reply.States, "nobody else is known yet")
+		reply = p.must(t, p.looks("a", lua.Hears, lua.Arrival{Ticket: first, Arrival: at.Arrival}))
+		require.Equal(t, []string{"again 1"}, reply.States)
+		require.Equal(t, "2", p.before[0].Members["limit"])
+	})
+}
+
+func TestCountsAreExactUpToTheLargest(t *testing.T) {
+	const most = 1<<53 - 1
+	onBoth(t, false, most, func(t *testing.T, p *player) {
+		large, small := ticket("a", 1, lua.Permit, most-1), ticket("a", 2, lua.Permit, 1)
+		p.holds(t, large)
+		p.holds(t, small)
+		require.Equal(t, stage.Decimal(most), p.before[0].Members["used"])
+		p.waits(t, 1, ticket("b", 1, lua.Permit, 2))
+		require.Equal(t, lua.Done, p.must(t, End{Ticket: small}).Status)
+		require.Equal(t, stage.Decimal(most-1), p.before[0].Members["used"], "1 is free, not 2")
+		require.Equal(t, lua.Done, p.must(t, End{Ticket: large}).Status)
+		require.Equal(t, "2", p.before[0].Members["used"])
+		drained := p.must(t, p.asks(ticket("c", 1, lua.Permit, 0), lua.Drain))
+		require.Equal(t, lua.Granted, drained.Status)
+		require.EqualValues(t, most-2, drained.Place)
+	})
+}
+
+// A lock made smaller has less than nothing free; who asks for too much is told by message, or by a look.
+func TestAfterAResizeTooMuchIsRefused(t *testing.T) {
+	onBoth(t, false, 5, func(t *testing.T, p *player) {
+		holder := ticket("d", 1, lua.Permit, 5)
+		p.holds(t, holder)
+		tickets := []string{ticket("a", 1, lua.Permit, 4), ticket("b", 1, lua.Permit, 3), ticket("c", 1, lua.Permit, 2)}
+		var arrivals []lua.Arrival
+		for i, x := range tickets {
+			arrivals = append(arrivals, lua.Arrival{Ticket: x, Arrival: p.waits(t, i, x).Arrival})
+		}
+		require.Equal(t, lua.Mismatch, p.must(t, Resize{Permits: 2, Stated: 7, NotAfter: p.later()}).Status)
+		p.must(t, Resize{Permits: 2, Stated: 5, NotAfter: p.later()})
+		require.Equal(t, []string{"excess 2"}, p.must(t, p.looks("b", lua.Hears, arrivals[1])).States)
+		require.Equal(t, lua.Done, p.must(t, End{Ticket: holder}).Status)
+		require.Equal(t, 1, p.seen["message X"])
+		require.Equal(t, "2", p.before[0].Members["used"])
+		require.Equal(t, lua.Done, p.must(t, Resize{Permits: 9, Stated: 7, NotAfter: p.later()}).Status)
+	})
+}
+
+// What somebody else wrote into the queue stops nobody for long.
+func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
+	onBoth(t, false, 2, func(t *testing.T, p *player) {
+		holder := ticket("d", 1, lua.Permit, 2)
+		p.holds(t, holder)
+		require.NoError(t, p.put([]lua.Arrival{{Ticket: "rubbish", Arrival: p.now - 1000}}))
+		waiter := p.waits(t, 0, ticket("a", 1, lua.Permit, 1))
+		reply := p.must(t, End{Ticket: holder, Uncounted: true})
+		require.True(t, reply.Has(lua.More))
+		reply = p.must(t, p.looks("d", lua.Hears))
+		require.True(t, reply.Has(lua.Handed), "%v", waiter)
+	})
+}

@@ -1,0 +1,352 @@
+package permits
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// slot is what a client knows of one of its tickets.
+type slot struct {
+	text    string
+	arrival int64
+	token   int64
+	ended   bool
+}
+
+// player plays one history on a server and on the model.
+type player struct {
+	host    stage.Host
+	keys    lua.Keys
+	renewed []string
+	model   *Lock
+	limit   int64 // that is stated
+	locks   bool
+	clients [clients][slots]slot
+	number  uint64
+	highest int64 // token that anybody has seen
+	now     int64 // the newest time of the server
+	sent    []Request
+	muted   bool // for the next request
+	blinded bool
+	before  stage.State // the keys after the last step
+	judge   judge
+	log     []string
+	seen    map[string]int // what the replies and messages were, to know that histories reach it
+}
+
+func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
+	proto := lua.Semaphore
+	if locks {
+		proto, limit = lua.RWLock, lua.AllReaders
+	}
+	k := proto.Keys("model", name)
+	l := New()
+	return &player{
+		host: s, keys: k, renewed: k.Renewed(), model: l, limit: limit, locks: locks, now: s.Now(), before: l.State(0),
+		seen: map[string]int{},
+	}
+}
+
+// play plays a history to its end or to the first difference.
+func (p *player) play(h history) (err error) {
+	defer func() {
+		for i := range clients {
+			_ = p.host.Wake(p.keys, clientName(i), false)
+		}
+		_ = p.host.Remove(p.keys.All()...)
+	}()
+	p.host.Deny(false, false)
+	if _, err := p.host.Woken(p.keys); err != nil {
+		return err
+	}
+	for i := range clients {
+		if h.deaf>>i&1 == 0 {
+			if err := p.hear(i, true); err != nil {
+				return err
+			}
+		}
+	}
+	for i, s := range h.steps {
+		if err := p.step(s); err != nil {
+			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(p.log, "\n    "))
+		}
+	}
+	return nil
+}
+
+func (p *player) hear(client int, on bool) error {
+	name := clientName(client)
+	p.model.Hears[name] = on
+	return p.host.Wake(p.keys, name, on)
+}
+
+func (p *player) step(s step) error {
+	p.tick()
+	switch s.op {
+	case opHear, opHush:
+		return p.hear(s.client, s.op == opHear)
+	case opPass:
+		p.host.Pass(s.micros)
+		return p.expire()
+	case opClock:
+		p.host.Clock(s.micros)
+		return p.expire()
+	case opDeny:
+		p.muted, p.blinded = s.choice < 6, s.choice > 3
+		return nil
+	case opDelete:
+		return p.remove(s.choice)
+	case opCrowd:
+		return p.crowd(s)
+	case opInspect:
+		return p.inspect()
+	case opRepeat:
+		if len(p.sent) == 0 {
+			return nil
+		}
+		return p.request(p.sent[max(len(p.sent)-1-s.choice, 0)], s)
+	}
+	r := p.build(s)
+	if r == nil {
+		return nil
+	}
+	p.sent = append(p.sent, r)
+	return p.request(r, s)
+}
+
+func (p *player) tick() {
+	if p.host.Frozen() {
+		p.now = p.host.Now()
+	}
+}
+
+// expire lets the keys of the model go with the time, and looks whether those of the server do.
+func (p *player) expire() error {
+	p.tick()
+	p.elapse()
+	for ticket, h := range holdsOf(p.before) {
+		if _, there := p.model.Hash.Holds[ticket]; h.until > p.now && h.until-p.now <= h.lease && !there {
+			return fmt.Errorf("the key of a lock expired while %s held until %d", ticket, h.until)
+		}
+	}
+	return p.compare()
+}
+
+// elapse removes what has expired from the model.
+func (p *player) elapse() {
+	p.model.Expire(p.now)
+	if p.model.LockEnds == 0 {
+		p.judge.lost, p.judge.resized = true, false
+	}
+}
+
+func (p *player) remove(choice int) error {
+	which := [8][4]bool{
+		{true, true, true, true}, {true, true, true, true}, {true, false, false, false}, {true, false, false, true},
+		{false, true, false, false}, {false, false, true, false}, {true, true, false, false}, {false, false, false, true},
+	}[choice]
+	p.model.Delete(which[0], which[1], which[2], which[3])
+	p.judge.lost = p.judge.lost || which[0]
+	p.judge.resized = p.judge.resized && !which[0]
+	p.judge.gone = p.judge.gone || which[0] || which[3]
+	p.log = append(p.log, fmt.Sprint("delete ", which))
+	for i, key := range p.keys.All() {
+		if which[i] {
+			if err := p.host.Remove(key); err != nil {
+				return err
+			}
+		}
+	}
+	return p.compare()
+}
+
+// request sends one request to both and compares what comes of it.
+func (p *player) request(r Request, s step) error {
+	reply, err := p.send(r)
+	if err != nil {
+		return err
+	}
+	if !s.lost {
+		p.learn(r, reply)
+	}
+	if !s.twice || !p.host.Frozen() {
+		return nil
+	}
+	first := p.before
+	again, err := p.send(r)
+	if err != nil {
+		return fmt.Errorf("the second time: %w", err)
+	}
+	if err := sameTwice(p.keys, r, reply, again, first, p.before); err != nil {
+		return fmt.Errorf("sent twice: %w", err)
+	}
+	return nil
+}
+
+// run runs the script of a request.
+func (p *player) run(r Request) (lua.Reply, error) {
+	keys := p.keys.All()
+	if _, ok := r.(Renew); ok {
+		keys = p.renewed
+	}
+	return r.Script().Decode(p.host.Call(keys, r.Script(), r.Args()))
+}
+
+// send runs a request on both and holds the results against each other and the invariants.
+func (p *player) send(r Request) (lua.Reply, error) {
+	p.model.Mute, p.model.Blind = p.muted, p.blinded
+	p.host.Deny(p.muted, p.blinded)
+	reply, err := p.run(r)
+	p.host.Deny(false, false)
+	if err != nil {
+		return reply, fmt.Errorf("the script: %w\n  %s %q", err, r.Script().Name, r.Args())
+	}
+	if reply.Now != 0 {
+		p.now = reply.Now
+	}
+	p.log = append(p.log, fmt.Sprintf("%d %s %q\n      -> %s", p.now, r.Script().Name, r.Args(), stage.ReplyText(reply)))
+	p.elapse()
+	scan := p.model.Clone().Hash.Scan
+	want := r.Run(p.model, p.now)
+	p.highest = max(p.highest, int64(reply.Token))
+	if err := sameReply(want, reply); err != nil {
+		return reply, err
+	}
+	messages, err := p.host.Woken(p.keys)
+	if err != nil {
+		return reply, err
+	}
+	wanted := p.model.Sent
+	p.model.Sent = nil
+	if !slices.Equal(messages, wanted) {
+		return reply, fmt.Errorf("published %q, should be %q", messages, wanted)
+	}
+	before := p.before
+	if err := p.compare(); err != nil {
+		return reply, err
+	}
+	err = p.judge.step(happened{
+		request: r, reply: reply, sent: messages, now: p.now, before: before, after: p.before,
+		hears: p.model.Hears, muted: p.muted, blinded: p.blinded, scan: scan,
+	})
+	p.muted, p.blinded = false, false
+	p.note(r, reply, messages)
+	return reply, err
+}
+
+// note counts what came of a request.
+func (p *player) note(r Request, reply lua.Reply, messages []stage.Message) {
+	name := r.Script().Name
+	p.seen[fmt.Sprintf("%s %d", name, reply.Status)]++
+	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+		if reply.Has(flag) {
+			p.seen[fmt.Sprint("flag ", flag)]++
+		}
+	}
+	for _, state := range reply.States {
+		state, _, _ = strings.Cut(state, " ")
+		p.seen[name+" "+state]++
+	}
+	for _, m := range messages {
+		p.seen["message "+m.Text[:1]]++
+		grants, _, noted := strings.Cut(m.Text, " ~")
+		if m.Text[0] == 'G' && strings.Count(grants, " ") > 4 {
+			p.seen["several grants in a message"]++
+		}
+		if noted {
+			p.seen["grant with a note"]++
+		}
+	}
+	if len(reply.Grants) > 1 {
+		p.seen["several grants in a reply"]++
+	}
+	if p.before[0].Number("limit") != 0 && p.before[0].Members["stated"] == "" && p.before[0].Left > resizedFor-stage.Minute {
+		p.seen["a month for one that was resized"]++
+	}
+	if a, ok := r.(Ask); ok && p.judge.resized && a.Limit != p.limit && reply.Status == lua.Granted {
+		p.seen["another number after a resize"]++
+	}
+	for _, field := range []string{"mark", "scan", "group"} {
+		if p.before[0].Members[field] != "" {
+			p.seen[field]++
+		}
+	}
+}
+
+// compare holds the keys of the server against those of the model.
+func (p *player) compare() error {
+	got, err := p.host.State(p.keys)
+	if err != nil {
+		return err
+	}
+	p.before = got
+	return stage.Same(p.keys, p.model.State(p.now), got, p.host.Slack())
+}
+
+// inspect holds what is shown against the model.
+func (p *player) inspect() error {
+	args := []string{"5", stage.Decimal(p.limit)}
+	got, err := lua.Semaphore.Inspect.DecodeInspect(p.host.Call(p.keys.All(), lua.Semaphore.Inspect, args))
+	if err != nil {
+		return err
+	}
+	p.now = got.Now
+	p.elapse()
+	want := p.model.View(p.now, 5, p.limit)
+	if w, g := fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got); w != g {
+		return fmt.Errorf("  shows     %s\n  should be %s", g, w)
+	}
+	return p.compare()
+}
+
+// learn lets a client take in a reply as waitqueue does.
+func (p *player) learn(r Request, reply lua.Reply) {
+	for _, g := range reply.Grants {
+		p.granted(g.Ticket, g.Token)
+	}
+	a, ok := r.(Ask)
+	if !ok {
+		return
+	}
+	t := p.find(a.Ticket)
+	switch {
+	case t == nil:
+	case reply.Status == lua.Granted:
+		t.token = int64(reply.Token)
+	case reply.Status == lua.Waiting:
+		t.arrival = reply.Arrival
+	default:
+		t.ended = true
+	}
+}
+
+func (p *player) granted(ticket string, token uint64) {
+	if t := p.find(ticket); t != nil {
+		t.token = int64(token)
+	}
+}
+
+func (p *player) find(ticket string) *slot {
+	for c := range p.clients {
+		for i := range p.clients[c] {
+			if t := &p.clients[c][i]; t.text == ticket {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
+func sameReply(want, got lua.Reply) error {
+	if want.Waiting == Estimated && got.Waiting > 0 {
+		got.Waiting = Estimated
+	}
+	if w, g := stage.ReplyText(want), stage.ReplyText(got); w != g {
+		return fmt.Errorf("  answers   %s\n  should be %s", g, w)
+	}
+	return nil
+}

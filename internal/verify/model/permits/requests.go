@@ -1,0 +1,178 @@
+package permits
+
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Request is what a client asks of the server.
+type Request interface {
+	// Script is the script that serves it.
+	Script() *lua.Script
+	// Args are what the script gets beside the keys.
+	Args() []string
+	// Run does to l what the script should do at that time, and returns what it should answer.
+	Run(l *Lock, now int64) lua.Reply
+}
+
+// An Ask is a request of semaphore/ask.
+type Ask struct {
+	Ticket    string
+	Mode      string
+	NotAfter  int64
+	Arrival   int64
+	Head      int64
+	Floor     int64
+	Uncounted bool
+	Phase     string
+	Who       string
+	Limit     int64
+}
+
+// An End is a request of semaphore/end.
+type End struct {
+	Ticket    string
+	Token     int64 // 0: any
+	Floor     int64
+	Uncounted bool
+	Note      string
+}
+
+// A Renew is a request of semaphore/renew.
+type Renew struct {
+	Ticket   string
+	Token    int64
+	Lease    int64 // ms
+	Phase    string
+	Who      string
+	NotAfter int64
+}
+
+// A Check is a request of semaphore/check.
+type Check struct {
+	Client    string
+	Mode      string
+	NotAfter  int64
+	Floor     int64
+	Uncounted bool
+	Tickets   []lua.Arrival
+	Limit     int64
+}
+
+// A Force is a request of semaphore/force.
+type Force struct {
+	Ticket    string
+	Floor     int64
+	Uncounted bool
+}
+
+// A Resize is a request of semaphore/resize.
+type Resize struct {
+	Permits, Stated int64
+	Floor           int64
+	Uncounted       bool
+	NotAfter        int64
+}
+
+// A Downgrade is a request of rwlock/downgrade.
+type Downgrade struct {
+	Ticket    string
+	Token     int64
+	Floor     int64
+	Uncounted bool
+	NotAfter  int64
+}
+
+var (
+	_ Request = Ask{}
+	_ Request = End{}
+	_ Request = Renew{}
+	_ Request = Check{}
+	_ Request = Force{}
+	_ Request = Resize{}
+	_ Request = Downgrade{}
+)
+
+func counts(uncounted bool) string {
+	if uncounted {
+		return "0"
+	}
+	return "1"
+}
+
+// Script returns semaphore/ask.
+func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
+
+// Args returns what the script gets.
+func (r Ask) Args() []string {
+	return []string{
+		r.Ticket, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Arrival), stage.Decimal(r.Head),
+		stage.Decimal(r.Floor), counts(r.Uncounted), r.Phase, r.Who, stage.Decimal(r.Limit),
+	}
+}
+
+// Script returns semaphore/end.
+func (End) Script() *lua.Script { return lua.Semaphore.End }
+
+// Args returns what the script gets.
+func (r End) Args() []string {
+	args := []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	if r.Note != "" {
+		args = append(args, r.Note)
+	}
+	return args
+}
+
+// Script returns semaphore/renew.
+func (Renew) Script() *lua.Script { return lua.Semaphore.Renew }
+
+// Args returns what the script gets.
+func (r Renew) Args() []string {
+	return []string{
+		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Lease), r.Phase, r.Who, stage.Decimal(r.NotAfter),
+	}
+}
+
+// Script returns semaphore/check.
+func (Check) Script() *lua.Script { return lua.Semaphore.Check }
+
+// Args returns what the script gets.
+func (r Check) Args() []string {
+	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	for _, a := range r.Tickets {
+		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
+	}
+	if len(r.Tickets) > 0 {
+		args = append(args, stage.Decimal(r.Limit))
+	}
+	return args
+}
+
+// Script returns semaphore/force.
+func (Force) Script() *lua.Script { return lua.Semaphore.Force }
+
+// Args returns what the script gets.
+func (r Force) Args() []string {
+	return []string{r.Ticket, stage.Decimal(r.Floor), counts(r.Uncounted)}
+}
+
+// Script returns semaphore/resize.
+func (Resize) Script() *lua.Script { return lua.Resize }
+
+// Args returns what the script gets.
+func (r Resize) Args() []string {
+	return []string{
+		stage.Decimal(r.Permits), stage.Decimal(r.Stated), stage.Decimal(r.Floor), counts(r.Uncounted),
+		stage.Decimal(r.NotAfter),
+	}
+}
+
+// Script returns rwlock/downgrade.
+func (Downgrade) Script() *lua.Script { return lua.Downgrade }
+
+// Args returns what the script gets.
+func (r Downgrade) Args() []string {
+	return []string{
+		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted), stage.Decimal(r.NotAfter),
+	}
+}

@@ -1,0 +1,82 @@
+// Package redlock is the protocol of one node of a Redlock told a second time, as plain Go: what the scripts of
+// lua/redlock must answer and store, beside what package model says of those of the fair lock.
+package redlock
+
+import (
+	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Renew is a request of redlock/renew.
+type Renew struct{ model.Renew }
+
+// A Raise is a request of redlock/raise.
+type Raise struct {
+	Client        string
+	Token, Wanted int64
+	NotAfter      int64
+}
+
+// An Ahead is a request of redlock/ahead.
+type Ahead struct{ Arrival int64 }
+
+var (
+	_ model.Request = Renew{}
+	_ model.Request = Raise{}
+	_ model.Request = Ahead{}
+)
+
+// Script returns redlock/renew.
+func (Renew) Script() *lua.Script { return lua.Redlock.Renew }
+
+// Run does what the fair lock does, also where the token has risen since the grant.
+func (r Renew) Run(m *model.Mutex, now int64) lua.Reply {
+	if m.Lock.Owner == r.Ticket {
+		r.Token = max(r.Token, m.Lock.Token)
+	}
+	return r.Renew.Run(m, now)
+}
+
+// Script returns redlock/raise.
+func (Raise) Script() *lua.Script { return lua.Raise }
+
+// Args returns what the script gets.
+func (r Raise) Args() []string {
+	return []string{r.Client, stage.Decimal(r.Token), stage.Decimal(r.Wanted), stage.Decimal(r.NotAfter)}
+}
+
+// Run lets the token of a hold rise whose lease has not ended.
+func (r Raise) Run(m *model.Mutex, now int64) lua.Reply {
+	h := &m.Lock
+	switch {
+	case now > r.NotAfter: // R7
+		return lua.Reply{Status: lua.Late, Now: now}
+	case h.Owner == "" || lua.TicketClient(h.Owner) != r.Client || h.Until <= now:
+		return lua.Reply{Status: lua.Refused, Now: now}
+	case h.Token != r.Token && h.Token != r.Wanted:
+		return lua.Reply{Status: lua.Refused, Now: now}
+	}
+	h.Token = max(h.Token, r.Wanted)
+	return lua.Reply{Status: lua.Granted, Now: now}
+}
+
+// Script returns redlock/ahead.
+func (Ahead) Script() *lua.Script { return lua.Ahead }
+
+// Args returns what the script gets.
+func (r Ahead) Args() []string { return []string{stage.Decimal(r.Arrival)} }
+
+// Run counts those who wait with an earlier arrival, and with the same.
+func (r Ahead) Run(m *model.Mutex, now int64) lua.Reply {
+	reply := lua.Reply{Status: lua.Done, Now: now}
+	for _, a := range m.Queue {
+		switch {
+		case a.Arrival < r.Arrival:
+			reply.Place++
+		case a.Arrival == r.Arrival:
+			reply.Waiting++
+		}
+	}
+	return reply
+}

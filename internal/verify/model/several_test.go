@@ -1,0 +1,384 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A requestAll is what a client asks of the server about several locks.
+type requestAll interface {
+	Script() *lua.Script
+	Args() []string
+	// One is what it asks of the nth of them.
+	One(n int) Request
+	Run(all []*Mutex, now int64) []lua.Reply
+}
+
+var (
+	_ requestAll = AskAll{}
+	_ requestAll = EndAll{}
+)
+
+// together plays one history on several locks, each of which has a player. Beside the scripts for several those for
+// one go on.
+type together struct {
+	server  host
+	players []*player
+	sent    []sentAll
+	log     []string
+	seen    map[string]int
+}
+
+type sentAll struct {
+	request requestAll
+	players []*player
+}
+
+func newTogether(s host, seed uint64) *together {
+	w := &together{server: s, seen: map[string]int{}}
+	for i := range uint64(locks) {
+		w.players = append(w.players, newPlayer(s, keysOf(locks*seed+i)))
+	}
+	return w
+}
+
+// play plays a history to its end or to the first difference.
+func (w *together) play(h history) (err error) {
+	defer func() {
+		for _, p := range w.players {
+			for i := range clients {
+				_ = w.server.Wake(p.keys, clientName(i), false)
+			}
+			_ = w.server.Remove(p.keys.All()...)
+		}
+	}()
+	w.server.Deny(false, false)
+	if _, err := w.server.WokenAll(w.keys(w.players)...); err != nil {
+		return err
+	}
+	for i := range clients {
+		for _, p := range w.players {
+			if err := p.hear(i, h.deaf>>i&1 == 0); err != nil {
+				return err
+			}
+		}
+	}
+	for i, s := range h.steps {
+		err := w.step(s)
+		for _, p := range w.players {
+			w.log = append(w.log, p.log...)
+			p.log = nil
+		}
+		if err != nil {
+			return fmt.Errorf("step %d, %s:\n%w\n  played:\n    %s", i+1, s, err, strings.Join(w.log, "\n    "))
+		}
+	}
+	return nil
+}
+
+func (w *together) keys(players []*player) []lua.Keys {
+	all := make([]lua.Keys, len(players))
+	for i, p := range players {
+		all[i] = p.keys
+	}
+	return all
+}
+
+// chosen are the players of the locks that a step is about.
+func (w *together) chosen(s step) []*player {
+	if s.names == 0 {
+		return w.players[:1]
+	}
+	var players []*player
+	for i, p := range w.players {
+		if s.names>>i&1 == 1 {
+			players = append(players, p)
+		}
+	}
+	return players
+}
+
+func (w *together) step(s step) error {
+	players := w.chosen(s)
+	switch s.op {
+	case opPass, opClock:
+		if s.op == opPass {
+			w.server.Pass(s.micros)
+		} else {
+			w.server.Clock(s.micros)
+		}
+		for _, p := range w.players {
+			if err := p.expire(); err != nil {
+				return err
+			}
+		}
+		return nil
+	case opHear, opHush:
+		for _, p := range players {
+			if err := p.step(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	case opAsk, opEnd:
+		if len(players) > 1 || !s.alone {
+			return w.build(players, s)
+		}
+	case opRepeat:
+		if len(players) > 1 && len(w.sent) > 0 {
+			return w.request(w.sent[max(len(w.sent)-1-s.choice, 0)], s)
+		}
+	}
+	return players[0].step(s)
+}
+
+// build makes the request of a step for several locks, and sends it.
+func (w *together) build(players []*player, s step) error {
+	for _, p := range players {
+		if w.server.Frozen() {
+			p.now = w.server.Now()
+		}
+	}
+	b := sentAll{players: players}
+	notAfter, floor := players[0].bounds(s)
+	if s.op == opAsk {
+		r := AskAll{
+			Mode: s.mode, NotAfter: notAfter, Head: s.head, Floor: floor, Uncounted: s.blank, Phase: phase(s.final),
+			Who: "who of " + clientName(s.client),
+		}
+		for _, p := range players {
+			t := &p.clients[s.client][s.slot]
+			p.renumber(t, s)
+			r.Tickets, r.Arrivals = append(r.Tickets, t.text), append(r.Arrivals, t.arrival)
+		}
+		b.request = r
+	} else {
+		r := EndAll{Floor: floor, Uncounted: s.blank}
+		b.players = nil
+		client, holds := s.client, s.choice > 2 // Mostly it is holds that end.
+		if first := players[0].holder(); holds && first != nil {
+			client = int(first.ticket.Client[0] - 'a')
+		}
+		for _, p := range players {
+			t := &p.clients[client][s.slot]
+			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == clientName(client) {
+				t = owner
+			}
+			if t.text == "" {
+				continue
+			}
+			t.ended = true
+			b.players, r.Tickets = append(b.players, p), append(r.Tickets, t.text)
+		}
+		b.request = r
+	}
+	if len(b.players) == 0 {
+		return nil
+	}
+	w.sent = append(w.sent, b)
+	return w.request(b, s)
+}
+
+// holder is the slot of the ticket that holds, or nil.
+func (p *player) holder() *slot {
+	if p.before.owner() == "" {
+		return nil
+	}
+	return p.find(p.before.owner())
+}
+
+// request sends one request to both, perhaps twice.
+func (w *together) request(b sentAll, s step) error {
+	replies, err := w.send(b)
+	if err != nil {
+		return err
+	}
+	first := make([]state, len(b.players))
+	for i, p := range b.players {
+		if !s.lost {
+			p.learn(b.request.One(i), replies[i])
+		}
+		first[i] = p.before
+	}
+	if !s.twice || !w.server.Frozen() {
+		return nil
+	}
+	again, err := w.send(b)
+	if err != nil {
+		return fmt.Errorf("the second time: %w", err)
+	}
+	if slices.ContainsFunc(replies, unsettled) {
+		return nil // What one lock lets through the second time decides on all of them.
+	}
+	for i, p := range b.players {
+		if err := sameTwice(b.request.One(i), replies[i], again[i], first[i], p.before); err != nil {
+			return fmt.Errorf("sent twice, lock %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// send runs a request on both and holds the results against each other and the invariants.
+func (w *together) send(b sentAll) ([]lua.Reply, error) {
+	muted, blinded := b.players[0].muted, b.players[0].blinded
+	var keys []string
+	models := make([]*Mutex, len(b.players))
+	for i, p := range b.players {
+		keys = append(keys, p.keys.All()...)
+		models[i] = p.model
+		p.model.Mute, p.model.Blind = muted, blinded
+		p.muted, p.blinded = false, false
+	}
+	script, args := b.request.Script(), b.request.Args()
+	w.server.Deny(muted, blinded)
+	replies, err := script.DecodeAll(w.server.Call(keys, script, args), len(models))
+	w.server.Deny(false, false)
+	if err != nil {
+		return nil, fmt.Errorf("the script: %w", err)
+	}
+	if len(replies) < len(models) {
+		replies = slices.Repeat(replies, len(models))
+	}
+	scans := make([]*Scan, len(models))
+	for i, p := range b.players {
+		if now := replies[0].Now; now != 0 {
+			p.now = now
+		}
+		p.elapse()
+		scans[i] = p.model.Clone().Lock.Scan
+	}
+	now := b.players[0].now
+	w.log = append(w.log, fmt.Sprintf("%d %s %v of %d", now, script.Name, args, len(models)))
+	wants := b.request.Run(models, now)
+	woken, err := w.server.sentAll(w.keys(b.players))
+	if err != nil {
+		return nil, err
+	}
+	before := make([]state, len(models))
+	for i, p := range b.players {
+		before[i] = p.before
+		w.log = append(w.log, "      -> "+replyText(replies[i]))
+		if err := p.took(happened{
+			request: b.request.One(i), reply: replies[i], now: now, before: p.before, hears: p.model.Hears,
+			muted: muted, blinded: blinded, scan: scans[i], sent: woken[i],
+		}, wants[i]); err != nil {
+			return nil, fmt.Errorf("lock %d of the request: %w", i, err)
+		}
+	}
+	w.note(b, replies)
+	return replies, raised(b, before)
+}
+
+// raised: what is granted has a token above those of all the locks, and what was held leaves its lock with the highest
+// of those that were held.
+func raised(b sentAll, before []state) error {
+	var highest, held int64
+	_, ends := b.request.(EndAll)
+	for i := range before {
+		token := before[i].number("token")
+		highest = max(highest, token)
+		if ends && before[i].owner() == b.request.One(i).(End).Ticket {
+			held = max(held, token)
+		}
+	}
+	for i, p := range b.players {
+		token, owner := p.before.number("token"), p.before.owner()
+		if !ends && owner != "" && token != before[i].number("token") && token <= highest {
+			return fmt.Errorf("lock %d was granted with token %d, and another had %d", i, token, highest)
+		}
+		if ends && before[i].owner() == b.request.One(i).(End).Ticket && token < held {
+			return fmt.Errorf("lock %d is left with token %d, and another was held with %d", i, token, held)
+		}
+	}
+	return nil
+}
+
+// note counts what came of a request.
+func (w *together) note(b sentAll, replies []lua.Reply) {
+	name := b.request.Script().Name
+	statuses := map[lua.Status]bool{}
+	for _, r := range replies {
+		statuses[r.Status] = true
+		w.seen[fmt.Sprintf("%s %d", name, r.Status)]++
+		if r.Has(lua.Handed) {
+			w.seen[name+" hands on"]++
+		}
+	}
+	if len(statuses) > 1 {
+		w.seen[name+" finds this and that"]++
+	}
+}
+
+// checkTogether plays a history and, if it fails, the shortest that fails too.
+func checkTogether(t *testing.T, s host, set func(int64), seed uint64, data []byte, seen map[string]int) {
+	t.Helper()
+	check(t, fmt.Sprintf("seed %d", seed), decodeSeveral(data), 500, func(h history) error {
+		if set != nil {
+			set(stage.Epoch)
+		}
+		w := newTogether(s, seed)
+		w.seen = seen
+		return w.play(h)
+	})
+}
+
+func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
+	t.Parallel()
+	histories := uint64(600)
+	if raceDetector {
+		histories = 100
+	}
+	for run := range uint64(2) {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			t.Parallel()
+			s, set := startEmbedded(t)
+			seen := map[string]int{}
+			for seed := run * histories; seed < (run+1)*histories; seed++ {
+				checkTogether(t, s, set, seed, randomSeveral(seed), seen)
+				if t.Failed() {
+					return
+				}
+			}
+			for script, statuses := range map[*lua.Script][]lua.Status{
+				lua.MultiAsk: {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
+				lua.MultiEnd: {lua.Done, lua.Refused},
+			} {
+				for _, status := range statuses {
+					require.NotZero(t, seen[fmt.Sprintf("%s %d", script.Name, status)], "no history reaches status %d of %s", status, script.Name)
+				}
+				require.NotZero(t, seen[script.Name+" finds this and that"])
+				require.NotZero(t, seen[script.Name+" hands on"])
+			}
+		})
+	}
+}
+
+func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) {
+	t.Parallel()
+	s, _ := startStandalone(t)
+	histories := uint64(200)
+	if raceDetector {
+		histories = 60
+	}
+	for seed := range histories {
+		checkTogether(t, s, nil, seed, randomSeveral(seed), map[string]int{})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func FuzzSeveral(f *testing.F) {
+	m, set := startEmbedded(f)
+	for seed := range uint64(20) {
+		f.Add(randomSeveral(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { checkTogether(t, m, set, 0, data, map[string]int{}) })
+}

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A backend is a server on which a history is played beside the model.
+type backend interface {
+	stage.Host
+	// run runs the script of a request.
+	run(k lua.Keys, r Request) (lua.Reply, error)
+	// state reads the keys.
+	state(k lua.Keys) (state, error)
+	// sent returns what was published since the last call.
+	sent(k lua.Keys) ([]Sent, error)
+	put(k lua.Keys, tickets []lua.Arrival, lives int64) error
+}
+
+// state is what the keys of a lock hold, as text.
+type state struct {
+	lock            map[string]string
+	queue, suspects []scored
+	left            [3]int64 // µs until each key expires; 0: no key, stage.Forever: none
+}
+
+// scored is a member of a sorted set.
+type scored struct{ name, score string }
+
+func (s *state) number(field string) int64 {
+	n, _ := strconv.ParseInt(s.lock[field], 10, 64)
+	return n
+}
+
+func (s *state) owner() string { return s.lock["owner"] }
+
+func (s *state) text() string {
+	var b strings.Builder
+	for _, field := range slices.Sorted(maps.Keys(s.lock)) {
+		fmt.Fprintf(&b, "    %s %q\n", field, s.lock[field])
+	}
+	fmt.Fprintf(&b, "    queue %v\n    suspects %v", s.queue, s.suspects)
+	return b.String()
+}
+
+// expected is the state of the model as a server would show it.
+func expected(m *Mutex, now int64) state {
+	s := state{lock: m.Lock.Fields()}
+	for _, a := range m.Queue {
+		s.queue = append(s.queue, scored{a.Ticket, decimal(a.Arrival)})
+	}
+	for client, at := range m.Suspects {
+		s.suspects = append(s.suspects, scored{client, decimal(at)})
+	}
+	slices.SortFunc(s.suspects, func(a, b scored) int {
+		return strings.Compare(a.score+a.name, b.score+b.name)
+	})
+	left := func(there bool, ends int64) int64 {
+		switch {
+		case !there:
+			return 0
+		case ends == 0:
+			return stage.Forever
+		}
+		return ends - now
+	}
+	s.left = [3]int64{
+		left(len(s.lock) > 0, m.LockEnds), left(len(s.queue) > 0, m.QueueEnds),
+		left(len(s.suspects) > 0, m.SuspectsEnds),
+	}
+	return s
+}
+
+func replyText(r lua.Reply) string {
+	return fmt.Sprintf("%d now %d token %d until %d place %d waiting %d arrival %d flags %d skipped %d expired %d %v %v",
+		r.Status, r.Now, r.Token, r.Until, r.Place, r.Waiting, r.Arrival, r.Flags, r.Skipped, r.Expired, r.Grants, r.States)
+}
+
+func sameReply(want, got lua.Reply) error {
+	if want.Waiting == Estimated && got.Waiting > 0 {
+		got.Waiting = Estimated
+	}
+	if w, g := replyText(want), replyText(got); w != g {
+		return fmt.Errorf("  answers   %s\n  should be %s", g, w)
+	}
+	return nil
+}
