@@ -3,7 +3,9 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -103,6 +105,8 @@ func turn(ctx context.Context, recorder *check.Recorder, m Mutex, lane int, rng 
 	case errors.Is(err, lease.ErrBusy), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lease.ErrLost),
 		errors.Is(err, lease.ErrOutcomeUnknown):
 		return nil
+	case w.Try && unreached(err): // A try does not wait for the server to come back.
+		return nil
 	default:
 		return err
 	}
@@ -116,4 +120,10 @@ func turn(ctx context.Context, recorder *check.Recorder, m Mutex, lane int, rng 
 	defer cancel()
 	_ = l.Release(end) // The recorder judges it.
 	return nil
+}
+
+// unreached reports whether an error says that there was no connection, or that it broke.
+func unreached(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
