@@ -33,9 +33,9 @@ func (h *hold) attend(now, next time.Time) time.Time {
 	return next
 }
 
-// unwatch takes the hold off the agenda: it ends. The site's lock is held.
+// unwatch ends the hold's timer, because the hold ends. The site's lock is held.
 func (h *hold) unwatch() {
-	h.ticket.site.client.agenda.remove(&h.entry)
+	h.ticket.site.client.timers.Remove(&h.entry)
 	if h.ears != nil {
 		h.ears.leave()
 		h.ears = nil
@@ -61,11 +61,11 @@ func (l *listener) leave() {
 	until := l.left.Add(l.client.opts.Linger)
 	l.mu.Unlock()
 	if last {
-		l.client.agenda.before(&l.attended, until)
+		l.client.timers.Before(&l.attended, until)
 	}
 }
 
-// unattended is the listener's appointment on the agenda, some time after the last hold.
+// unattended is the listener's timer, some time after the last hold.
 func (l *listener) unattended(now time.Time) {
 	l.mu.Lock()
 	sub := l.channels[l.client.own]
@@ -82,7 +82,7 @@ func (l *listener) unattended(now time.Time) {
 		return
 	}
 	l.mu.Unlock()
-	l.client.agenda.before(&l.attended, until)
+	l.client.timers.Before(&l.attended, until)
 }
 
 // told takes in what was heard on the client's own channel. It runs on the reader of the connection.

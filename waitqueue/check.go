@@ -41,7 +41,7 @@ const (
 	freeAgain = 20 * time.Millisecond
 )
 
-// lookAt puts a check on the agenda, unless there is an earlier one. The lock is held.
+// lookAt sets a time for a check, unless there is an earlier one. The lock is held.
 func (s *site) lookAt(at time.Time) {
 	if s.check.IsZero() || at.Before(s.check) {
 		s.check = at

@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -10,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -41,7 +42,7 @@ type Client struct {
 	numbers  atomic.Uint64 // of tickets
 	floor    tokenFloor
 	stats    counters
-	agenda   *agenda
+	timers   *timers.Timers
 	watch    *watch  // nil: nobody looks
 	log      *logger // nil: nobody reads
 	renewals renewals
@@ -55,7 +56,7 @@ type Client struct {
 	patient context.Context
 
 	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
-	// of the agenda, the ends, the renewals, the routes, a listener, and of the work.
+	// of the timers, the ends, the renewals, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
 	closing bool // no new calls
@@ -130,7 +131,8 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 }
 
 func newClient(commands, side rueidis.Client, o Options) *Client {
-	id := uuid.New()
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
 	c := &Client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), commands: commands, side: side,
@@ -143,7 +145,7 @@ func newClient(commands, side rueidis.Client, o Options) *Client {
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.ends.ready = make(map[*node][]*departure)
 	c.routes = newRoutes(c)
-	c.agenda = newAgenda(c.renewals.flush)
+	c.timers = timers.New(c.renewals.flush)
 	c.log = newLogger(o.Log)
 	c.watch = newWatch(o, c.log, c.who)
 	return c

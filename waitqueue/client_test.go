@@ -41,8 +41,8 @@ func acquire(ctx context.Context, q Queue) <-chan *lease.Lease {
 
 // remains is what a client still has to do.
 type remains struct {
-	sites, appointments, channels, ends, renewals int
-	listening                                     bool
+	sites, timers, channels, ends, renewals int
+	listening                               bool
 }
 
 func (c *Client) remains() remains {
@@ -50,9 +50,7 @@ func (c *Client) remains() remains {
 	c.mu.Lock()
 	r.sites = len(c.sites)
 	c.mu.Unlock()
-	c.agenda.mu.Lock()
-	r.appointments = len(c.agenda.entries)
-	c.agenda.mu.Unlock()
+	r.timers = c.timers.Len()
 	ears := c.routes.only.ears
 	ears.mu.Lock()
 	r.channels, r.listening = len(ears.channels), ears.running

@@ -57,7 +57,7 @@ func (c *Client) shut() {
 	c.closed = true
 	c.workMu.Unlock()
 	c.kill()
-	c.agenda.stop()
+	c.timers.Stop()
 	for _, n := range c.routes.all() {
 		n.ears.stop()
 	}

@@ -287,14 +287,14 @@ func (h *hold) pass() bool {
 	h.open--
 	h.since, h.tooLong, h.first, h.caller = time.Now(), false, share{}, m.ticket
 	if s.client.opts.HeldTooLong > 0 {
-		s.client.agenda.before(&h.entry, h.long(h.since, h.deadline))
+		s.client.timers.Before(&h.entry, h.long(h.since, h.deadline))
 	}
 	ctx, waited := m.ctx, h.since.Sub(m.begun)
 	if m.ticket != nil {
 		ctx = m.ticket.granted(ctx, h.fence(), waited, note)
 	}
 	m.lease = h.grant(ctx, &h.first, co.queue, waited)
-	if h.unlooked { // While it was being released: nothing may be on the agenda.
+	if h.unlooked { // While it was being released: it may have no timer.
 		h.unlooked = false
 		h.hurry()
 	}

@@ -31,10 +31,10 @@ func siteOf(q Queue) *site {
 
 // What falls into the moment between the end of a lease and the pass of its hold is made up for: the hold that was
 // passed on is renewed, and lost when it cannot be.
-func TestAHoldWhoseAppointmentCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *testing.T) {
+func TestAHoldWhoseTimerCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *testing.T) {
 	const lasts = 3 * time.Second
 	for name, meanwhile := range map[string]func(h *hold){
-		"appointment": func(h *hold) { h.fired(time.Now()) },
+		"timer": func(h *hold) { h.Fired(time.Now()) },
 		"answer": func(h *hold) {
 			r := h.next(time.Now())
 			r.answered(sending(), nil, context.DeadlineExceeded)
@@ -51,7 +51,7 @@ func TestAHoldWhoseAppointmentCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *t
 				synctime.Pass(time.Millisecond)
 				h := holdOf(l)
 				h.first.keeper.End() // Release begins with that.
-				c.agenda.remove(&h.entry)
+				c.timers.Remove(&h.entry)
 				meanwhile(h)
 				require.NoError(t, l.Release(t.Context()))
 				l = <-mate

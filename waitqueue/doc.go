@@ -59,7 +59,7 @@
 //	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
 //	suspect       a client that let a lease or a grant run out, and has not been heard of since
 //	attempt       one sending of a request; the pauses between attempts are a backoff
-//	agenda        the heap of timers of a client
+//	timers        the heap of timers of a client
 //	margin        how long before the server a holder ends its lease, by its own clock
 //	cohort, mate  the calls of one client that pass a hold on among themselves, and one of them
 //	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
@@ -180,7 +180,7 @@
 //
 // # Who does the work
 //
-// At rest a client has one goroutine, the agenda, which is one heap of timers for leases, looks and repeated ends.
+// At rest a client has one goroutine, for one heap of timers: leases, looks and repeated ends.
 // While something is subscribed there is the listener, which owns the connection for that, one for each node of a
 // cluster; while there are ends that nobody waits for, the one that sends them. Another writes the log of a client that
 // has one; an [observe.Observer] is called where things happen. Callbacks on the reader of a connection never block and

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -29,9 +30,9 @@ var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 type ends struct {
 	client *Client
 
-	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the agenda
+	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the timers
 	ready   map[*node][]*departure // present while its goroutine runs
-	open    int                    // departures not yet over, those on the agenda included
+	open    int                    // departures not yet over, those that wait for a timer included
 	settled chan struct{}          // closed when one of them is; nil while nobody waits for that
 }
 
@@ -51,7 +52,7 @@ type departure struct {
 
 	owes    time.Time // of an unknown ticket: until when the server may have what it ends
 	unended error     // of an unknown ticket: why that was not confirmed
-	entry   entry
+	entry   timers.Timer
 	room    [5]string // of args
 }
 
@@ -275,15 +276,15 @@ func (e *ends) later(d *departure, at time.Time) {
 	e.mu.Lock()
 	e.open++
 	e.mu.Unlock()
-	d.entry.call = call(func(now time.Time) {
+	d.entry.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
-			e.client.agenda.before(&d.entry, at)
+			e.client.timers.Before(&d.entry, at)
 			return
 		}
 		e.push(d)
 		e.done(1)
 	})
-	e.client.agenda.before(&d.entry, at)
+	e.client.timers.Before(&d.entry, at)
 }
 
 // push makes an end ready, and sees that it is sent.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -23,7 +24,7 @@ type hold struct {
 	lasts  lease.Until
 	counts uint64 // how often the number of its leases has changed
 
-	entry    entry
+	entry    timers.Timer
 	ears     *listener // that was asked to hear of a release by force; nil before that
 	due      time.Time // of the next renewal; zero if there is none to come
 	deadline time.Time // local end of what is confirmed
@@ -31,7 +32,7 @@ type hold struct {
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
-	unlooked bool      // an appointment or a renewal was left to a release, which may pass the hold on
+	unlooked bool      // its timer or a renewal was left to a release, which may pass the hold on
 	failures int
 	since    time.Time     // of the grant, by the own clock
 	begun    time.Time     // of a cohort's: a time after the server gave the token
@@ -51,7 +52,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > wokeUp || s.vouched(t.queue.terms) && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || s.vouched(t.queue.terms) && !g.vouched {
 		t.state = confirming
 		return nil
 	}
@@ -64,7 +65,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	h.deadline, h.lasts = u.Deadline, u
 	l := h.grant(t.granted(ctx, h.fence(), waited, g.note), &h.first, t.queue, waited)
 	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
-	h.entry.call = h
+	h.entry.Target = h
 	t.hold = h
 	if t.cohort != nil {
 		h.begun = time.Now()
@@ -73,7 +74,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		h.due = time.Now()
 	}
 	s.client.stats.granted.Add(1)
-	s.client.agenda.before(&h.entry, h.long(g.from, earlier(earlier(h.due, h.deadline), g.from.Add(attendAfter))))
+	s.client.timers.Before(&h.entry, h.long(g.from, earlier(earlier(h.due, h.deadline), g.from.Add(attendAfter))))
 	s.own(t)
 	return l
 }
@@ -116,8 +117,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// fired is the hold's appointment on the agenda: time for a renewal, or the end.
-func (h *hold) fired(now time.Time) {
+// Fired is called by the hold's timer: time for a renewal, or the end.
+func (h *hold) Fired(now time.Time) {
 	t := h.ticket
 	s := t.site
 	s.mu.Lock()
@@ -140,7 +141,7 @@ func (h *hold) fired(now time.Time) {
 			s.client.renewals.add(h)
 		}
 	}
-	s.client.agenda.before(&h.entry, next)
+	s.client.timers.Before(&h.entry, next)
 }
 
 // left reports whether a release has begun, to which the rest is left: it ends the hold, or passes it on and sees that
@@ -155,7 +156,7 @@ func (h *hold) left() bool {
 func (h *hold) hurry() {
 	h.due = time.Now()
 	h.hurried = h.due
-	h.ticket.site.client.agenda.before(&h.entry, h.due)
+	h.ticket.site.client.timers.Before(&h.entry, h.due)
 }
 
 // lose ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -37,11 +38,11 @@ type listener struct {
 	conn     rueidis.DedicatedClient
 	epoch    int // of the connection: what an earlier one confirms does not count
 	running  bool
-	holds    int       // that want to hear of a release by force (attend)
-	left     time.Time // when the last of them ended
-	attended entry     // whether the client's own channel is still wanted
-	broken   bool      // the connection is to be replaced
-	unsure   bool      // whether the node has the slots that it is thought to have
+	holds    int          // that want to hear of a release by force (attend)
+	left     time.Time    // when the last of them ended
+	attended timers.Timer // whether the client's own channel is still wanted
+	broken   bool         // the connection is to be replaced
+	unsure   bool         // whether the node has the slots that it is thought to have
 	kick     chan struct{}
 	stopped  chan struct{} // closed by stop
 }
@@ -66,7 +67,7 @@ func newListener(n *node) *listener {
 		client: n.client, node: n, channels: make(map[string]*subscription),
 		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	l.attended.call = call(l.unattended)
+	l.attended.Target = timers.Func(l.unattended)
 	return l
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -50,19 +51,19 @@ func BenchmarkDemultiplexer(b *testing.B) {
 	require.Equal(b, uint64(i), c.Stats().Messages)
 }
 
-// What an appointment costs, made and taken back, among ten thousand.
+// What a timer costs, made and taken back, among ten thousand.
 func BenchmarkAgenda(b *testing.B) {
-	a := newAgenda(func() {})
-	defer a.stop()
+	a := timers.New(func() {})
+	defer a.Stop()
 	later := time.Now().Add(time.Hour)
 	for i := range 10_000 {
-		a.before(&entry{call: call(func(time.Time) {})}, later.Add(time.Duration(i)*time.Millisecond))
+		a.Before(&timers.Timer{Target: timers.Func(func(time.Time) {})}, later.Add(time.Duration(i)*time.Millisecond))
 	}
-	e := &entry{call: call(func(time.Time) {})}
+	e := &timers.Timer{Target: timers.Func(func(time.Time) {})}
 	b.ReportAllocs()
 	for b.Loop() {
-		a.before(e, later.Add(5*time.Second))
-		a.remove(e)
+		a.Before(e, later.Add(5*time.Second))
+		a.Remove(e)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/redis/rueidis"
 )
 
@@ -22,13 +23,13 @@ type node struct {
 	piped    atomic.Bool  // there were several at once: rueidis pipelines them
 	slow     atomic.Bool  // the last one took long, or was not answered
 	watching atomic.Pointer[watched]
-	watcher  entry
+	watcher  timers.Timer
 }
 
 func newNode(c *Client, address string) *node {
 	n := &node{client: c, address: address}
 	n.ears = newListener(n)
-	n.watcher.call = call(n.watch)
+	n.watcher.Target = timers.Func(n.watch)
 	return n
 }
 

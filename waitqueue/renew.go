@@ -196,8 +196,8 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	if !h.due.IsZero() {
 		next = earlier(next, h.due)
 	}
-	s.client.agenda.remove(&h.entry)
-	s.client.agenda.before(&h.entry, next)
+	s.client.timers.Remove(&h.entry)
+	s.client.timers.Before(&h.entry, next)
 }
 
 // confirm asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms

@@ -115,7 +115,7 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	}
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	n.watching.Store(w)
-	c.agenda.before(&n.watcher, w.began.Add(slowAnswer))
+	c.timers.Before(&n.watcher, w.began.Add(slowAnswer))
 	res := c.runUntil(w, n, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res

@@ -257,7 +257,7 @@ func (h *hold) recount() {
 	}
 	h.due = earlier(h.due, time.Now().Add(entriesPause))
 	if !h.renewing {
-		s.client.agenda.before(&h.entry, h.due)
+		s.client.timers.Before(&h.entry, h.due)
 	}
 }
 

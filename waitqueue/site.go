@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -42,9 +43,9 @@ type site struct {
 	news       int64 // the newest generation that a message told of
 	generation int64 // and the newest that anything told of
 
-	// When to look. All lie on one entry of the agenda.
-	tick     entry
-	retired  bool      // dropped from the client: nothing is to come on the agenda any more
+	// When to look. All have one timer.
+	tick     timers.Timer
+	retired  bool      // dropped from the client: its timer is to be set no more
 	check    time.Time // at the queue, for the tickets that wait
 	look     time.Time // whether the grant handed on was claimed
 	handed   uint64    // its token
@@ -65,8 +66,8 @@ func newSite(c *Client, q Queue) *site {
 	if c.routes.table != nil {
 		s.slot = lua.Slot(q.keys.Lock)
 	}
-	s.tick.call = call(s.ticked)
-	c.agenda.before(&s.tick, s.used.Add(c.opts.Linger))
+	s.tick.Target = timers.Func(s.ticked)
+	c.timers.Before(&s.tick, s.used.Add(c.opts.Linger))
 	return s
 }
 
@@ -229,7 +230,7 @@ func (s *site) message(text string, received time.Time) {
 	}
 }
 
-// ticked is the site's appointment on the agenda. It does what is due and puts the rest back.
+// ticked is called by the site's timer. It does what is due and puts the rest back.
 func (s *site) ticked(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,10 +285,10 @@ func (s *site) busy() bool {
 	return false
 }
 
-// arm puts the site on the agenda. The lock is held.
+// arm sets the site's timer. The lock is held.
 func (s *site) arm(at time.Time) {
 	if !s.retired {
-		s.client.agenda.before(&s.tick, at)
+		s.client.timers.Before(&s.tick, at)
 	}
 }
 

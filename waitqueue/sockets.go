@@ -137,7 +137,7 @@ func (*watched) Done() <-chan struct{}         { return nil }
 func (*watched) Err() error                    { return nil }
 func (*watched) Value(any) any                 { return nil }
 
-// watch is the node's appointment on the agenda while calls are watched: a context that has ended does
+// watch is called by the node's timer while calls are watched: a context that has ended does
 // not wait for a server that has stopped to answer.
 func (n *node) watch(now time.Time) {
 	c, w := n.client, n.watching.Load()
@@ -145,9 +145,9 @@ func (n *node) watch(now time.Time) {
 	case w == nil:
 		return
 	case now.Sub(w.began) < slowAnswer:
-		c.agenda.before(&n.watcher, w.began.Add(slowAnswer))
+		c.timers.Before(&n.watcher, w.began.Add(slowAnswer))
 	case w.ctx.Err() == nil:
-		c.agenda.before(&n.watcher, now.Add(watchEvery))
+		c.timers.Before(&n.watcher, now.Add(watchEvery))
 	default:
 		n.slow.Store(true)
 		c.sockets.cut(n.address)

@@ -17,7 +17,6 @@ import (
 const (
 	module    = "github.com/headwaiter/headwaiter"
 	rueidis   = "github.com/redis/rueidis"
-	uuid      = "github.com/google/uuid"
 	miniredis = "github.com/alicebob/miniredis/v2"
 	testify   = "github.com/stretchr/testify"
 	goleak    = "go.uber.org/goleak"
@@ -36,10 +35,11 @@ var layers = map[string][]string{
 	"lease":   {},        // The words of all engines: those and what follows link no driver.
 	"observe": {},
 	// What all engines do alike.
-	"internal/names": {"lease"},
-	"internal/retry": {},
+	"internal/names":  {"lease"},
+	"internal/retry":  {},
+	"internal/timers": {"lease"},
 	// L1
-	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", rueidis, uuid},
+	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", "internal/timers", rueidis},
 	// L2: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
@@ -71,7 +71,7 @@ var layers = map[string][]string{
 
 // The modules that go.mod may name: for the library, and for tests.
 var (
-	libraryModules = []string{rueidis, uuid}
+	libraryModules = []string{rueidis}
 	testModules    = []string{miniredis, testify, goleak, porcupine}
 )
 

@@ -1,4 +1,4 @@
-package waitqueue
+package timers
 
 import (
 	"math/rand/v2"
@@ -13,9 +13,9 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 )
 
-// diary is an agenda that writes down what it called and when, in a bubble.
+// diary is a heap of timers that writes down what it called and when, in a bubble.
 type diary struct {
-	*agenda
+	*Timers
 	begun time.Time
 
 	mu     sync.Mutex // guards the fields below
@@ -28,20 +28,20 @@ func inDiary(t *testing.T, run func(t *testing.T, d *diary)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &diary{begun: time.Now()}
-		d.agenda = newAgenda(func() {
+		d.Timers = New(func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.rounds++
 		})
 		synctest.Wait()
 		run(t, d)
-		d.stop()
+		d.Stop()
 	})
 }
 
-// entry makes an appointment that is written down.
-func (d *diary) entry(name string) *entry {
-	return &entry{call: call(func(now time.Time) { d.note(name, now) })}
+// Timer makes an Target that is written down.
+func (d *diary) timer(name string) *Timer {
+	return &Timer{Target: Func(func(now time.Time) { d.note(name, now) })}
 }
 
 func (d *diary) note(name string, now time.Time) {
@@ -64,8 +64,8 @@ func (d *diary) flushed() int {
 	return d.rounds
 }
 
-// at puts an entry on the agenda, so long after the beginning.
-func (d *diary) at(e *entry, after time.Duration) { d.before(e, d.begun.Add(after)) }
+// at sets a timer to so long after the beginning.
+func (d *diary) at(e *Timer, after time.Duration) { d.Before(e, d.begun.Add(after)) }
 
 // sleep lets time pass until so long after the beginning, and all of that moment happen.
 func (d *diary) sleep(after time.Duration) {
@@ -75,10 +75,10 @@ func (d *diary) sleep(after time.Duration) {
 
 func TestAppointmentsAreCalledAtTheirTimeInTheirOrder(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		d.at(d.entry("c"), 3*time.Second)
-		d.at(d.entry("a"), time.Second)
-		d.at(d.entry("d"), 2*time.Hour)
-		d.at(d.entry("b"), 1500*time.Millisecond)
+		d.at(d.timer("c"), 3*time.Second)
+		d.at(d.timer("a"), time.Second)
+		d.at(d.timer("d"), 2*time.Hour)
+		d.at(d.timer("b"), 1500*time.Millisecond)
 		d.sleep(time.Second - 1)
 		require.Empty(t, d.called())
 		d.sleep(3 * time.Hour)
@@ -88,8 +88,8 @@ func TestAppointmentsAreCalledAtTheirTimeInTheirOrder(t *testing.T) {
 
 func TestAnAppointmentInThePastIsCalledAtOnce(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		d.at(d.entry("a"), -time.Hour)
-		d.before(d.entry("b"), time.Time{})
+		d.at(d.timer("a"), -time.Hour)
+		d.Before(d.timer("b"), time.Time{})
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"a 0s", "b 0s"}, d.called())
 	})
@@ -97,7 +97,7 @@ func TestAnAppointmentInThePastIsCalledAtOnce(t *testing.T) {
 
 func TestAnAppointmentIsOnlyEverMovedForward(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		e := d.entry("a")
+		e := d.timer("a")
 		d.at(e, 3*time.Second)
 		d.at(e, 5*time.Second)
 		d.at(e, 2*time.Second)
@@ -112,15 +112,15 @@ func TestAnAppointmentIsOnlyEverMovedForward(t *testing.T) {
 
 func TestAnAppointmentThatIsRemovedIsNotCalled(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		a, b := d.entry("a"), d.entry("b")
+		a, b := d.timer("a"), d.timer("b")
 		d.at(a, time.Second)
 		d.at(b, 2*time.Second)
-		d.remove(a)
-		d.remove(a)
-		d.remove(d.entry("never there"))
+		d.Remove(a)
+		d.Remove(a)
+		d.Remove(d.timer("never there"))
 		d.sleep(5 * time.Second)
 		require.Equal(t, []string{"b 2s"}, d.called())
-		d.remove(b)
+		d.Remove(b)
 		d.at(a, 6*time.Second)
 		d.sleep(10 * time.Second)
 		require.Equal(t, []string{"b 2s", "a 6s"}, d.called())
@@ -129,14 +129,14 @@ func TestAnAppointmentThatIsRemovedIsNotCalled(t *testing.T) {
 
 func TestACallMayChangeTheAgenda(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		var tick, victim entry
-		victim = *d.entry("victim")
+		var tick, victim Timer
+		victim = *d.timer("victim")
 		rounds := 0
-		tick.call = call(func(now time.Time) {
+		tick.Target = Func(func(now time.Time) {
 			d.note("tick", now)
-			d.remove(&victim)
+			d.Remove(&victim)
 			if rounds++; rounds < 3 {
-				d.before(&tick, now.Add(time.Second))
+				d.Before(&tick, now.Add(time.Second))
 			}
 		})
 		d.at(&victim, 2*time.Second)
@@ -150,7 +150,7 @@ func TestWhatIsDueAtOneMomentIsFlushedOnce(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
 		require.Equal(t, 1, d.flushed())
 		for _, name := range []string{"a", "b", "c"} {
-			d.at(d.entry(name), 500*time.Millisecond)
+			d.at(d.timer(name), 500*time.Millisecond)
 		}
 		d.sleep(400 * time.Millisecond)
 		before := d.flushed()
@@ -162,8 +162,8 @@ func TestWhatIsDueAtOneMomentIsFlushedOnce(t *testing.T) {
 
 func TestAfterASuspensionEverythingIsLookedAt(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		d.at(d.entry("b"), 2*time.Hour)
-		d.at(d.entry("a"), time.Hour)
+		d.at(d.timer("b"), 2*time.Hour)
+		d.at(d.timer("a"), time.Hour)
 		d.sleep(100 * time.Millisecond)
 		d.advance()
 		d.sleep(2 * time.Second) // It glances about every second.
@@ -173,39 +173,39 @@ func TestAfterASuspensionEverythingIsLookedAt(t *testing.T) {
 
 func TestAfterStopNothingIsCalled(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		e := d.entry("a")
+		e := d.timer("a")
 		d.at(e, time.Second)
-		d.stop()
-		d.at(d.entry("b"), 2*time.Second)
-		d.remove(e)
+		d.Stop()
+		d.at(d.timer("b"), 2*time.Second)
+		d.Remove(e)
 		d.sleep(time.Minute)
 		require.Empty(t, d.called())
-		d.stop()
+		d.Stop()
 	})
 }
 
 func TestStopWaitsForTheCallThatHasBegun(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
-		e := &entry{call: call(func(now time.Time) {
+		e := &Timer{Target: Func(func(now time.Time) {
 			synctime.Pass(time.Second)
 			d.note("a", time.Now())
 		})}
 		d.at(e, time.Second)
 		d.sleep(1500 * time.Millisecond)
-		d.stop()
+		d.Stop()
 		require.Equal(t, []string{"a 2s"}, d.called())
 	})
 }
 
-// A thousand appointments are made, moved and removed at random; a list says when each is due.
+// A thousand timers are made, moved and removed at random; a list says when each is due.
 func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 	inDiary(t, func(t *testing.T, d *diary) {
 		const entries = 100
-		var all [entries]*entry
+		var all [entries]*Timer
 		due := map[int]time.Time{}
 		var wrong []int
 		for i := range all {
-			all[i] = &entry{call: call(func(now time.Time) {
+			all[i] = &Timer{Target: Func(func(now time.Time) {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				if at, ok := due[i]; !ok || !at.Equal(now) {
@@ -219,10 +219,10 @@ func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 			at := time.Now().Add(time.Duration(1+rand.IntN(100)) * time.Millisecond)
 			d.mu.Lock()
 			if rand.IntN(4) == 0 {
-				d.remove(all[i])
+				d.Remove(all[i])
 				delete(due, i)
 			} else {
-				d.before(all[i], at)
+				d.Before(all[i], at)
 				if old, ok := due[i]; !ok || at.Before(old) {
 					due[i] = at
 				}
@@ -234,7 +234,7 @@ func TestTheAgendaKeepsEveryAppointment(t *testing.T) {
 		d.sleep(time.Since(d.begun) + time.Second)
 		require.Empty(t, wrong)
 		require.Empty(t, due)
-		require.Empty(t, d.entries)
-		require.False(t, slices.ContainsFunc(all[:], func(e *entry) bool { return e.index != 0 }))
+		require.Empty(t, d.heap)
+		require.False(t, slices.ContainsFunc(all[:], func(e *Timer) bool { return e.index != 0 }))
 	})
 }
