@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -34,7 +35,7 @@ func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 
 // obtain is one call for a hold.
 func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, error) {
-	w := &wait{ctx: ctx, begun: time.Now(), budget: attemptTime, mode: mode}
+	w := &wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -70,7 +71,7 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 
 // outlast waits until a hold that nobody gets is given back, so that the next call finds it free.
 func (w *wait) outlast() {
-	timer := time.NewTimer(answerTime)
+	timer := time.NewTimer(conn.AnswerTime)
 	defer timer.Stop()
 	over, _ := w.site.verdict(w.ticket)
 	select {
@@ -156,11 +157,11 @@ func (w *wait) ask() error {
 		return w.answered(&reply)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
-		return advise(err)
+	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
+		return conn.Advise(err)
 	}
 	if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
-		w.last = advise(err) // Else it is the call's own deadline that has ended the request.
+		w.last = conn.Advise(err) // Else it is the call's own deadline that has ended the request.
 	}
 	w.tries++
 	return w.rest(retry.Pause(w.tries - 1))
@@ -176,7 +177,7 @@ func (w *wait) answered(r *lua.Reply) error {
 	case 0: // Not sent: a message was faster.
 	case lua.Late:
 		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
-		w.budget = min(2*w.budget, longestAttempt)
+		w.budget = min(2*w.budget, conn.LongestAttempt)
 		return nil
 	case lua.Busy:
 		if w.event != nil { // Not now, but soon.
@@ -197,31 +198,17 @@ func (w *wait) answered(r *lua.Reply) error {
 
 // rest waits, but not beyond the context.
 func (w *wait) rest(d time.Duration) error {
-	if err := w.site.client.rest(w.ctx, d); w.ctx.Err() == nil {
+	if err := w.site.client.servers.Rest(w.ctx, d); w.ctx.Err() == nil {
 		return err
 	}
 	return nil // The loop says how.
-}
-
-// rest waits, but not beyond ctx or the life of the client.
-func (c *Client) rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return retry.WhyEnded(ctx)
-	case <-c.life.Done():
-		return lease.ErrClosed
-	}
 }
 
 // confirm asks by a renewal whether an old grant still holds, and for what else its terms want. Behind a restart it does so
 // until the server is old enough, and then lets those go first who came first.
 func (w *wait) confirm() {
 	t, s := w.ticket, w.site
-	_, err := inBackground(w.ctx, s.client, func() (lua.Reply, error) { return s.confirm(t) })
+	_, err := conn.InBackground(w.ctx, s.client.servers, func() (lua.Reply, error) { return s.confirm(t) })
 	s.mu.Lock()
 	left := time.Until(t.believed)
 	if left > 0 && w.mode != lua.Wait {
@@ -239,7 +226,7 @@ func (w *wait) confirm() {
 		_ = w.rest(min(left, t.queue.terms.Lease/3)) // The hold, which nobody has yet, is renewed meanwhile.
 	}
 	if err != nil && w.ctx.Err() == nil {
-		w.last = advise(err)
+		w.last = conn.Advise(err)
 		w.tries++
 		_ = w.rest(retry.Pause(w.tries - 1)) // ErrClosed is in the ticket too.
 	}
@@ -262,30 +249,4 @@ func (w *wait) failed(err error) error {
 	}
 	w.site.mu.Unlock()
 	return &lease.WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
-}
-
-// inBackground runs f, and comes back early if ctx ends; f then goes on by itself. Where ctx cannot end,
-// f runs on the caller's goroutine.
-func inBackground[T any](ctx context.Context, c *Client, f func() (T, error)) (T, error) {
-	if ctx.Done() == nil {
-		return f()
-	}
-	type answer struct {
-		value T
-		err   error
-	}
-	done := make(chan answer, 1)
-	var none T
-	if !c.spawn(func() {
-		v, err := f()
-		done <- answer{v, err}
-	}) {
-		return none, lease.ErrClosed
-	}
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -102,7 +103,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 
 // slot is that of a part in a cluster; elsewhere all are alike.
 func (w *whole) slot(p *part) uint16 {
-	if w.client.routes.table == nil {
+	if !w.client.servers.Clustered() {
 		return 0
 	}
 	return lua.Slot(p.queue.keys.Lock)
@@ -146,7 +147,7 @@ func (w *whole) enter(p *part) error {
 	if err != nil {
 		return err
 	}
-	p.wait = &wait{ctx: w.ctx, ticket: t, site: s, begun: w.begun, budget: attemptTime, mode: w.mode}
+	p.wait = &wait{ctx: w.ctx, ticket: t, site: s, begun: w.begun, budget: conn.AttemptTime, mode: w.mode}
 	return nil
 }
 
@@ -158,7 +159,7 @@ func (p *part) giveUp() {
 	s.mu.Unlock()
 	if p.arrival == 0 {
 		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
-		if earliest := s.node().clock.atLeast(p.sent); earliest > 0 {
+		if earliest := s.node().Clock.AtLeast(p.sent); earliest > 0 {
 			p.arrival = earliest - t.headStart()
 		}
 	}
@@ -168,7 +169,7 @@ func (p *part) giveUp() {
 // hear waits until the client hears of all parts that are to be asked for, so that all can queue in one script; but not
 // for long, as each can also queue by itself.
 func (w *whole) hear(parts []*part) {
-	timer := time.NewTimer(slowAnswer)
+	timer := time.NewTimer(conn.SlowAnswer)
 	defer timer.Stop()
 	for _, p := range parts {
 		s := p.wait.site
@@ -201,7 +202,7 @@ func (w *whole) hear(parts []*part) {
 
 // ask asks for all parts of a slot in one script, and again until there is an answer.
 func (w *whole) ask(parts []*part, mode string) error {
-	budget, begun := attemptTime, time.Now()
+	budget, begun := conn.AttemptTime, time.Now()
 	var last error
 	for tries := 0; ; tries++ {
 		if w.ctx.Err() != nil {
@@ -212,17 +213,17 @@ func (w *whole) ask(parts []*part, mode string) error {
 		case err == nil && !late:
 			return w.failure(parts)
 		case err == nil:
-			budget = min(2*budget, longestAttempt)
-		case !transient(err) || w.mode == lua.Try && tries > 0 && time.Since(w.begun) > tryTime:
-			return advise(err)
+			budget = min(2*budget, conn.LongestAttempt)
+		case !conn.Transient(err) || w.mode == lua.Try && tries > 0 && time.Since(w.begun) > tryTime:
+			return conn.Advise(err)
 		default:
 			if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
-				last = advise(err) // Else it is the call's own deadline that has ended the request.
+				last = conn.Advise(err) // Else it is the call's own deadline that has ended the request.
 			}
 			if time.Since(begun) > w.bound {
 				w.yield() // What other slots have granted.
 			}
-			if err := w.client.rest(w.ctx, retry.Pause(tries)); err != nil {
+			if err := w.client.servers.Rest(w.ctx, retry.Pause(tries)); err != nil {
 				return w.failed(err, last)
 			}
 		}
@@ -236,7 +237,7 @@ func (w *whole) failed(err, last error) error {
 
 func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late bool, err error) {
 	c, n := w.client, parts[0].wait.site.node()
-	a := n.attempt(budget)
+	a := n.Attempt(budget)
 	first := parts[0].wait.ticket
 	head := int64(first.queue.terms.Priority) * PriorityStep.Microseconds()
 	var keys, tickets []string
@@ -255,10 +256,10 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		t.state = asking
 		t.inflight++
 		if p.sent.IsZero() {
-			p.sent = a.sent
+			p.sent = a.Sent
 		}
 		asked = append(asked, p)
-		questions = append(questions, &question{attempt: a, text: t.text, hearing: s.confirms})
+		questions = append(questions, &question{Attempt: a, text: t.text, hearing: s.confirms})
 		keys = append(keys, s.keys.All()...)
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()
@@ -266,9 +267,9 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 	if len(asked) == 0 {
 		return false, nil
 	}
-	args := append([]string{mode, a.notAfter, strconv.FormatInt(head, 10), c.highest(), c.counted(), first.phase(), c.who}, tickets...)
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(head, 10), c.highest(), c.servers.Counted(), first.phase(), c.who}, tickets...)
 	c.stats.asks.Add(1)
-	replies, err := lua.MultiAsk.DecodeAll(c.runFor(w.ctx, lua.MultiAsk, keys, args...), len(asked))
+	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(w.ctx, lua.MultiAsk, keys, args...), len(asked))
 	if err == nil && len(replies) == 1 && replies[0].Status == lua.Late {
 		replies, late = slices.Repeat(replies, len(asked)), true
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -16,7 +17,7 @@ import (
 // yield gives back what is held, so that nobody waits for it meanwhile. It waits for the answers, but not for long, nor
 // beyond the call's context: what is not answered then goes on in the background.
 func (w *whole) yield() {
-	ctx, cancel := context.WithTimeout(w.ctx, answerTime)
+	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
 	defer cancel()
 	var given []*part
 	for _, p := range w.parts {
@@ -118,7 +119,7 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 		return err
 	}
 	var held []*part
-	args, keys := []string{c.highest(), c.counted()}, []string(nil)
+	args, keys := []string{c.highest(), c.servers.Counted()}, []string(nil)
 	for _, p := range parts {
 		if !p.wait.ticket.hold.first.let() {
 			err = cmp.Or(err, p.lease.Release(ctx))
@@ -133,9 +134,9 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 	}
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
-	a := sending()
+	a := conn.Sending()
 	c.stats.ends.Add(1)
-	replies, failed := lua.MultiEnd.DecodeAll(c.runFor(ctx, lua.MultiEnd, keys, args...), len(held))
+	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(held))
 	for i, p := range held {
 		var r lua.Reply
 		if failed == nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -14,7 +15,7 @@ var questions = sync.Pool{New: func() any { return &question{} }}
 
 // A question is one ask of a ticket under way.
 type question struct {
-	attempt
+	conn.Attempt
 	text    string
 	args    []string
 	room    [16]string // where args are
@@ -31,19 +32,19 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
 	}
 	c.stats.asks.Add(1)
-	if w.ctx.Done() == nil || !n.sluggish() {
-		r, err := s.proto.Ask.Decode(c.runFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
+	if w.ctx.Done() == nil || !n.Sluggish() {
+		r, err := s.proto.Ask.Decode(c.servers.RunFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
 		s.taken(w.ticket, q, &r, err)
 		return r, err
 	}
 	begun := false
-	r, err := inBackground(w.ctx, c, func() (lua.Reply, error) {
+	r, err := conn.InBackground(w.ctx, c.servers, func() (lua.Reply, error) {
 		begun = true
 		if w.ctx.Err() != nil {
 			s.unsent(w.ticket)
 			return lua.Reply{}, w.ctx.Err()
 		}
-		r, err := s.proto.Ask.Decode(c.runUntil(c.patient, n, s.proto.Ask, s.keys.All(), q.args))
+		r, err := s.proto.Ask.Decode(c.servers.Patiently(n, s.proto.Ask, s.keys.All(), q.args))
 		s.taken(w.ticket, q, &r, err)
 		return r, err
 	})
@@ -54,10 +55,10 @@ func (s *site) ask(w *wait) (lua.Reply, error) {
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
-func (s *site) prepare(n *node, w *wait) *question {
+func (s *site) prepare(n *conn.Node, w *wait) *question {
 	c, t := s.client, w.ticket
 	q := questions.Get().(*question)
-	q.attempt = n.attempt(w.budget)
+	q.Attempt = n.Attempt(w.budget)
 	s.mu.Lock()
 	if !t.asks() {
 		s.mu.Unlock()
@@ -73,12 +74,12 @@ func (s *site) prepare(n *node, w *wait) *question {
 	q.text, q.hearing = t.text, s.confirms
 	arrival, seen, since := t.arrival, s.generation, ""
 	if !t.unanswered.IsZero() {
-		since = strconv.FormatInt(n.clock.atLeast(t.unanswered), 10)
+		since = strconv.FormatInt(n.Clock.AtLeast(t.unanswered), 10)
 	}
 	s.mu.Unlock()
 
-	q.args = append(q.room[:0], q.text, mode, q.notAfter,
-		strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10), c.highest(), c.counted(), t.phase(), c.who)
+	q.args = append(q.room[:0], q.text, mode, q.NotAfter,
+		strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10), c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
@@ -96,7 +97,7 @@ func (s *site) unsent(t *ticket) {
 // taken takes in the answer to an ask, or its lack, and with that the question is over.
 func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.mu.Lock()
-	s.landed(t, q.text, q.attempt, err)
+	s.landed(t, q.text, q.Attempt, err)
 	switch {
 	case err != nil:
 	case s.proto.Broadcast:
@@ -104,7 +105,7 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	case r.Status == lua.Waiting:
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
-			s.node().clock.showed(r.Arrival + t.headStart())
+			s.node().Clock.Showed(r.Arrival + t.headStart())
 		}
 		if t.state == asking {
 			t.place = int(r.Place)
@@ -115,11 +116,11 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 			t.queued(r.Waiting)
 		}
 	case r.Status == lua.Granted:
-		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.sent, q.slept, "")
+		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
 	if err == nil {
-		s.absorb(q.attempt, r, false)
+		s.absorb(q.Attempt, r, false)
 		if r.Status == lua.Waiting || r.Status == lua.Acting {
 			s.await(t, r)
 		}

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -20,69 +21,26 @@ func (h *hold) attend(now, next time.Time) time.Time {
 	s := h.ticket.site
 	if h.ears == nil {
 		if at := h.ticket.grant.from.Add(attendAfter); now.Before(at) {
-			return earlier(next, at)
+			return timers.Earlier(next, at)
 		}
 	}
-	if l := s.listener(); h.ears != l {
+	if l := s.client.servers.Ears(s.slot); h.ears != l {
 		if h.ears != nil {
-			h.ears.leave()
+			h.ears.Leave()
 		}
 		h.ears = l
-		l.attend()
+		l.Attend()
 	}
 	return next
 }
 
 // unwatch ends the hold's timer, because the hold ends. The site's lock is held.
 func (h *hold) unwatch() {
-	h.ticket.site.client.timers.Remove(&h.entry)
+	h.ticket.site.client.servers.Timers.Remove(&h.entry)
 	if h.ears != nil {
-		h.ears.leave()
+		h.ears.Leave()
 		h.ears = nil
 	}
-}
-
-// attend listens on the client's own channel, for one hold more. It may be called with a site's lock held.
-func (l *listener) attend() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.holds++
-	if sub := l.channels[l.client.own]; sub == nil || !sub.want {
-		l.subscription(l.client.own, nil)
-	}
-}
-
-// leave notes that a hold has ended. The channel stays for a while after the last.
-func (l *listener) leave() {
-	l.mu.Lock()
-	l.holds--
-	last := l.holds == 0
-	l.left = time.Now()
-	until := l.left.Add(l.client.opts.Linger)
-	l.mu.Unlock()
-	if last {
-		l.client.timers.Before(&l.attended, until)
-	}
-}
-
-// unattended is the listener's timer, some time after the last hold.
-func (l *listener) unattended(now time.Time) {
-	l.mu.Lock()
-	sub := l.channels[l.client.own]
-	if l.holds > 0 || sub == nil || !sub.want {
-		l.mu.Unlock()
-		return
-	}
-	until := l.left.Add(l.client.opts.Linger)
-	if over := !now.Before(until); over {
-		sub.want = false
-		l.wanted--
-		l.touch(l.client.own)
-		l.mu.Unlock()
-		return
-	}
-	l.mu.Unlock()
-	l.client.timers.Before(&l.attended, until)
 }
 
 // told takes in what was heard on the client's own channel. It runs on the reader of the connection.

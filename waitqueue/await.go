@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -39,7 +40,7 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		return 0, err
 	}
 	w := wait{
-		ctx: ctx, event: &e, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: lua.Wait,
+		ctx: ctx, event: &e, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: lua.Wait,
 	}
 	done := false
 	defer func() {
@@ -256,7 +257,7 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 	if ctx.Err() != nil {
 		return lua.Reply{}, retry.WhyEnded(ctx)
 	}
-	if q.client.life.Err() != nil {
+	if q.client.servers.Over() {
 		return lua.Reply{}, lease.ErrClosed
 	}
 	if limit > 0 {
@@ -269,30 +270,30 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 		last = time.Now().Add(lease.MaxLease)
 	}
 	c := q.client
-	budget, unsure := attemptTime, false
+	budget, unsure := conn.AttemptTime, false
 	for tries := 0; ; tries++ {
-		n := c.routes.of(q.keys.Lock)
-		a := n.attempt(budget)
-		r, err := script.Decode(c.runFor(ctx, script, keys, args(Attempt{a.notAfter, repeats(last), c.highest(), c.counted()})...))
+		n := c.servers.NodeOf(q.keys.Lock)
+		a := n.Attempt(budget)
+		r, err := script.Decode(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
-			n.clock.observe(a, r.Now, true)
+			n.Clock.Observe(a, r.Now, true)
 			c.count(q.proto.Kind, q.name, &r)
-			budget = min(2*budget, longestAttempt)
+			budget = min(2*budget, conn.LongestAttempt)
 			continue
 		case err == nil:
 			q.took(a, &r)
 			return r, nil
-		case answered(err) && !transient(err):
-			return r, advise(err)
-		case !answered(err):
+		case conn.Answered(err) && !conn.Transient(err):
+			return r, conn.Advise(err)
+		case !conn.Answered(err):
 			unsure = true
 		}
-		if !transient(err) && ctx.Err() == nil {
-			return r, unsureOf(unsure, advise(err))
+		if !conn.Transient(err) && ctx.Err() == nil {
+			return r, unsureOf(unsure, conn.Advise(err))
 		}
-		if ended := c.rest(ctx, retry.Pause(tries)); ended != nil {
-			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, advise(err)))
+		if ended := c.servers.Rest(ctx, retry.Pause(tries)); ended != nil {
+			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err)))
 		}
 	}
 }
@@ -300,7 +301,7 @@ func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, 
 // repeats is for how many ms a request may come again that is given up at that time: an attempt that is sent by
 // then may be under way for long.
 func repeats(last time.Time) string {
-	return strconv.FormatInt((max(time.Until(last), 0) + longestAttempt).Milliseconds(), 10)
+	return strconv.FormatInt((max(time.Until(last), 0) + conn.LongestAttempt).Milliseconds(), 10)
 }
 
 func unsureOf(unsure bool, err error) error {
@@ -311,7 +312,7 @@ func unsureOf(unsure bool, err error) error {
 }
 
 // took takes in a reply to a request that belongs to no ticket.
-func (q Queue) took(a attempt, r *lua.Reply) {
+func (q Queue) took(a conn.Attempt, r *lua.Reply) {
 	c := q.client
 	c.mu.Lock()
 	s := c.sites[q.keys.Site]
@@ -320,6 +321,6 @@ func (q Queue) took(a attempt, r *lua.Reply) {
 		s.absorb(a, r, false)
 		return
 	}
-	c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
+	c.servers.NodeOf(q.keys.Lock).Clock.Observe(a, r.Now, false)
 	c.count(q.proto.Kind, q.name, r)
 }

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -55,7 +58,7 @@ func (s *site) await(t *ticket, r *lua.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.lookAt(earlier(s.nextCheck(r, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
+	s.lookAt(timers.Earlier(s.nextCheck(r, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
 	if r.Place >= 0 && !s.proto.Broadcast {
 		return
 	}
@@ -101,7 +104,7 @@ func (s *site) startCheck() {
 		s.again = true
 		return
 	}
-	s.checking = s.client.spawn(s.runChecks)
+	s.checking = s.client.servers.Spawn(s.runChecks)
 }
 
 // runChecks looks until there is nothing more to be seen at once.
@@ -141,13 +144,13 @@ func (s *site) runChecks() {
 // failed ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any other
 // error is waited out, by those who wait. The lock is held.
 func (s *site) failed(tickets []*ticket, err error) {
-	passes := transient(err)
+	passes := conn.Transient(err)
 	for _, t := range tickets {
-		t.last = advise(err)
+		t.last = conn.Advise(err)
 	}
 	for _, t := range s.tickets {
 		if t.waits() && !passes {
-			t.refuse(advise(err)) // Also those that were not named: their keys are the same.
+			t.refuse(conn.Advise(err)) // Also those that were not named: their keys are the same.
 		}
 	}
 	if passes && s.anyWaits() {
@@ -212,8 +215,8 @@ func (r *round) next() bool {
 // checkOnce sends one check and takes in the reply.
 func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	c := s.client
-	a := s.node().attempt(attemptTime)
-	args := []string{c.id, round.mode, a.notAfter, c.highest(), c.counted()}
+	a := s.node().Attempt(conn.AttemptTime)
+	args := []string{c.id, round.mode, a.NotAfter, c.highest(), c.servers.Counted()}
 	s.mu.Lock()
 	named := round.tickets[:0:0]
 	texts := make([]string, 0, len(round.tickets))
@@ -231,7 +234,7 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	}
 
 	c.stats.checks.Add(1)
-	r, err := c.run(s.proto.Check, s.keys.All(), args...)
+	r, err := c.servers.Run(s.proto.Check, s.keys.All(), args...)
 	if err == nil {
 		s.absorb(a, &r, true)
 	}
@@ -296,4 +299,12 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 			t.refuse(excess(t, place))
 		}
 	}
+}
+
+// jitter returns a time between two others.
+func jitter(from, to time.Duration) time.Duration {
+	if to <= from {
+		return from
+	}
+	return from + rand.N(to-from)
 }

@@ -50,11 +50,8 @@ func (c *Client) remains() remains {
 	c.mu.Lock()
 	r.sites = len(c.sites)
 	c.mu.Unlock()
-	r.timers = c.timers.Len()
-	ears := c.routes.only.ears
-	ears.mu.Lock()
-	r.channels, r.listening = len(ears.channels), ears.running
-	ears.mu.Unlock()
+	r.timers = c.servers.Timers.Len()
+	r.channels, r.listening = c.servers.Subscribed()
 	c.ends.mu.Lock()
 	r.ends = c.ends.open
 	c.ends.mu.Unlock()

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -53,22 +55,7 @@ func (c *Client) shut() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	c.workMu.Lock()
-	c.closed = true
-	c.workMu.Unlock()
-	c.kill()
-	c.timers.Stop()
-	for _, n := range c.routes.all() {
-		n.ears.stop()
-	}
-	if c.sockets != nil {
-		// The sockets first: rueidis waits for the answer of a server that does not give one.
-		c.sockets.close()
-		c.hearing.close()
-		c.commands.Close()
-		c.side.Close()
-	}
-	c.work.Wait()
+	c.servers.Close()
 	c.log.stop()
 }
 
@@ -128,10 +115,10 @@ func (t *ticket) owes(now time.Time) (until time.Time) {
 		until = now.Add(t.takes)
 	}
 	if t.inflight > 0 {
-		until = later(until, now.Add(attemptTime+t.lease()))
+		until = timers.Later(until, now.Add(conn.AttemptTime+t.lease()))
 	}
 	if !t.ghost.IsZero() {
-		until = later(until, t.ghost.Add(t.lease()))
+		until = timers.Later(until, t.ghost.Add(t.lease()))
 	}
 	return until
 }
@@ -139,18 +126,11 @@ func (t *ticket) owes(now time.Time) (until time.Time) {
 // owes is until when the server may have the hold: to the end of its lease, or of what renewals without an answer may
 // have made of it. The lock is held.
 func (h *hold) owes(now time.Time) time.Time {
-	until := later(h.deadline.Add(margin(h.spans)), h.ghost)
+	until := timers.Later(h.deadline.Add(margin(h.spans)), h.ghost)
 	if h.renewing {
-		until = later(until, now.Add(attemptTime+h.ticket.queue.terms.Lease))
+		until = timers.Later(until, now.Add(conn.AttemptTime+h.ticket.queue.terms.Lease))
 	}
 	return until
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // until is when nothing of what was outstanding at a time is owed any more.
@@ -158,14 +138,14 @@ func (o *outstanding) until(begun time.Time) (until time.Time) {
 	for _, t := range o.tickets {
 		t.site.mu.Lock()
 		if t.state != ended {
-			until = later(until, t.owes(begun))
+			until = timers.Later(until, t.owes(begun))
 		}
 		t.site.mu.Unlock()
 	}
 	for _, d := range o.grants {
 		d.site.mu.Lock()
 		if _, open := d.site.leaving[d]; open {
-			until = later(until, d.owes)
+			until = timers.Later(until, d.owes)
 		}
 		d.site.mu.Unlock()
 	}

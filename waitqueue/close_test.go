@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -60,28 +61,28 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "1 of holds"},
 		{"a hold that was lost long ago", holds, kill, func(*testing.T, parting) { synctime.Pass(time.Minute) }, 0, ""},
 		{"a hold whose renewals nobody answers", holds, drop,
-			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, attemptTime + 2*partingLease, "1 of holds"},
+			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, conn.AttemptTime + 2*partingLease, "1 of holds"},
 		{"a hold, and a call of Lock that nobody answered", holds, drop, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("other").Acquire)
-		}, attemptTime + partingLease, "1 of holds, 1 of calls"},
+		}, conn.AttemptTime + partingLease, "1 of holds, 1 of calls"},
 		{"a call of Lock that found its connection broken", none, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Acquire)
-		}, attemptTime + partingLease, "1 of calls"},
+		}, conn.AttemptTime + partingLease, "1 of calls"},
 		{"calls of Lock and TryLock that found no connection", none, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Acquire)
-			synctime.Pass(attemptTime + partingLease)
+			synctime.Pass(conn.AttemptTime + partingLease)
 			p.tries(t, p.queue("name").Acquire)
 			_, err := p.queue("name").Try(t.Context())
 			require.Error(t, err)
 		}, 0, ""},
 		{"a call of TryLock that nobody answered", none, drop, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Try)
-		}, attemptTime + partingLease, "1 of calls"},
+		}, conn.AttemptTime + partingLease, "1 of calls"},
 		{"a hold whose end is refused", holds, func(_ *testing.T, p parting) { p.Fail("NOPERM no more") }, none, 0, "NOPERM"},
 		{"a server that is back before the lease is over", holds, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("other").Acquire)
 			time.AfterFunc(time.Second, p.Restart)
-		}, attemptTime + partingLease, ""},
+		}, conn.AttemptTime + partingLease, ""},
 		{"a call that waits", func(t *testing.T, p parting) {
 			other, err := Dial(Options{Redis: p.Option(), Name: "other"})
 			require.NoError(t, err)
@@ -90,7 +91,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 			require.NoError(t, err)
 			_ = acquire(t.Context(), p.queue("name"))
 			synctime.Pass(time.Second)
-		}, kill, none, attemptTime + partingLease, "1 of calls"},
+		}, kill, none, conn.AttemptTime + partingLease, "1 of calls"},
 	} {
 		t.Run(x.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,7 +201,7 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
 		at.settled(ticket) // The answer of a look, while that of the end is on its way.
 		at.mu.Unlock()
-		at.departed(&departure{site: at, text: ticket.text, ticket: ticket}, sending(), &lua.Reply{}, nil)
+		at.departed(&departure{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), &lua.Reply{}, nil)
 		state := func() state {
 			at.mu.Lock()
 			defer at.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -170,11 +171,11 @@ func (co *cohort) enter(m *mate) (*wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, ok := s.node().clock.steady(); ok && m.called != nil {
+	if now, ok := s.node().Clock.Steady(); ok && m.called != nil {
 		t.arrival = now.Add(-time.Since(m.begun)).UnixMicro() - t.headStart()
 	}
 	return &wait{
-		ctx: m.ctx, ticket: t, site: s, begun: m.begun, budget: attemptTime, mode: lua.Wait,
+		ctx: m.ctx, ticket: t, site: s, begun: m.begun, budget: conn.AttemptTime, mode: lua.Wait,
 	}, nil
 }
 
@@ -189,7 +190,7 @@ func (co *cohort) leave(m *mate) error {
 	}
 	co.mu.Unlock()
 	if !waits { // It was called at the same moment. Its ask may be on its way, for which nobody waits here.
-		if !co.client.spawn(func() { co.undo(m) }) {
+		if !co.client.servers.Spawn(func() { co.undo(m) }) {
 			co.undo(m)
 		}
 		return m.gaveUp(retry.WhyEnded(m.ctx))
@@ -265,7 +266,7 @@ func (h *hold) fence() uint64 { return h.token + uint64(h.passed) }
 // certain, since it gave the first.
 func (h *hold) passable() bool {
 	since := time.Since(h.begun)
-	return h.passed < h.ticket.passes() && int64(h.passed) < (since-since/drift).Microseconds()
+	return h.passed < h.ticket.passes() && int64(h.passed) < (since-since/conn.Drift).Microseconds()
 }
 
 // pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
@@ -287,7 +288,7 @@ func (h *hold) pass() bool {
 	h.open--
 	h.since, h.tooLong, h.first, h.caller = time.Now(), false, share{}, m.ticket
 	if s.client.opts.HeldTooLong > 0 {
-		s.client.timers.Before(&h.entry, h.long(h.since, h.deadline))
+		s.client.servers.Timers.Before(&h.entry, h.long(h.since, h.deadline))
 	}
 	ctx, waited := m.ctx, h.since.Sub(m.begun)
 	if m.ticket != nil {
@@ -321,7 +322,7 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	}
 	m.wait = w
 	begun := false
-	r, err := inBackground(ctx, co.client, func() (lua.Reply, error) {
+	r, err := conn.InBackground(ctx, co.client.servers, func() (lua.Reply, error) {
 		begun = true
 		defer close(m.called)
 		return co.relay(w, t)
@@ -340,16 +341,16 @@ func (co *cohort) relay(w *wait, t *ticket) (lua.Reply, error) {
 	defer c.ends.done(1)
 	q := s.prepare(n, w)
 	if q == nil {
-		return s.sendEnd(c.patient, t)
+		return s.sendEnd(c.servers.Patient, t)
 	}
-	a := sending()
-	a.note = t.note
+	a := conn.Sending()
+	a.Note = t.note
 	c.stats.asks.Add(1)
 	c.stats.ends.Add(1)
 	d := &departure{site: s, text: t.text, ticket: t}
-	results := c.runAll(c.commands, n, []job{
-		{s.proto.Ask, s.keys.All(), q.args},
-		{s.proto.End, s.keys.All(), d.args()},
+	results := c.servers.RunAll(n, []conn.Job{
+		{Script: s.proto.Ask, Keys: s.keys.All(), Args: q.args},
+		{Script: s.proto.End, Keys: s.keys.All(), Args: d.args()},
 	})
 	asked, err := s.proto.Ask.Decode(results[0])
 	s.taken(w.ticket, q, &asked, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -37,7 +38,7 @@ func TestAHoldWhoseTimerCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *testing
 		"timer": func(h *hold) { h.Fired(time.Now()) },
 		"answer": func(h *hold) {
 			r := h.next(time.Now())
-			r.answered(sending(), nil, context.DeadlineExceeded)
+			r.answered(conn.Sending(), nil, context.DeadlineExceeded)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestAHoldWhoseTimerCameDuringItsReleaseIsRenewedOnceItIsPassedOn(t *testing
 				synctime.Pass(time.Millisecond)
 				h := holdOf(l)
 				h.first.keeper.End() // Release begins with that.
-				c.timers.Remove(&h.entry)
+				c.servers.Timers.Remove(&h.entry)
 				meanwhile(h)
 				require.NoError(t, l.Release(t.Context()))
 				l = <-mate

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -41,7 +42,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	all := make([]Outcome, len(queues))
 	waits := make([]*wait, len(queues))
 	named := make(map[any]bool, len(queues))
-	together := make(map[*node][]*wait)
+	together := make(map[*conn.Node][]*wait)
 	for i, q := range queues {
 		if all[i].Err = q.usable(ctx); all[i].Err != nil {
 			continue
@@ -60,7 +61,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			all[i].Err = err
 			continue
 		}
-		waits[i] = &wait{ctx: ctx, ticket: t, site: s, begun: time.Now(), budget: attemptTime, mode: mode}
+		waits[i] = &wait{ctx: ctx, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
 		n := s.node()
 		together[n] = append(together[n], waits[i])
 	}
@@ -93,7 +94,7 @@ func (w *wait) settled() bool {
 
 // askEach sends the first asks of many waits, those to one server together. What is not answered until ctx ends, or not
 // at all, each wait asks for again by itself.
-func askEach(ctx context.Context, together map[*node][]*wait) {
+func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 	var servers sync.WaitGroup
 	for n, waits := range together {
 		servers.Go(func() {
@@ -103,7 +104,7 @@ func askEach(ctx context.Context, together map[*node][]*wait) {
 				c := batch[0].site.client
 				questions := prepareEach(n, batch)
 				begun := false
-				answers, err := inBackground(ctx, c, func() ([]answer, error) {
+				answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
 					begun = true
 					return c.askBatch(n, batch, questions), nil
 				})
@@ -117,7 +118,7 @@ func askEach(ctx context.Context, together map[*node][]*wait) {
 	servers.Wait()
 }
 
-func prepareEach(n *node, batch []*wait) []*question {
+func prepareEach(n *conn.Node, batch []*wait) []*question {
 	questions := make([]*question, len(batch))
 	for i, w := range batch {
 		questions[i] = w.site.prepare(n, w)
@@ -151,15 +152,15 @@ func answerEach(batch []*wait, answers []answer) {
 
 // askBatch sends asks and takes in the answers for the tickets. What they mean to the waits is left to these, which may
 // have ended meanwhile.
-func (c *Client) askBatch(n *node, batch []*wait, questions []*question) []answer {
-	jobs := make([]job, 0, len(batch))
+func (c *Client) askBatch(n *conn.Node, batch []*wait, questions []*question) []answer {
+	jobs := make([]conn.Job, 0, len(batch))
 	for i, w := range batch {
 		if questions[i] != nil {
-			jobs = append(jobs, job{w.site.proto.Ask, w.site.keys.All(), questions[i].args})
+			jobs = append(jobs, conn.Job{Script: w.site.proto.Ask, Keys: w.site.keys.All(), Args: questions[i].args})
 		}
 	}
 	c.stats.asks.Add(uint64(len(jobs)))
-	results := c.runAll(c.commands, n, jobs)
+	results := c.servers.RunAll(n, jobs)
 	answers := make([]answer, len(batch)) // Without a question there is a reply that says nothing.
 	for i, w := range batch {
 		q := questions[i]
@@ -181,7 +182,7 @@ func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {
 	retry.Given(ctx)
 	errs := make([]error, len(leases))
 	var rest sync.WaitGroup
-	together := make(map[*node][]freeing)
+	together := make(map[*conn.Node][]freeing)
 	for i, l := range leases {
 		if l == nil {
 			continue
@@ -209,7 +210,7 @@ type freeing struct {
 }
 
 // releaseAt sends the ends of leases on one server, and then waits for those that were not answered.
-func releaseAt(ctx context.Context, n *node, endings []freeing, errs []error) {
+func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []error) {
 	var replies []answer
 	for batch := range slices.Chunk(endings, eachBatch) {
 		tickets := make([]*ticket, len(batch))
@@ -236,24 +237,24 @@ type answer struct {
 }
 
 // endEach sends the ends of tickets and takes in the answers. Those that ctx does not wait for go on in the background.
-func (c *Client) endEach(ctx context.Context, n *node, tickets []*ticket) []answer {
+func (c *Client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) []answer {
 	c.ends.owe() // Close waits for it.
 	begun := false
-	answers, err := inBackground(ctx, c, func() ([]answer, error) {
+	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
 		begun = true
 		defer c.ends.done(1)
-		jobs, leaving := make([]job, len(tickets)), make([]departure, len(tickets))
+		jobs, leaving := make([]conn.Job, len(tickets)), make([]departure, len(tickets))
 		for i, t := range tickets {
 			leaving[i].site, leaving[i].text, leaving[i].ticket = t.site, t.text, t
-			jobs[i] = job{t.site.proto.End, t.site.keys.All(), leaving[i].args()}
+			jobs[i] = conn.Job{Script: t.site.proto.End, Keys: t.site.keys.All(), Args: leaving[i].args()}
 		}
-		a := sending()
+		a := conn.Sending()
 		c.stats.ends.Add(uint64(len(jobs)))
 		answers := make([]answer, len(tickets))
-		for i, res := range c.runAll(c.commands, n, jobs) {
+		for i, res := range c.servers.RunAll(n, jobs) {
 			t := tickets[i]
-			answers[i].reply, answers[i].err = jobs[i].script.Decode(res)
-			a.note = t.note
+			answers[i].reply, answers[i].err = jobs[i].Script.Decode(res)
+			a.Note = t.note
 			t.site.departed(&leaving[i], a, &answers[i].reply, answers[i].err)
 		}
 		return answers, nil

@@ -3,14 +3,12 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
@@ -30,10 +28,10 @@ var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 type ends struct {
 	client *Client
 
-	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the timers
-	ready   map[*node][]*departure // present while its goroutine runs
-	open    int                    // departures not yet over, those that wait for a timer included
-	settled chan struct{}          // closed when one of them is; nil while nobody waits for that
+	mu      sync.Mutex                  // guards the fields below; nothing is called under it but spawn and the timers
+	ready   map[*conn.Node][]*departure // present while its goroutine runs
+	open    int                         // departures not yet over, those that wait for a timer included
+	settled chan struct{}               // closed when one of them is; nil while nobody waits for that
 }
 
 // departures are those that were answered: a release takes one and gives it back.
@@ -122,12 +120,12 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
 	s.client.ends.owe() // Close waits for it.
 	defer s.client.ends.done(1)
-	sent := sending()
-	sent.note = t.note
+	sent := conn.Sending()
+	sent.Note = t.note
 	s.client.stats.ends.Add(1)
 	d := departures.Get().(*departure)
 	*d = departure{site: s, text: t.text, ticket: t}
-	r, err := s.proto.End.Decode(s.client.runFor(ctx, s.proto.End, s.keys.All(), d.args()...))
+	r, err := s.proto.End.Decode(s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
 	s.departed(d, sent, &r, err)
 	if err == nil { // Otherwise it may be sent again.
 		departures.Put(d)
@@ -145,7 +143,7 @@ func (d *departure) args() []string {
 	if t := d.ticket; t != nil && t.hold != nil && t.hold.passed > 0 && !d.again {
 		token = t.hold.fence()
 	}
-	args := append(room, d.text, strconv.FormatUint(token, 10), c.highest(), c.counted())
+	args := append(room, d.text, strconv.FormatUint(token, 10), c.highest(), c.servers.Counted())
 	if note := d.note(); note != "" {
 		args = append(args, note)
 	}
@@ -161,7 +159,7 @@ func (d *departure) note() string {
 }
 
 // departed takes in the answer to an end, or its lack.
-func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
+func (s *site) departed(d *departure, a conn.Attempt, r *lua.Reply, err error) {
 	c := s.client
 	if err == nil {
 		s.absorb(a, r, false)
@@ -172,7 +170,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	if t != nil && err == nil {
 		t.acknowledge() // The end itself may have to be sent once more.
 	}
-	if err != nil && transient(err) {
+	if err != nil && conn.Transient(err) {
 		c.ends.retry(d)
 		return
 	}
@@ -181,10 +179,10 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 	}
 	switch {
 	case t == nil:
-		d.unended = advise(err)
+		d.unended = conn.Advise(err)
 		delete(s.leaving, d)
 	case err != nil:
-		t.refused = advise(err)
+		t.refused = conn.Advise(err)
 		t.unended = t.refused
 		s.forget(t)
 	case t.inflight > 0:
@@ -193,7 +191,7 @@ func (s *site) departed(d *departure, a attempt, r *lua.Reply, err error) {
 			t.owed = true
 			c.ends.owe()
 		}
-	case a.sent.Before(t.ghost):
+	case a.Sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
 		c.ends.repeat(t)
 	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.
@@ -254,9 +252,9 @@ func (e *ends) repeat(t *ticket) {
 func (e *ends) retry(d *departure) {
 	d.tries++
 	if d.until.IsZero() {
-		d.until = later(time.Now().Add(endsTime), d.owes)
+		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
 		if d.ticket != nil {
-			d.until = time.Now().Add(max(endsTime, d.ticket.lease()+answerTime))
+			d.until = time.Now().Add(max(endsTime, d.ticket.lease()+conn.AnswerTime))
 		}
 	}
 	if time.Now().After(d.until) {
@@ -278,13 +276,13 @@ func (e *ends) later(d *departure, at time.Time) {
 	e.mu.Unlock()
 	d.entry.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
-			e.client.timers.Before(&d.entry, at)
+			e.client.servers.Timers.Before(&d.entry, at)
 			return
 		}
 		e.push(d)
 		e.done(1)
 	})
-	e.client.timers.Before(&d.entry, at)
+	e.client.servers.Timers.Before(&d.entry, at)
 }
 
 // push makes an end ready, and sees that it is sent.
@@ -295,7 +293,7 @@ func (e *ends) push(d *departure) {
 	ready, running := e.ready[n]
 	e.ready[n] = append(ready, d)
 	e.open++
-	if !running && !e.client.spawn(func() { e.send(n) }) {
+	if !running && !e.client.servers.Spawn(func() { e.send(n) }) {
 		delete(e.ready, n)
 	}
 }
@@ -322,7 +320,7 @@ func (e *ends) done(n int) {
 const endsBatch = 128
 
 // send runs in the background while there is something to send to a node.
-func (e *ends) send(to *node) {
+func (e *ends) send(to *conn.Node) {
 	for {
 		e.mu.Lock()
 		ready := e.ready[to]
@@ -340,17 +338,17 @@ func (e *ends) send(to *node) {
 	}
 }
 
-func (e *ends) sendBatch(to *node, batch []*departure) {
+func (e *ends) sendBatch(to *conn.Node, batch []*departure) {
 	c := e.client
-	jobs := make([]job, len(batch))
+	jobs := make([]conn.Job, len(batch))
 	for i, d := range batch {
-		jobs[i] = job{d.site.proto.End, d.site.keys.All(), d.args()}
+		jobs[i] = conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()}
 	}
-	a := sending()
+	a := conn.Sending()
 	c.stats.ends.Add(uint64(len(batch)))
-	for i, res := range c.runAll(c.commands, to, jobs) {
-		r, err := jobs[i].script.Decode(res)
-		a.note = batch[i].note()
+	for i, res := range c.servers.RunAll(to, jobs) {
+		r, err := jobs[i].Script.Decode(res)
+		a.Note = batch[i].note()
 		batch[i].site.departed(batch[i], a, &r, err)
 	}
 }
@@ -382,17 +380,4 @@ func (e *ends) wait(ctx context.Context, owed func() time.Time) error {
 		}
 		timer.Stop()
 	}
-}
-
-// unsent reports whether an error says that there was no connection, so nothing was sent.
-func unsent(err error) bool {
-	var none *undialled
-	var op *net.OpError
-	return errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial"
-}
-
-// answered reports whether an error is an answer of the server, after which the request is over.
-func answered(err error) bool {
-	_, ok := rueidis.IsRedisErr(err)
-	return ok
 }

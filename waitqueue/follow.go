@@ -34,7 +34,7 @@ func Follow[T comparable](ctx context.Context, q Queue, look func(context.Contex
 		fail(q.err)
 		return states
 	}
-	if !q.client.spawn(func() { fail(follow(ctx, q, look, put)) }) {
+	if !q.client.servers.Spawn(func() { fail(follow(ctx, q, look, put)) }) {
 		fail(lease.ErrClosed)
 	}
 	return states

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -18,15 +19,21 @@ const (
 	spreadSite = 200 * time.Microsecond
 )
 
-// confirmed is called by a listener when the channel's subscription is confirmed. Something may have
+// Channel is the wake channel of the client at the site.
+func (s *site) Channel() string { return s.channel }
+
+// Key is a key in the slot of the site.
+func (s *site) Key() string { return s.keys.Lock }
+
+// Confirmed is called by a listener when the channel's subscription is confirmed. Something may have
 // been missed before: look. n is the number of channels of the connection.
 //
 // A listener says what it has decided after it has given back its lock, so its word may come late, and after that of
 // another, or of its next connection. What is so now counts.
-func (s *site) confirmed(from *listener, n int) {
+func (s *site) Confirmed(from conn.Ears, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted || s.ears != from || !from.hears(s) {
+	if !s.wanted || s.ears != from || !from.Hears(s) {
 		return
 	}
 	s.heard = true
@@ -52,8 +59,8 @@ func (s *site) confirmed(from *listener, n int) {
 
 // listen subscribes at the node that has the site's slot. The lock is held.
 func (s *site) listen() {
-	s.ears = s.listener()
-	s.ears.want(s)
+	s.ears = s.client.servers.Ears(s.slot)
+	s.ears.Want(s)
 }
 
 // subscribe makes a site hear before one of its tickets has to wait.
@@ -66,16 +73,8 @@ func (s *site) subscribe() {
 	}
 }
 
-// listener is the one that hears of the site.
-func (s *site) listener() *listener {
-	if s.client.sharded {
-		return s.node().ears
-	}
-	return s.client.routes.only.ears
-}
-
-// rehome is called by a listener whose node has not the site's slot any more.
-func (s *site) rehome(from *listener) {
+// Rehome is called by a listener whose node has not the site's slot any more.
+func (s *site) Rehome(from conn.Ears) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.wanted || s.ears != from {
@@ -83,18 +82,18 @@ func (s *site) rehome(from *listener) {
 	}
 	s.heard = false
 	s.echo, s.echoBy = "", time.Time{}
-	from.drop(s)
+	from.Drop(s)
 	s.listen()
 	if s.anyWaits() {
 		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
 }
 
-// unheard is called by a listener when the subscription is gone, perhaps late, as confirmed is.
-func (s *site) unheard(from *listener) {
+// Unheard is called by a listener when the subscription is gone, perhaps late, as confirmed is.
+func (s *site) Unheard(from conn.Ears) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ears != from || from.hears(s) {
+	if s.ears != from || from.Hears(s) {
 		return
 	}
 	s.heard = false
@@ -104,14 +103,14 @@ func (s *site) unheard(from *listener) {
 	}
 }
 
-// refused is called by the listener when the server refuses the subscription for good. The waits go on by
+// Refused is called by the listener when the server refuses the subscription for good. The waits go on by
 // their own checks, and say why if they end.
-func (s *site) refused(err error) {
+func (s *site) Refused(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waits() {
-			t.unheard = advise(err)
+			t.unheard = conn.Advise(err)
 		}
 	}
 }
@@ -124,8 +123,8 @@ func (s *site) doubt() {
 	}
 	s.deaf, s.proven = true, false
 	if s.wanted {
-		s.ears.reconnect()
-		s.client.routes.doubt()
+		s.ears.Reconnect()
+		s.client.servers.Doubt()
 	}
 	if s.anyWaits() {
 		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
@@ -166,15 +165,7 @@ func (s *site) sendEcho() {
 	s.echoBy = time.Now().Add(echoTime << min(s.doubts, 4))
 	s.arm(s.echoBy)
 	nonce := s.echo
-	c.spawn(func() {
-		// An error shows as an echo that does not come.
-		message, b := lua.EchoMessage(nonce), c.commands.B()
-		if c.sharded {
-			_ = c.commands.Do(c.patient, b.Spublish().Channel(s.channel).Message(message).Build()).Error()
-			return
-		}
-		_ = c.commands.Do(c.patient, b.Publish().Channel(s.channel).Message(message).Build()).Error()
-	})
+	c.servers.Spawn(func() { c.servers.Publish(s.channel, lua.EchoMessage(nonce)) }) // An error shows as an echo that does not come.
 }
 
 // echoed ends the doubt. The lock is held.

@@ -6,8 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
+
+// ears hear what a test says.
+type ears struct {
+	conn.Ears
+	hears bool
+}
+
+func (e *ears) Hears(conn.Subscriber) bool { return e.hears }
 
 // What a listener has decided under its lock it says without it: perhaps after another has confirmed the channel at the
 // node where the slot has gone, or after its own next connection has. A site that took that for true would be deaf for
@@ -36,34 +45,35 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 			s.heard = false
 			s.mu.Unlock()
 		}
-		own, other := s.ears, newListener(a.routes.only)
-		state := func(to subState) {
-			own.mu.Lock()
-			own.channels[s.channel].state = to
-			own.mu.Unlock()
-		}
+		kept, own, other := s.ears, &ears{hears: true}, &ears{}
+		s.mu.Lock()
+		s.ears = own
+		s.mu.Unlock()
 		hears(true)
 
-		s.unheard(other)
+		s.Unheard(other)
 		hears(true)
-		s.unheard(own) // Of a connection before the one that it has.
+		s.Unheard(own) // Of a connection before the one that it has.
 		hears(true)
-		state(subNone)
-		s.unheard(own)
+		own.hears = false
+		s.Unheard(own)
 		hears(false)
-		s.confirmed(own, 1) // Likewise.
+		s.Confirmed(own, 1) // Likewise.
 		hears(false)
-		state(subConfirmed)
-		s.confirmed(own, 1)
+		own.hears = true
+		s.Confirmed(own, 1)
 		hears(true)
 
 		deafen()
-		other.channels[s.channel] = &subscription{site: s, want: true, state: subConfirmed}
-		s.confirmed(other, 1)
+		other.hears = true
+		s.Confirmed(other, 1)
 		hears(false)
-		s.confirmed(own, 1)
+		s.Confirmed(own, 1)
 		hears(true)
 
+		s.mu.Lock()
+		s.ears = kept
+		s.mu.Unlock()
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, (<-got).Release(t.Context()))
 	})

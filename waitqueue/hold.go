@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -25,7 +26,7 @@ type hold struct {
 	counts uint64 // how often the number of its leases has changed
 
 	entry    timers.Timer
-	ears     *listener // that was asked to hear of a release by force; nil before that
+	ears     conn.Ears // that was asked to hear of a release by force; nil before that
 	due      time.Time // of the next renewal; zero if there is none to come
 	deadline time.Time // local end of what is confirmed
 	ghost    time.Time // until when a renewal that was not answered may have made it last
@@ -74,7 +75,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		h.due = time.Now()
 	}
 	s.client.stats.granted.Add(1)
-	s.client.timers.Before(&h.entry, h.long(g.from, earlier(earlier(h.due, h.deadline), g.from.Add(attendAfter))))
+	s.client.servers.Timers.Before(&h.entry, h.long(g.from, timers.Earlier(timers.Earlier(h.due, h.deadline), g.from.Add(attendAfter))))
 	s.own(t)
 	return l
 }
@@ -106,15 +107,8 @@ func (h *hold) until(from time.Time, lasts, slept time.Duration, final bool) lea
 		return until(from, lasts, slept, nil)
 	}
 	u := until(from, lasts, slept, lease.ErrMaxHold)
-	u.Deadline = earlier(u.Deadline, h.limit)
+	u.Deadline = timers.Earlier(u.Deadline, h.limit)
 	return u
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // Fired is called by the hold's timer: time for a renewal, or the end.
@@ -135,13 +129,13 @@ func (h *hold) Fired(now time.Time) {
 	next := h.attend(now, h.long(now, h.deadline))
 	if !h.due.IsZero() && !h.renewing {
 		if now.Before(h.due) {
-			next = earlier(next, h.due)
+			next = timers.Earlier(next, h.due)
 		} else {
 			h.renewing = true
 			s.client.renewals.add(h)
 		}
 	}
-	s.client.timers.Before(&h.entry, next)
+	s.client.servers.Timers.Before(&h.entry, next)
 }
 
 // left reports whether a release has begun, to which the rest is left: it ends the hold, or passes it on and sees that
@@ -156,7 +150,7 @@ func (h *hold) left() bool {
 func (h *hold) hurry() {
 	h.due = time.Now()
 	h.hurried = h.due
-	h.ticket.site.client.timers.Before(&h.entry, h.due)
+	h.ticket.site.client.servers.Timers.Before(&h.entry, h.due)
 }
 
 // lose ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.
@@ -247,7 +241,7 @@ func (h *hold) outcome(r *lua.Reply) error {
 func (h *hold) outlast(ctx context.Context) error {
 	t := h.ticket
 	over, _ := t.site.verdict(t)
-	timer := time.NewTimer(time.Until(h.deadline) + answerTime)
+	timer := time.NewTimer(time.Until(h.deadline) + conn.AnswerTime)
 	defer timer.Stop()
 	select {
 	case <-over:
@@ -257,7 +251,7 @@ func (h *hold) outlast(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
-	case <-t.site.client.life.Done():
+	case <-t.site.client.servers.Ended():
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, lease.ErrClosed)
 	case <-timer.C:
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, errNoAnswer)

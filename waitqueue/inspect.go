@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -24,7 +25,7 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 	args = append([]string{strconv.Itoa(inspectQueue)}, args...)
 	v, err := q.view(ctx, args)
 	if err != nil {
-		return lease.Info{}, advise(err)
+		return lease.Info{}, conn.Advise(err)
 	}
 	return infoOf(v), nil
 }
@@ -55,12 +56,12 @@ func infoOf(v lua.View) lease.Info {
 func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 	begun := time.Now()
 	for tries := 0; ; tries++ {
-		v, err := q.proto.Inspect.DecodeInspect(q.client.runFor(ctx, q.proto.Inspect, q.keys.All(), args...))
-		if err == nil || ctx.Err() != nil || !transient(err) || time.Since(begun) > tryTime {
+		v, err := q.proto.Inspect.DecodeInspect(q.client.servers.RunFor(ctx, q.proto.Inspect, q.keys.All(), args...))
+		if err == nil || ctx.Err() != nil || !conn.Transient(err) || time.Since(begun) > tryTime {
 			return v, err
 		}
-		if ended := q.client.rest(ctx, retry.Pause(tries)); ended != nil {
-			return v, fmt.Errorf("%w (last error: %w)", ended, advise(err))
+		if ended := q.client.servers.Rest(ctx, retry.Pause(tries)); ended != nil {
+			return v, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err))
 		}
 	}
 }
@@ -87,12 +88,12 @@ func (q Queue) force(ctx context.Context, which string) (lease.Waiter, error) {
 	if q.err != nil {
 		return lease.Waiter{}, q.err
 	}
-	r, err := inBackground(ctx, q.client, func() (lua.Reply, error) { return q.forced(ctx, which) })
+	r, err := conn.InBackground(ctx, q.client.servers, func() (lua.Reply, error) { return q.forced(ctx, which) })
 	switch {
-	case answered(err) || unsent(err):
-		return lease.Waiter{}, fmt.Errorf("not freed: %w", advise(err))
+	case conn.Answered(err) || conn.Unsent(err):
+		return lease.Waiter{}, fmt.Errorf("not freed: %w", conn.Advise(err))
 	case err != nil:
-		return lease.Waiter{}, fmt.Errorf("it may have been freed or not: %w", advise(err))
+		return lease.Waiter{}, fmt.Errorf("it may have been freed or not: %w", conn.Advise(err))
 	case r.Status != lua.Done && len(r.States) > 0:
 		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
 	case r.Status != lua.Done || len(r.States) == 0:
@@ -108,13 +109,13 @@ func (q Queue) force(ctx context.Context, which string) (lease.Waiter, error) {
 func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 	c, begun := q.client, time.Now()
 	for tries := 0; ; tries++ {
-		a := sending()
-		r, err := c.run(q.proto.Force, q.keys.All(), which, c.highest(), c.counted())
+		a := conn.Sending()
+		r, err := c.servers.Run(q.proto.Force, q.keys.All(), which, c.highest(), c.servers.Counted())
 		if err == nil {
-			c.routes.of(q.keys.Lock).clock.observe(a, r.Now, false)
+			c.servers.NodeOf(q.keys.Lock).Clock.Observe(a, r.Now, false)
 			c.count(q.proto.Kind, q.name, &r)
 		}
-		if !unsent(err) && !answered(err) || !transient(err) || time.Since(begun) > tryTime || c.rest(ctx, retry.Pause(tries)) != nil {
+		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Pause(tries)) != nil {
 			return r, err
 		}
 	}

@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -28,43 +26,6 @@ func benchClient(b testing.TB) *Client {
 
 func benchQueue(c *Client, i int) Queue {
 	return c.Queue(lua.Fairlock, "name"+strconv.Itoa(i), Terms{Lease: lease.DefaultLease})
-}
-
-// What a message costs from the reader of the connection to the site that it is for, among a thousand.
-func BenchmarkDemultiplexer(b *testing.B) {
-	const sites = 1000
-	c := benchClient(b)
-	l := newListener(c.routes.only)
-	messages := make([]rueidis.PubSubMessage, sites)
-	for i := range messages {
-		q := benchQueue(c, i)
-		s := c.site(q)
-		l.channels[s.channel] = &subscription{site: s, want: true, state: subConfirmed}
-		messages[i] = rueidis.PubSubMessage{Channel: s.channel, Message: lua.EchoMessage("1")}
-	}
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		l.onMessage(l.epoch, messages[i%sites])
-		i++
-	}
-	require.Equal(b, uint64(i), c.Stats().Messages)
-}
-
-// What a timer costs, made and taken back, among ten thousand.
-func BenchmarkAgenda(b *testing.B) {
-	a := timers.New(func() {})
-	defer a.Stop()
-	later := time.Now().Add(time.Hour)
-	for i := range 10_000 {
-		a.Before(&timers.Timer{Target: timers.Func(func(time.Time) {})}, later.Add(time.Duration(i)*time.Millisecond))
-	}
-	e := &timers.Timer{Target: timers.Func(func(time.Time) {})}
-	b.ReportAllocs()
-	for b.Loop() {
-		a.Before(e, later.Add(5*time.Second))
-		a.Remove(e)
-	}
 }
 
 // What a call costs that waits beside others of its client, and what it keeps meanwhile, on the heap and in the stack of
@@ -149,7 +110,7 @@ func BenchmarkRenewals(b *testing.B) {
 	require.Len(b, batch, renewBatch)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.renew(c.routes.only, batch)
+		c.renew(c.servers.Single(), batch)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
 }

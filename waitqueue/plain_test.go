@@ -15,7 +15,7 @@ func TestTheSubscribersOfAClusterOfOneNodeAreCounted(t *testing.T) {
 	o.ForceSingleClient = false
 	c, err := Dial(Options{Redis: o})
 	require.NoError(t, err)
-	require.NotNil(t, c.routes.table, "it is not taken for a cluster: shows nothing")
-	require.Equal(t, "1", c.counted())
+	require.True(t, c.servers.Clustered(), "it is not taken for a cluster: shows nothing")
+	require.Equal(t, "1", c.servers.Counted())
 	require.NoError(t, c.Close(t.Context()))
 }

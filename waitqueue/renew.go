@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -39,11 +41,14 @@ func (r *renewals) flush() {
 	due := r.due
 	r.due = nil
 	r.mu.Unlock()
-	if r.client.routes.table == nil {
-		r.send(r.client.routes.only, due)
+	if len(due) == 0 {
 		return
 	}
-	at := make(map[*node][]*hold)
+	if only := r.client.servers.Single(); only != nil {
+		r.send(only, due)
+		return
+	}
+	at := make(map[*conn.Node][]*hold)
 	for _, h := range due {
 		n := h.ticket.site.node()
 		at[n] = append(at[n], h)
@@ -53,9 +58,9 @@ func (r *renewals) flush() {
 	}
 }
 
-func (r *renewals) send(n *node, due []*hold) {
+func (r *renewals) send(n *conn.Node, due []*hold) {
 	for batch := range slices.Chunk(due, renewBatch) {
-		r.client.spawn(func() { r.client.renew(n, batch) })
+		r.client.servers.Spawn(func() { r.client.renew(n, batch) })
 	}
 }
 
@@ -70,11 +75,11 @@ type renewal struct {
 }
 
 // renew renews a batch: those that can go together in few scripts, and what is left of them one by one.
-func (c *Client) renew(n *node, batch []*hold) {
-	a := n.attempt(attemptTime)
+func (c *Client) renew(n *conn.Node, batch []*hold) {
+	a := n.Attempt(conn.AttemptTime)
 	asked := make([]renewal, len(batch))
 	for i, h := range batch {
-		asked[i] = h.next(a.sent)
+		asked[i] = h.next(a.Sent)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
 	if alone := c.renewTogether(n, a, asked); len(alone) > 0 {
@@ -83,15 +88,15 @@ func (c *Client) renew(n *node, batch []*hold) {
 }
 
 // renewEach renews with a script for each hold.
-func (c *Client) renewEach(n *node, a attempt, asked []renewal) {
-	jobs := make([]job, len(asked))
+func (c *Client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
+	jobs := make([]conn.Job, len(asked))
 	for i, r := range asked {
 		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)
 	}
-	for i, res := range c.runAll(c.side, n, jobs) {
-		r, err := jobs[i].script.Decode(res)
+	for i, res := range c.servers.RunBeside(n, jobs) {
+		r, err := jobs[i].Script.Decode(res)
 		if err == nil {
-			n.clock.observe(a, r.Now, r.Status == lua.Late)
+			n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 			c.count(asked[i].hold.ticket.site.proto.Kind, asked[i].hold.ticket.site.name, &r)
 		}
 		asked[i].answered(a, &r, err)
@@ -128,27 +133,27 @@ func (r renewal) phase() string {
 	return lua.PhaseHeld
 }
 
-func (s *site) renewJob(t *ticket, token uint64, r renewal, a attempt) job {
+func (s *site) renewJob(t *ticket, token uint64, r renewal, a conn.Attempt) conn.Job {
 	args := []string{
 		t.text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
-		r.phase(), s.client.who, a.notAfter,
+		r.phase(), s.client.who, a.NotAfter,
 	}
 	if s.proto.Entries && r.entries != "" {
 		args = append(args, r.entries)
 	}
-	return job{s.proto.Renew, s.keys.Renewed(), args}
+	return conn.Job{Script: s.proto.Renew, Keys: s.keys.Renewed(), Args: args}
 }
 
 // answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
 // server's word, is the hold lost.
-func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
+func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	h := r.hold
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.renewing = false
-	if err != nil && !answered(err) && !unsent(err) {
-		h.ghost = later(h.ghost, a.expires.Add(r.lasts))
+	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
+		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.lasts))
 	}
 	if h.ticket.state != held || h.left() {
 		return
@@ -170,15 +175,15 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 		h.failures = 0
 		margin := time.Until(h.deadline)
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
-		u := h.until(a.sent, lasts, a.slept, r.final)
+		u := h.until(a.Sent, lasts, a.Slept, r.final)
 		if !h.extend(u) {
 			h.lose(lease.ErrExpired)
 			return
 		}
 		h.teller().tell(observe.Observation{Moment: observe.Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
 		h.spans = lasts
-		h.due = s.client.renewAt(a.sent, r.lasts)
-		hurried := h.hurried.After(a.sent)
+		h.due = s.client.renewAt(a.Sent, r.lasts)
+		hurried := h.hurried.After(a.Sent)
 		switch {
 		case hurried:
 			h.due = time.Now()
@@ -186,7 +191,7 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 			h.due = time.Time{}
 		}
 		if r.entries != h.entries() && !r.final {
-			h.due = earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
+			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
 		if !hurried {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
@@ -194,10 +199,10 @@ func (r renewal) answered(a attempt, reply *lua.Reply, err error) {
 	}
 	next := h.attend(time.Now(), h.long(h.since, h.deadline))
 	if !h.due.IsZero() {
-		next = earlier(next, h.due)
+		next = timers.Earlier(next, h.due)
 	}
-	s.client.timers.Remove(&h.entry)
-	s.client.timers.Before(&h.entry, next)
+	s.client.servers.Timers.Remove(&h.entry)
+	s.client.servers.Timers.Before(&h.entry, next)
 }
 
 // confirm asks by a renewal whether a grant that is old, or came over a gap, still holds, and for what its terms
@@ -209,33 +214,33 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		s.mu.Unlock()
 		return lua.Reply{}, nil
 	}
-	a := n.attempt(attemptTime)
-	wanted := renew(t, nil, a.sent)
+	a := n.Attempt(conn.AttemptTime)
+	wanted := renew(t, nil, a.Sent)
 	j := s.renewJob(t, t.grant.token, wanted, a)
 	s.mu.Unlock()
 
 	c.stats.renewals.Add(1)
-	var v voucher
+	var v conn.Voucher
 	if s.vouched(t.queue.terms) {
-		connection := n.connection()
+		connection := n.Connection()
 		v = s.vouch(n, j, t.queue.terms)
-		n.aged(s.slot, v, a.sent, connection)
+		n.Aged(s.slot, v, a.Sent, connection)
 	} else {
-		v.renewal = c.runAll(c.side, n, []job{j})[0]
+		v.Renewal = c.servers.RunBeside(n, []conn.Job{j})[0]
 	}
-	r, err := j.script.Decode(v.renewal)
+	r, err := j.Script.Decode(v.Renewal)
 	if err == nil && r.Status == lua.Granted {
-		err = v.err
+		err = v.Err
 	}
 	if err != nil {
-		if !transient(err) {
+		if !conn.Transient(err) {
 			s.mu.Lock()
-			t.refused = advise(err)
+			t.refused = conn.Advise(err)
 			s.mu.Unlock()
 		}
 		return r, err
 	}
-	n.clock.observe(a, r.Now, r.Status == lua.Late)
+	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 	c.count(s.proto.Kind, s.name, &r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,13 +249,13 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.sent, a.slept, true, wanted.final
+		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.Sent, a.Slept, true, wanted.final
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
-		case v.acks < int64(t.queue.terms.Replicas):
-			t.refused = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, v.acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
-		case v.left > 0:
-			t.believed = time.Now().Add(v.left)
+		case v.Acks < int64(t.queue.terms.Replicas):
+			t.refused = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, v.Acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
+		case v.Left > 0:
+			t.believed = time.Now().Add(v.Left)
 		default:
 			t.grant.vouched = true
 			t.state = held

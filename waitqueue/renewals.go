@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -31,7 +32,7 @@ func (c *Client) renewAt(from time.Time, lasts time.Duration) time.Time {
 
 // renewTogether renews what can go together, and returns the rest: what is of another kind, or has more to tell, or was
 // not renewed by such a script, which does nothing where anything is unusual.
-func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []renewal) {
+func (c *Client) renewTogether(n *conn.Node, a conn.Attempt, asked []renewal) (alone []renewal) {
 	type alike struct {
 		script *lua.Script
 		lasts  time.Duration
@@ -45,7 +46,7 @@ func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []ren
 			alone = append(alone, r)
 		}
 	}
-	var jobs []job
+	var jobs []conn.Job
 	var parts [][]renewal
 	for as, group := range groups {
 		for _, part := range c.inScripts(group) {
@@ -60,13 +61,13 @@ func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []ren
 	if len(jobs) == 0 {
 		return alone
 	}
-	for i, res := range c.runAll(c.side, n, jobs) {
+	for i, res := range c.servers.RunBeside(n, jobs) {
 		part := parts[i]
-		now, ends, left, err := jobs[i].script.DecodeRenewals(res, len(part))
+		now, ends, left, err := jobs[i].Script.DecodeRenewals(res, len(part))
 		switch {
 		case err == nil:
-			n.clock.observe(a, now, false)
-		case answered(err):
+			n.Clock.Observe(a, now, false)
+		case conn.Answered(err):
 			alone = append(alone, part...) // Each is told why by its own.
 			continue
 		}
@@ -87,7 +88,7 @@ func (c *Client) renewTogether(n *node, a attempt, asked []renewal) (alone []ren
 
 // inScripts parts renewals into those that one script may do: in a cluster, of one slot.
 func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
-	if c.routes.table == nil {
+	if !c.servers.Clustered() {
 		return slices.Collect(slices.Chunk(group, renewalsInScript))
 	}
 	slot := func(r renewal) uint16 { return r.hold.ticket.site.slot }
@@ -103,11 +104,11 @@ func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
 	return parts
 }
 
-func (c *Client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a attempt) job {
+func (c *Client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a conn.Attempt) conn.Job {
 	keys := make([]string, len(part))
 	args := make([]string, 4, 4+2*len(part))
 	phases := make([]byte, len(part))
-	latest, _ := strconv.ParseInt(a.notAfter, 10, 64)
+	latest, _ := strconv.ParseInt(a.NotAfter, 10, 64)
 	for i := range part {
 		r := &part[i]
 		t := r.hold.ticket
@@ -123,8 +124,8 @@ func (c *Client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal,
 		keys[i] = t.site.keys.Lock
 		args = append(args, t.text, strconv.FormatUint(r.hold.token, 10))
 	}
-	args[0], args[1], args[2], args[3] = c.who, a.notAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
-	return job{s, keys, args}
+	args[0], args[1], args[2], args[3] = c.who, a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
+	return conn.Job{Script: s, Keys: keys, Args: args}
 }
 
 // outlives reports whether the key of a hold is known to outlive a lease that begins at a time of the server's, or

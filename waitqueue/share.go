@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -255,9 +256,9 @@ func (h *hold) recount() {
 	if h.due.IsZero() {
 		return // The last renewal was sent.
 	}
-	h.due = earlier(h.due, time.Now().Add(entriesPause))
+	h.due = timers.Earlier(h.due, time.Now().Add(entriesPause))
 	if !h.renewing {
-		s.client.timers.Before(&h.entry, h.due)
+		s.client.servers.Timers.Before(&h.entry, h.due)
 	}
 }
 

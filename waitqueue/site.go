@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
@@ -29,7 +30,7 @@ type site struct {
 	leaving map[*departure]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
 	// The subscription, as the listener told it.
-	ears   *listener // where it is asked for
+	ears   conn.Ears // where it is asked for
 	wanted bool      // asked for
 	heard  bool      // confirmed, and not ended since
 	first  bool      // it has been confirmed before: a confirmation is news of a gap
@@ -63,16 +64,16 @@ func newSite(c *Client, q Queue) *site {
 		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
 		tickets: make(map[string]*ticket), used: time.Now(),
 	}
-	if c.routes.table != nil {
+	if c.servers.Clustered() {
 		s.slot = lua.Slot(q.keys.Lock)
 	}
 	s.tick.Target = timers.Func(s.ticked)
-	c.timers.Before(&s.tick, s.used.Add(c.opts.Linger))
+	c.servers.Timers.Before(&s.tick, s.used.Add(c.opts.Linger))
 	return s
 }
 
 // node returns the server that the site's requests go to.
-func (s *site) node() *node { return s.client.routes.at(s.slot) }
+func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 
 // many reports whether several tickets may hold at once.
 func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
@@ -107,16 +108,16 @@ func (s *site) hear(ticket string) {
 }
 
 // landed notes that an ask or check that named t by that text is over. The lock is held.
-func (s *site) landed(t *ticket, text string, a attempt, err error) {
-	if err != nil && !answered(err) && !unsent(err) {
+func (s *site) landed(t *ticket, text string, a conn.Attempt, err error) {
+	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		if t.unanswered.IsZero() {
-			t.unanswered = a.sent
+			t.unanswered = a.Sent
 		}
-		if t.ghost.Before(a.expires) {
-			t.ghost = a.expires
+		if t.ghost.Before(a.Expires) {
+			t.ghost = a.Expires
 		}
 		if text != t.text {
-			s.client.ends.exorcise(s, text, a.expires)
+			s.client.ends.exorcise(s, text, a.Expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		if s.anyWaits() {
@@ -136,9 +137,9 @@ func (s *site) settled(t *ticket) {
 
 // absorb takes in what a reply says beside the fate of its ticket. The grants in the reply of a check may be
 // old ones, of which it is not known yet whether they were missed.
-func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
+func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	c := s.client
-	s.node().clock.observe(a, r.Now, r.Status == lua.Late)
+	s.node().Clock.Observe(a, r.Now, r.Status == lua.Late)
 	c.count(s.proto.Kind, s.name, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *site) absorb(a attempt, r *lua.Reply, check bool) {
 		if !check {
 			s.hear(g.Ticket)
 		}
-		s.offer(g, a.sent, a.slept, a.note)
+		s.offer(g, a.Sent, a.Slept, a.Note)
 	}
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
@@ -194,8 +195,8 @@ func (c *Client) count(kind, name string, r *lua.Reply) {
 	c.served(kind, name, r)
 }
 
-// message takes in what was heard on the wake channel. It runs on the reader of the connection.
-func (s *site) message(text string, received time.Time) {
+// Message takes in what was heard on the wake channel. It runs on the reader of the connection.
+func (s *site) Message(text string, received time.Time) {
 	c := s.client
 	c.stats.messages.Add(1)
 	m, err := lua.ParseMessage(text)
@@ -210,7 +211,7 @@ func (s *site) message(text string, received time.Time) {
 	case lua.MessageGrant:
 		for _, g := range m.Grants {
 			s.hear(g.Ticket)
-			from, slept := s.node().clock.since(g.At, received)
+			from, slept := s.node().Clock.Since(g.At, received)
 			s.offer(g, from, slept, m.Note)
 		}
 	case lua.MessageSuspect:
@@ -247,7 +248,7 @@ func (s *site) ticked(now time.Time) {
 	if due(s.echoBy) {
 		s.echoBy, s.echo = time.Time{}, ""
 		s.doubts++
-		s.ears.reconnect()
+		s.ears.Reconnect()
 	}
 	if due(s.look) {
 		s.look = time.Time{}
@@ -288,14 +289,14 @@ func (s *site) busy() bool {
 // arm sets the site's timer. The lock is held.
 func (s *site) arm(at time.Time) {
 	if !s.retired {
-		s.client.timers.Before(&s.tick, at)
+		s.client.servers.Timers.Before(&s.tick, at)
 	}
 }
 
 // retire ends the subscription of a site that nothing uses, and drops the site. The site's lock is held,
 // the client's is not: a call that comes in between finds the site again and keeps it.
 func (c *Client) retire(s *site) {
-	c.spawn(func() {
+	c.servers.Spawn(func() {
 		c.mu.Lock()
 		s.mu.Lock()
 		now := time.Now()
@@ -317,7 +318,7 @@ func (c *Client) retire(s *site) {
 		s.mu.Unlock()
 		c.mu.Unlock()
 		if leave {
-			ears.drop(s)
+			ears.Drop(s)
 		}
 	})
 }

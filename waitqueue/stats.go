@@ -26,7 +26,7 @@ type Stats struct {
 
 // counters is Stats, as it is counted.
 type counters struct {
-	asks, ends, renewals, checks, subscribes, messages, handOffs, granted, lost, givenBack,
+	asks, ends, renewals, checks, messages, handOffs, granted, lost, givenBack,
 	rejoined, missed, suspected, skipped, expired, late, stepped, forged atomic.Uint64
 }
 
@@ -35,7 +35,7 @@ func (c *Client) Stats() Stats {
 	s := &c.stats
 	return Stats{
 		Asks: s.asks.Load(), Ends: s.ends.Load(), Renewals: s.renewals.Load(), Checks: s.checks.Load(),
-		Subscribes: s.subscribes.Load(), Messages: s.messages.Load(), HandOffs: s.handOffs.Load(),
+		Subscribes: c.servers.Subscribes.Load(), Messages: s.messages.Load(), HandOffs: s.handOffs.Load(),
 		Granted: s.granted.Load(), Lost: s.lost.Load(), GivenBack: s.givenBack.Load(),
 		Rejoined: s.rejoined.Load(), Missed: s.missed.Load(), Suspected: s.suspected.Load(),
 		Skipped: s.skipped.Load(), Expired: s.expired.Load(), Late: s.late.Load(),

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
@@ -119,6 +120,7 @@ func (t *ticket) queued(behind int) {
 }
 
 // granted tells of a hold that is about to be made, and returns the context that it is made with. The site's lock is
+//
 // held.
 func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
 	w := t.site.client.watch
@@ -219,7 +221,7 @@ func (h *hold) long(now, next time.Time) time.Time {
 	}
 	at := h.since.Add(w.long)
 	if now.Before(at) {
-		return earlier(next, at)
+		return timers.Earlier(next, at)
 	}
 	h.tooLong = true
 	h.teller().tell(observe.Observation{Moment: observe.HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.who})

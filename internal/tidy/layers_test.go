@@ -39,13 +39,15 @@ var layers = map[string][]string{
 	"internal/retry":  {},
 	"internal/timers": {"lease"},
 	// L1
-	"waitqueue": {"lua", "lease", "observe", "internal/names", "internal/retry", "internal/timers", rueidis},
-	// L2: what a program imports first. Nothing below imports it.
+	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
+	// L2
+	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/retry", "internal/timers", rueidis},
+	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
 	"inspect": {".", "lua", "lease", "internal/retry", "waitqueue", rueidis},
-	// L3: they never import each other.
+	// L4: they never import each other.
 	"fairlock":  primitive,
 	"reentrant": primitive,
 	"rwlock":    primitive,
@@ -55,7 +57,7 @@ var layers = map[string][]string{
 	"redlock":   primitive,
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
-	// L4
+	// L5
 	"multilock": primitive,                                            // The same protocol as fairlock, for several names.
 	"striped":   {".", "lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.

@@ -81,7 +81,7 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 		}
 	}
 	for _, x := range texts(t, "*.go") {
-		if strings.HasSuffix(x.name, "waitqueue/probe.go") {
+		if strings.HasSuffix(x.name, "internal/conn/probe.go") {
 			rights = string(x.body)
 		}
 	}

@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"context"
@@ -139,15 +139,15 @@ func (*watched) Value(any) any                 { return nil }
 
 // watch is called by the node's timer while calls are watched: a context that has ended does
 // not wait for a server that has stopped to answer.
-func (n *node) watch(now time.Time) {
-	c, w := n.client, n.watching.Load()
+func (n *Node) watch(now time.Time) {
+	c, w := n.servers, n.watching.Load()
 	switch {
 	case w == nil:
 		return
-	case now.Sub(w.began) < slowAnswer:
-		c.timers.Before(&n.watcher, w.began.Add(slowAnswer))
+	case now.Sub(w.began) < SlowAnswer:
+		c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
 	case w.ctx.Err() == nil:
-		c.timers.Before(&n.watcher, now.Add(watchEvery))
+		c.Timers.Before(&n.watcher, now.Add(watchEvery))
 	default:
 		n.slow.Store(true)
 		c.sockets.cut(n.address)

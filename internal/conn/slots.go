@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func askSlots(ctx context.Context, conn pipeline, asked string) ([]owner, error)
 		return nil, err
 	}
 	text, err := results[1].ToString()
-	if err != nil && !answered(err) {
+	if err != nil && !Answered(err) {
 		return nil, err
 	}
 	return parseSlots(asked, ranges, parseEpochs(text))

@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// probe asks the server whether it allows what the protocol does, before anything depends on it.
-func (c *Client) probe() error {
-	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.id)
-	channel := keys.Channel(c.id)
+// Probe asks the server whether it allows what the protocol does, before anything depends on it.
+func (c *Servers) Probe() error {
+	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID)
+	channel := keys.Channel(c.opts.ID)
 	if err := c.probeMode(); err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (c *Client) probe() error {
 		}
 	}
 	n := c.routes.of(keys.Lock)
-	a := sending()
+	a := Sending()
 	fields, err := c.runUntil(context.Background(), n, lua.Probe, keys.All(), []string{channel}).ToArray()
 	if err != nil {
 		return c.refusal(err)
@@ -42,13 +42,13 @@ func (c *Client) probe() error {
 		return fmt.Errorf("headwaiter: %w: the user may not %s; it needs %s", lease.ErrUnusable,
 			strings.Join(missing, ", "), c.rights())
 	}
-	n.clock.observe(a, now, true)
-	c.routes.only.clock.newest.Store(n.clock.newest.Load())
+	n.Clock.Observe(a, now, true)
+	c.routes.only.Clock.newest.Store(n.Clock.newest.Load())
 	return nil
 }
 
 // probeMode finds out a cluster that was taken for a single server, because the user may not ask for its slots.
-func (c *Client) probeMode() error {
+func (c *Servers) probeMode() error {
 	if c.commands.Mode() != rueidis.ClientModeStandalone || c.opts.Redis.ForceSingleClient || c.sockets == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (c *Client) probeMode() error {
 	if err != nil || said["mode"] != "cluster" {
 		return nil // A server before Redis 6 does not know HELLO.
 	}
-	if err := c.commands.Do(context.Background(), c.commands.B().ClusterSlots().Build()).Error(); answered(err) {
+	if err := c.commands.Do(context.Background(), c.commands.B().ClusterSlots().Build()).Error(); Answered(err) {
 		return fmt.Errorf("headwaiter: %w: it is part of a cluster, and the user may not ask for its slots; it needs %s %s: %w",
 			lease.ErrUnusable, rights(c.opts.Prefix), clusterRights, err)
 	}
@@ -64,8 +64,8 @@ func (c *Client) probeMode() error {
 }
 
 // recount stops the counting of subscribers where a cluster of several nodes has plain channels alone.
-func (c *Client) recount() {
-	if c.plain && len(c.side.Nodes()) > 1 {
+func (c *Servers) recount() {
+	if c.Plain && len(c.Side.Nodes()) > 1 {
 		c.uncount.Store(true)
 	}
 }
@@ -74,17 +74,17 @@ func (c *Client) recount() {
 // only those that are told at every node: there the subscribers at one node are not all, so nobody is skipped for
 // having none, and the checks carry it. Where there is one node, as with embedded servers that say that they are a
 // cluster, they are all.
-func (c *Client) probeCluster(channel string) error {
+func (c *Servers) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
-		return fmt.Errorf("headwaiter: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", advise(err))
+		return fmt.Errorf("headwaiter: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", Advise(err))
 	}
 	b := c.commands.B()
 	err := c.commands.Do(context.Background(), b.Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
 	switch {
 	case err == nil:
-		c.sharded = true
+		c.Sharded = true
 	case strings.Contains(err.Error(), "unknown command"):
-		c.plain = true
+		c.Plain = true
 		c.recount()
 	default:
 		return c.refusal(err)
@@ -93,7 +93,7 @@ func (c *Client) probeCluster(channel string) error {
 }
 
 // rights is the part of an ACL line that the protocol needs; docs/deploy.md has it whole.
-func (c *Client) rights() string {
+func (c *Servers) rights() string {
 	line := rights(c.opts.Prefix)
 	switch c.commands.Mode() {
 	case rueidis.ClientModeCluster:
@@ -113,7 +113,7 @@ func rights(prefix string) string {
 }
 
 // refusal turns an error of the probe into what to change.
-func (c *Client) refusal(err error) error {
+func (c *Servers) refusal(err error) error {
 	redisErr, ok := rueidis.IsRedisErr(err)
 	switch {
 	case !ok:
@@ -122,5 +122,16 @@ func (c *Client) refusal(err error) error {
 		return fmt.Errorf("headwaiter: %w: the user may not run scripts or what they call; it needs %s: %w",
 			lease.ErrUnusable, c.rights(), err)
 	}
-	return fmt.Errorf("headwaiter: %w: %w", lease.ErrUnusable, advise(err))
+	return fmt.Errorf("headwaiter: %w: %w", lease.ErrUnusable, Advise(err))
+}
+
+// Missing asks the server of the locks which rights the user lacks.
+func (c *Servers) Missing(ctx context.Context) ([]string, error) {
+	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID)
+	res := c.runUntil(ctx, c.routes.of(keys.Lock), lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)})
+	fields, err := res.ToArray()
+	if err != nil || len(fields) != 2 {
+		return nil, err
+	}
+	return fields[1].AsStrSlice()
 }

@@ -1,15 +1,13 @@
-package waitqueue
+package conn
 
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -17,32 +15,32 @@ import (
 // attemptTime is how long one attempt of an ask, check or renewal may take to reach the server; its
 // not-after (R7). It is longer than a connection may take to answer, so a refusal as late is rare.
 const (
-	attemptTime    = 3 * time.Second
-	longestAttempt = time.Minute
+	AttemptTime    = 3 * time.Second
+	LongestAttempt = time.Minute
 )
 
-// An attempt is one request under way: when it was sent, and until when it can still run.
-type attempt struct {
-	sent     time.Time
-	slept    time.Duration // what lease.Slept said then
-	expires  time.Time     // local time after which the server refuses it
-	notAfter string        // the same as the server's clock will show it at the latest
-	note     string        // what the grants in the reply carry
+// An Attempt is one request under way: when it was sent, and until when it can still run.
+type Attempt struct {
+	Sent     time.Time
+	Slept    time.Duration // what lease.Slept said then
+	Expires  time.Time     // local time after which the server refuses it
+	NotAfter string        // the same as the server's clock will show it at the latest
+	Note     string        // what the grants in the reply carry
 }
 
-// sending is the attempt of a request that may run at any time.
-func sending() attempt {
+// Sending is the attempt of a request that may run at any time.
+func Sending() Attempt {
 	slept := lease.Slept() // First: what is slept from here on must show.
-	return attempt{sent: time.Now(), slept: slept}
+	return Attempt{Sent: time.Now(), Slept: slept}
 }
 
-// run runs a script on the commands' connection to the node that has its keys, until the connection's own time
+// Run runs a script on the commands' connection to the node that has its keys, until the connection's own time
 // limits, whoever waits for it.
-func (c *Client) run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return s.Decode(c.runUntil(c.patient, c.routes.of(keys[0]), s, keys, args))
+func (c *Servers) Run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
+	return s.Decode(c.runUntil(c.Patient, c.routes.of(keys[0]), s, keys, args))
 }
 
-func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, args []string) rueidis.RedisResult {
+func (c *Servers) runUntil(ctx context.Context, n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	began := time.Now()
 	if n.flying.Add(1) > 1 {
 		n.piped.Store(true)
@@ -63,7 +61,7 @@ func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, arg
 	if err == nil {
 		c.demoted(res)
 	}
-	if slow := err != nil || time.Since(began) > slowAnswer; slow != n.slow.Load() {
+	if slow := err != nil || time.Since(began) > SlowAnswer; slow != n.slow.Load() {
 		n.slow.Store(slow)
 	}
 	return res
@@ -71,12 +69,12 @@ func (c *Client) runUntil(ctx context.Context, n *node, s *lua.Script, keys, arg
 
 // demoted cuts the connections to a server that says it is a replica. It was a master once, and its name may lead to
 // another by now: the next call finds out. Where there are sentinels or a cluster, they tell.
-func (c *Client) demoted(res rueidis.RedisResult) {
+func (c *Servers) demoted(res rueidis.RedisResult) {
 	if isReadOnly(res.Error()) && c.sockets != nil && c.commands.Mode() == rueidis.ClientModeStandalone {
 		c.sockets.cut("")
 		c.hearing.cut("")
 		// rueidis notices by the next command, which would not be known to have run or not.
-		c.spawn(func() { _ = c.commands.Do(context.Background(), c.commands.B().Ping().Build()).Error() })
+		c.Spawn(func() { _ = c.commands.Do(context.Background(), c.commands.B().Ping().Build()).Error() })
 	}
 }
 
@@ -84,23 +82,23 @@ func (c *Client) demoted(res rueidis.RedisResult) {
 var errSilent = errors.New("no answer from Redis in time")
 
 // slowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
-const slowAnswer = 250 * time.Millisecond
+const SlowAnswer = 250 * time.Millisecond
 
-// runFor runs a script for a caller whose context may end. An error of the context leaves open whether the
+// RunFor runs a script for a caller whose context may end. An error of the context leaves open whether the
 // script ran.
 //
 // A context that can end costs a change of goroutines, a good part of the way to the server and back, unless
 // rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
 // deadline is passed on, and a cancellation waits for the answer. If that takes longer than slowAnswer the
 // connection is cut.
-func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
+func (c *Servers) RunFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	n := c.routes.of(keys[0])
 	switch {
 	case ctx.Done() == nil:
 		return c.runUntil(ctx, n, s, keys, args)
-	case n.sluggish():
-		res, err := inBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(c.patient, n, s, keys, args), nil
+	case n.Sluggish():
+		res, err := InBackground(ctx, c, func() (rueidis.RedisResult, error) {
+			return c.runUntil(c.Patient, n, s, keys, args), nil
 		})
 		if err != nil {
 			return rueidis.NewErrorResult(err)
@@ -109,13 +107,13 @@ func (c *Client) runFor(ctx context.Context, s *lua.Script, keys []string, args 
 	case n.piped.Load() || n.flying.Load() > 0:
 		return c.runUntil(noDeadline{ctx}, n, s, keys, args)
 	}
-	deadline := time.Now().Add(answerTime)
+	deadline := time.Now().Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
-		deadline = earlier(deadline, d)
+		deadline = timers.Earlier(deadline, d)
 	}
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	n.watching.Store(w)
-	c.timers.Before(&n.watcher, w.began.Add(slowAnswer))
+	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
 	res := c.runUntil(w, n, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
@@ -127,33 +125,47 @@ type noDeadline struct{ context.Context }
 
 func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (c *Client) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
-	if c.sharded {
+func (c *Servers) evalsha(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.Sharded {
 		s = s.Sharded()
 	}
 	return b.Evalsha().Sha1(s.SHA).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-func (c *Client) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
-	if c.sharded {
+func (c *Servers) eval(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed {
+	if c.Sharded {
 		s = s.Sharded()
 	}
 	return b.Eval().Script(s.Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-// job is one script of a batch.
-type job struct {
-	script *lua.Script
-	keys   []string
-	args   []string
+// Job is one script of a batch.
+type Job struct {
+	Script *lua.Script
+	Keys   []string
+	Args   []string
 }
 
-// runAll runs scripts whose keys are at one node in one round trip, and again in full those that the server did
-// not know.
-func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisResult {
+// Patiently is runUntil whoever waits for it.
+func (c *Servers) Patiently(n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	return c.runUntil(c.Patient, n, s, keys, args)
+}
+
+// RunAll runs scripts whose keys are at one node in one round trip, behind the commands that were sent before.
+func (c *Servers) RunAll(n *Node, jobs []Job) []rueidis.RedisResult {
+	return c.pipe(c.commands, n, jobs)
+}
+
+// RunBeside is runAll for renewals, on their own connection.
+func (c *Servers) RunBeside(n *Node, jobs []Job) []rueidis.RedisResult {
+	return c.pipe(c.Side, n, jobs)
+}
+
+// pipe runs scripts in one round trip, and again in full those that the server did not know.
+func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisResult {
 	cmds := make([]rueidis.Completed, len(jobs))
 	for i, j := range jobs {
-		cmds[i] = c.evalsha(rc.B(), j.script, j.keys, j.args)
+		cmds[i] = c.evalsha(rc.B(), j.Script, j.Keys, j.Args)
 	}
 	if rc == c.commands {
 		if n.flying.Add(1) > 1 {
@@ -161,10 +173,10 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 		}
 		defer n.flying.Add(-1)
 	}
-	results := rc.DoMulti(c.patient, cmds...)
+	results := rc.DoMulti(c.Patient, cmds...)
 	for i, j := range jobs {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = rc.Do(c.patient, c.eval(rc.B(), j.script, j.keys, j.args))
+			results[i] = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args))
 		}
 	}
 	if len(results) > 0 {
@@ -173,45 +185,10 @@ func (c *Client) runAll(rc rueidis.Client, n *node, jobs []job) []rueidis.RedisR
 	return results
 }
 
-// counted tells scripts whether subscribers can be counted.
-func (c *Client) counted() string {
+// Counted tells scripts whether subscribers can be counted.
+func (c *Servers) Counted() string {
 	if c.opts.WithoutSkip || c.uncount.Load() {
 		return "0"
 	}
 	return "1"
-}
-
-// highest is the highest token seen, for scripts.
-func (c *Client) highest() string { return c.floor.highest() }
-
-// A tokenFloor is the highest token seen, as a number and as the text that every ask and end sends.
-type tokenFloor struct {
-	mu    sync.Mutex // guards the fields below
-	token uint64
-	text  string // of token; empty if nobody has asked for it
-}
-
-func (f *tokenFloor) raise(token uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if token > f.token {
-		f.token, f.text = token, ""
-	}
-}
-
-func (f *tokenFloor) highest() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.text == "" {
-		f.text = strconv.FormatUint(f.token, 10)
-	}
-	return f.text
-}
-
-// jitter returns a time between two others.
-func jitter(from, to time.Duration) time.Duration {
-	if to <= from {
-		return from
-	}
-	return from + rand.N(to-from)
 }

@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"context"
@@ -13,12 +13,11 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A listener owns the one connection of a client to a node that subscribes, with a channel for each site that
-// waits. Its goroutine runs while there are channels; what comes in is handed to the sites on the reader
+// A listener owns the one connection of a client to a node that subscribes, with a channel for each subscriber. Its goroutine runs while there are channels; what comes in is handed to the subscribers on the reader
 // of the connection.
 //
-// In a cluster with sharded channels there is one for each node that has slots of sites that wait. Where a slot
-// goes, its sites follow: the node that it leaves says so (sunsubscribe), refuses what is subscribed to there
+// In a cluster with sharded channels there is one for each node that has slots of subscribers. Where a slot
+// goes, they follow: the node that it leaves says so (sunsubscribe), refuses what is subscribed to there
 // (MOVED), or is gone.
 //
 // The connection is for subscriptions alone: on one that also carries commands, rueidis leaves its short
@@ -28,8 +27,8 @@ import (
 // both it panics, on a goroutine of its own. Channels that nobody wants any more go with the connection: when
 // none is wanted, or when they are many.
 type listener struct {
-	client *Client
-	node   *node
+	servers *Servers
+	node    *Node
 
 	mu       sync.Mutex // guards the fields below; nothing is called under it but spawn
 	channels map[string]*subscription
@@ -49,7 +48,7 @@ type listener struct {
 
 // A subscription is the state of one channel (R2).
 type subscription struct {
-	site  *site // nil of the client's own channel
+	by    Subscriber // nil of the client's own channel
 	want  bool
 	state subState
 }
@@ -62,27 +61,26 @@ const (
 	subConfirmed                 // it hears
 )
 
-func newListener(n *node) *listener {
+func newListener(n *Node) *listener {
 	l := &listener{
-		client: n.client, node: n, channels: make(map[string]*subscription),
+		servers: n.servers, node: n, channels: make(map[string]*subscription),
 		kick: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	l.attended.Target = timers.Func(l.unattended)
 	return l
 }
 
-// want subscribes for a site, which learns of it by confirmed. It may be called with the site's lock held.
-func (l *listener) want(s *site) {
+func (l *listener) Want(s Subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sub := l.subscription(s.channel, s); sub.state == subConfirmed {
+	if sub := l.subscription(s.Channel(), s); sub.state == subConfirmed {
 		n := len(l.channels)
-		l.client.spawn(func() { s.confirmed(l, n) })
+		l.servers.Spawn(func() { s.Confirmed(l, n) })
 	}
 }
 
 // subscription wants a channel, and sees that it is subscribed to. The lock is held.
-func (l *listener) subscription(channel string, s *site) *subscription {
+func (l *listener) subscription(channel string, s Subscriber) *subscription {
 	sub := l.channels[channel]
 	if sub == nil {
 		sub = &subscription{}
@@ -91,38 +89,35 @@ func (l *listener) subscription(channel string, s *site) *subscription {
 	if !sub.want {
 		l.wanted++
 	}
-	sub.site, sub.want = s, true
+	sub.by, sub.want = s, true
 	if sub.state == subConfirmed {
 		return sub
 	}
 	l.touch(channel)
 	if !l.running {
-		l.running = l.client.spawn(l.run)
+		l.running = l.servers.Spawn(l.run)
 	}
 	return sub
 }
 
-// drop ends the subscription of a site, unless another site has taken the channel over.
-func (l *listener) drop(s *site) {
+func (l *listener) Drop(s Subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sub := l.channels[s.channel]; sub != nil && sub.site == s && sub.want {
+	if sub := l.channels[s.Channel()]; sub != nil && sub.by == s && sub.want {
 		sub.want = false
 		l.wanted--
-		l.touch(s.channel)
+		l.touch(s.Channel())
 	}
 }
 
-// hears reports whether the subscription of a site stands. It may be called with the site's lock held.
-func (l *listener) hears(s *site) bool {
+func (l *listener) Hears(s Subscriber) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sub := l.channels[s.channel]
-	return sub != nil && sub.site == s && sub.state == subConfirmed
+	sub := l.channels[s.Channel()]
+	return sub != nil && sub.by == s && sub.state == subConfirmed
 }
 
-// reconnect replaces the connection. It may be called with a site's lock held.
-func (l *listener) reconnect() {
+func (l *listener) Reconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = true
@@ -183,13 +178,13 @@ func (l *listener) connection() bool {
 	}
 	conn, _ := l.node.dedicate()
 	if conn == nil {
-		l.client.routes.doubt()
+		l.servers.routes.doubt()
 		return true
 	}
 	l.mu.Lock()
 	l.epoch++
 	epoch := l.epoch
-	l.conn, l.broken, l.unsure = conn, false, l.client.sharded
+	l.conn, l.broken, l.unsure = conn, false, l.servers.Sharded
 	l.dirty = l.dirty[:0]
 	for channel := range l.channels {
 		l.dirty = append(l.dirty, channel)
@@ -200,7 +195,7 @@ func (l *listener) connection() bool {
 		OnSubscription: func(s rueidis.PubSubSubscription) { l.onSubscription(epoch, s) },
 	})
 	l.serve(conn, lost)
-	l.client.routes.doubt()
+	l.servers.routes.doubt()
 	l.silence()
 	conn.Close()
 	return true
@@ -232,7 +227,7 @@ func (l *listener) serve(conn rueidis.DedicatedClient, lost <-chan error) {
 			return
 		}
 		for part := range slices.Chunk(subscribe, subscribeBatch) {
-			l.client.stats.subscribes.Add(uint64(len(part)))
+			l.servers.Subscribes.Add(uint64(len(part)))
 			if !l.subscribe(conn, part) {
 				return
 			}
@@ -258,14 +253,14 @@ func (l *listener) introduce() {
 	l.mu.Lock()
 	key := ""
 	for _, sub := range l.channels {
-		if sub.want && sub.site != nil {
-			key = sub.site.keys.Lock
+		if sub.want && sub.by != nil {
+			key = sub.by.Key()
 			break
 		}
 	}
 	l.mu.Unlock()
 	if key != "" {
-		side := l.client.side
+		side := l.servers.Side
 		_ = side.Do(context.Background(), side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
 	}
 }
@@ -284,14 +279,14 @@ func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 	if err != nil {
 		return false
 	}
-	l.client.routes.take(owners)
+	l.servers.routes.take(owners)
 	return true
 }
 
 // subscribe subscribes to channels, and reports whether the connection is still good for something.
 func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bool {
-	if l.client.sharded {
-		own := slices.Index(channels, l.client.own)
+	if l.servers.Sharded {
+		own := slices.Index(channels, l.servers.Own)
 		if own < 0 {
 			return l.subscribeSharded(conn, channels)
 		}
@@ -299,8 +294,8 @@ func (l *listener) subscribe(conn rueidis.DedicatedClient, channels []string) bo
 		if len(channels) > 0 && !l.subscribeSharded(conn, channels) {
 			return false
 		}
-		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(l.client.own).Build()).Error()
-		return err == nil || answered(err) // Without it a release by force is found by the next renewal.
+		err := conn.Do(context.Background(), conn.B().Subscribe().Channel(l.servers.Own).Build()).Error()
+		return err == nil || Answered(err) // Without it a release by force is found by the next renewal.
 	}
 	err := conn.Do(context.Background(), conn.B().Subscribe().Channel(channels...).Build()).Error()
 	if err != nil {
@@ -325,7 +320,7 @@ func (l *listener) subscribeSharded(conn rueidis.DedicatedClient, channels []str
 		l.unsent(channels[i])
 		if redisErr, ok := rueidis.IsRedisErr(err); ok {
 			if address, moved := redisErr.IsMoved(); moved {
-				l.client.routes.moved(lua.Slot(channels[i]), address)
+				l.servers.routes.moved(lua.Slot(channels[i]), address)
 				continue
 			}
 		}
@@ -345,40 +340,40 @@ func (l *listener) unsent(channel string) {
 	}
 }
 
-// moveOn sends the sites whose slots are at another node there.
+// moveOn sends the subscribers whose slots are at another node there.
 func (l *listener) moveOn() {
-	routes := l.client.routes
-	if !l.client.sharded {
+	routes := l.servers.routes
+	if !l.servers.Sharded {
 		return
 	}
 	l.mu.Lock()
-	var leave []*site
+	var leave []Subscriber
 	for channel, sub := range l.channels {
-		if sub.want && sub.site != nil && routes.of(channel) != l.node {
-			leave = append(leave, sub.site)
+		if sub.want && sub.by != nil && routes.of(channel) != l.node {
+			leave = append(leave, sub.by)
 		}
 	}
 	l.mu.Unlock()
 	for _, s := range leave {
-		s.rehome(l)
+		s.Rehome(l)
 	}
 }
 
-// refused tells the sites of an error of the server that no retry mends.
+// refused tells the subscribers of an error of the server that no retry mends.
 func (l *listener) refused(channels []string, err error) {
-	if !answered(err) || transient(err) {
+	if !Answered(err) || Transient(err) {
 		return
 	}
 	l.mu.Lock()
-	var sites []*site
+	var told []Subscriber
 	for _, channel := range channels {
-		if sub := l.channels[channel]; sub != nil && sub.site != nil {
-			sites = append(sites, sub.site)
+		if sub := l.channels[channel]; sub != nil && sub.by != nil {
+			told = append(told, sub.by)
 		}
 	}
 	l.mu.Unlock()
-	for _, s := range sites {
-		s.refused(err)
+	for _, s := range told {
+		s.Refused(err)
 	}
 }
 
@@ -410,43 +405,43 @@ func (l *listener) next() (subscribe []string, more bool) {
 	return subscribe, l.wanted > 0 && stale < max(staleChannels, l.wanted)
 }
 
-// silence notes that the connection is gone, and tells the sites.
+// silence notes that the connection is gone, and tells the subscribers.
 func (l *listener) silence() {
 	l.mu.Lock()
 	l.epoch++
-	var deaf []*site
+	var deaf []Subscriber
 	for channel, sub := range l.channels {
 		sub.state = subNone
 		if !sub.want {
 			delete(l.channels, channel)
 			continue
 		}
-		if sub.site != nil {
-			deaf = append(deaf, sub.site)
+		if sub.by != nil {
+			deaf = append(deaf, sub.by)
 		}
 	}
 	l.mu.Unlock()
 	for _, s := range deaf {
-		s.unheard(l)
+		s.Unheard(l)
 	}
 }
 
-// onMessage hands a message to its site. It runs on the reader of the connection. What a connection brings
+// onMessage hands a message to its subscriber. It runs on the reader of the connection. What a connection brings
 // that was given up is left to the check that follows.
 func (l *listener) onMessage(epoch int, m rueidis.PubSubMessage) {
 	received := time.Now()
-	if m.Channel == l.client.own {
-		l.client.told(m.Message)
+	if m.Channel == l.servers.Own {
+		l.servers.opts.Hear(m.Message)
 		return
 	}
 	l.mu.Lock()
-	var s *site
+	var s Subscriber
 	if sub := l.channels[m.Channel]; sub != nil && epoch == l.epoch {
-		s = sub.site
+		s = sub.by
 	}
 	l.mu.Unlock()
 	if s != nil {
-		s.message(m.Message, received)
+		s.Message(m.Message, received)
 	}
 }
 
@@ -458,13 +453,13 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 		l.mu.Unlock()
 		return
 	}
-	var confirmed, gone *site
+	var confirmed, gone Subscriber
 	switch s.Kind {
 	case "subscribe", "ssubscribe":
 		if sub.state == subSent {
 			sub.state = subConfirmed
 			if sub.want {
-				confirmed = sub.site
+				confirmed = sub.by
 			}
 		}
 	case "sunsubscribe":
@@ -473,7 +468,7 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 			sub.state, l.unsure = subNone, true
 			l.touch(s.Channel)
 			if sub.want {
-				gone = sub.site
+				gone = sub.by
 			}
 		}
 	}
@@ -481,8 +476,18 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 	l.mu.Unlock()
 	switch {
 	case confirmed != nil:
-		confirmed.confirmed(l, n)
+		confirmed.Confirmed(l, n)
 	case gone != nil:
-		gone.unheard(l)
+		gone.Unheard(l)
 	}
+}
+
+// Subscribed tells how many channels the listeners have, and whether one runs.
+func (c *Servers) Subscribed() (channels int, running bool) {
+	for _, n := range c.routes.all() {
+		n.ears.mu.Lock()
+		channels, running = channels+len(n.ears.channels), running || n.ears.running
+		n.ears.mu.Unlock()
+	}
+	return channels, running
 }

@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"math/rand/v2"
@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // farServer is a server whose clock has an offset, and runs apart by so many parts of a thousand.
@@ -26,13 +25,13 @@ func (f farServer) at(t time.Time) int64 {
 }
 
 func TestAClockWithoutAReadingPromisesNothing(t *testing.T) {
-	var c serverClock
+	var c Clock
 	now := time.Now()
-	require.Zero(t, c.atLeast(now))
-	from, _ := c.since(12345, now)
+	require.Zero(t, c.AtLeast(now))
+	from, _ := c.Since(12345, now)
 	require.Equal(t, now, from)
-	c.observe(attempt{sent: now}, 0, true)
-	require.Zero(t, c.atLeast(now), "a reply without a time is no reading")
+	c.Observe(Attempt{Sent: now}, 0, true)
+	require.Zero(t, c.AtLeast(now), "a reply without a time is no reading")
 }
 
 // Requests and replies take random times; the server's clock runs up to 0.1 % too fast or too slow.
@@ -40,7 +39,7 @@ func TestTheBoundsOfTheServersClockHold(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{-0.0009, 0, 0.0009} {
 		synctest.Test(t, func(t *testing.T) {
-			var c serverClock
+			var c Clock
 			f := farServer{began: time.Now(), offset: time.Duration(rand.N(int64(50 * 365 * 24 * time.Hour))), rate: rate}
 			pause := func(most time.Duration) { synctime.Pass(rand.N(most)) }
 			for range 500 {
@@ -48,17 +47,17 @@ func TestTheBoundsOfTheServersClockHold(t *testing.T) {
 				pause(5 * time.Millisecond)
 				shown := f.at(time.Now())
 				pause(5 * time.Millisecond)
-				c.observe(attempt{sent: sent}, shown, rand.N(2) == 0)
+				c.Observe(Attempt{Sent: sent}, shown, rand.N(2) == 0)
 
 				later := time.Now().Add(rand.N(time.Minute))
-				require.LessOrEqual(t, c.atLeast(later), f.at(later), "the server's clock was promised to show more than it did")
-				require.Greater(t, c.atLeast(later), f.at(later)-(300*time.Millisecond).Microseconds())
+				require.LessOrEqual(t, c.AtLeast(later), f.at(later), "the server's clock was promised to show more than it did")
+				require.Greater(t, c.AtLeast(later), f.at(later)-(300*time.Millisecond).Microseconds())
 
 				pause(time.Second)
 				granted := time.Now()
 				at := f.at(granted)
 				pause(20 * time.Millisecond)
-				from, _ := c.since(at, time.Now())
+				from, _ := c.Since(at, time.Now())
 				require.False(t, from.After(granted.Add(2*time.Microsecond)), "the grant is older than it was taken for")
 				require.Less(t, granted.Sub(from), 50*time.Millisecond)
 			}
@@ -68,49 +67,32 @@ func TestTheBoundsOfTheServersClockHold(t *testing.T) {
 
 func TestAGrantIsNeverYoungerThanItsNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c serverClock
+		var c Clock
 		sent := time.Now()
-		c.observe(attempt{sent: sent, slept: 7}, 1_000_000, true)
+		c.Observe(Attempt{Sent: sent, Slept: 7}, 1_000_000, true)
 		received := sent.Add(time.Second)
 		// The server's clock has stepped forward by an hour since.
-		from, slept := c.since(3_600_000_000, received)
+		from, slept := c.Since(3_600_000_000, received)
 		require.Equal(t, received, from)
 		require.Equal(t, time.Duration(7), slept, "what the machine slept since the reading counts")
 		// Or back: then the grant seems older than it is, which only costs a confirmation.
-		from, _ = c.since(0, received)
+		from, _ = c.Since(0, received)
 		require.True(t, from.Before(sent))
 	})
 }
 
 func TestAReadingIsReplacedWhenItIsOldOrWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c serverClock
+		var c Clock
 		begun := time.Now()
-		c.observe(attempt{sent: begun}, 1000, false)
+		c.Observe(Attempt{Sent: begun}, 1000, false)
 		synctime.Pass(readingAge / 2)
-		c.observe(attempt{sent: time.Now()}, 2000, false)
+		c.Observe(Attempt{Sent: time.Now()}, 2000, false)
 		require.Equal(t, int64(1000), c.newest.Load().server, "a young reading is good enough")
-		c.observe(attempt{sent: time.Now()}, 3000, true)
+		c.Observe(Attempt{Sent: time.Now()}, 3000, true)
 		require.Equal(t, int64(3000), c.newest.Load().server)
 		synctime.Pass(readingAge)
-		c.observe(attempt{sent: time.Now()}, 4000, false)
+		c.Observe(Attempt{Sent: time.Now()}, 4000, false)
 		require.Equal(t, int64(4000), c.newest.Load().server)
 	})
-}
-
-func TestTheMarginIsAPartOfTheLease(t *testing.T) {
-	for lasts, want := range map[time.Duration]time.Duration{
-		time.Hour:              36 * time.Second,
-		10 * time.Second:       100 * time.Millisecond,
-		time.Second:            10 * time.Millisecond,
-		100 * time.Millisecond: 2 * time.Millisecond,
-		10 * time.Millisecond:  2 * time.Millisecond,
-		4 * time.Millisecond:   time.Millisecond,
-		time.Millisecond:       250 * time.Microsecond,
-	} {
-		require.Equal(t, want, margin(lasts), "%v", lasts)
-	}
-	from := time.Now()
-	u := until(from, 10*time.Second, 5, lease.ErrMaxHold)
-	require.Equal(t, lease.Until{Deadline: from.Add(9900 * time.Millisecond), Slept: 5, Cause: lease.ErrMaxHold}, u)
 }

@@ -1,4 +1,4 @@
-package waitqueue
+package conn
 
 import (
 	"context"
@@ -24,12 +24,12 @@ import (
 // They may be out of date for a while. Then a subscription is refused and told where to go, and a batch takes
 // two round trips.
 type routes struct {
-	client *Client
-	only   *node                            // outside a cluster; in one, for what has no slot
-	table  *[lua.Slots]atomic.Pointer[node] // nil outside a cluster
+	servers *Servers
+	only    *Node                            // outside a cluster; in one, for what has no slot
+	table   *[lua.Slots]atomic.Pointer[Node] // nil outside a cluster
 
 	mu     sync.Mutex       // guards the fields below; nothing is called under it but spawn
-	nodes  map[string]*node // by address; those that have left are few, and may come back
+	nodes  map[string]*Node // by address; those that have left are few, and may come back
 	epochs []uint64         // by slot: of the configuration that put it where it is
 	asking bool
 	again  bool // and once more after that
@@ -43,24 +43,24 @@ const (
 	routesAsk = 3
 )
 
-func newRoutes(c *Client) *routes {
-	r := &routes{client: c, nodes: make(map[string]*node), epochs: make([]uint64, lua.Slots)}
+func newRoutes(c *Servers) *routes {
+	r := &routes{servers: c, nodes: make(map[string]*Node), epochs: make([]uint64, lua.Slots)}
 	r.only = newNode(c, "")
 	if c.commands.Mode() == rueidis.ClientModeCluster {
-		r.table = new([lua.Slots]atomic.Pointer[node])
+		r.table = new([lua.Slots]atomic.Pointer[Node])
 	}
 	return r
 }
 
 // of returns the node that has a key, as far as is known.
-func (r *routes) of(key string) *node {
+func (r *routes) of(key string) *Node {
 	if r.table == nil {
 		return r.only
 	}
 	return r.at(lua.Slot(key))
 }
 
-func (r *routes) at(slot uint16) *node {
+func (r *routes) at(slot uint16) *Node {
 	if r.table != nil {
 		if n := r.table[slot].Load(); n != nil {
 			return n
@@ -70,7 +70,7 @@ func (r *routes) at(slot uint16) *node {
 }
 
 // moved notes that a slot is at another node, and returns that.
-func (r *routes) moved(slot uint16, address string) *node {
+func (r *routes) moved(slot uint16, address string) *Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.node(address)
@@ -79,10 +79,10 @@ func (r *routes) moved(slot uint16, address string) *node {
 }
 
 // node returns the node with an address. The lock is held.
-func (r *routes) node(address string) *node {
+func (r *routes) node(address string) *Node {
 	n := r.nodes[address]
 	if n == nil {
-		n = newNode(r.client, address)
+		n = newNode(r.servers, address)
 		r.nodes[address] = n
 	}
 	return n
@@ -102,15 +102,15 @@ func (r *routes) unconnected(address string) {
 }
 
 // all returns every node.
-func (r *routes) all() []*node {
+func (r *routes) all() []*Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append(slices.Collect(maps.Values(r.nodes)), r.only)
 }
 
 // reach returns rueidis' client for a node, or nil if it knows none at that address.
-func (r *routes) reach(n *node) rueidis.Client {
-	known := r.client.side.Nodes()
+func (r *routes) reach(n *Node) rueidis.Client {
+	known := r.servers.Side.Nodes()
 	if n.address != "" {
 		return known[n.address]
 	}
@@ -131,7 +131,7 @@ func (r *routes) doubt() {
 		r.again = true
 		return
 	}
-	r.asking = r.client.spawn(r.keepAsking)
+	r.asking = r.servers.Spawn(r.keepAsking)
 }
 
 // keepAsking runs in the background until nothing shows that the slots have changed since.
@@ -141,7 +141,7 @@ func (r *routes) keepAsking() {
 		wait := time.Until(r.asked.Add(max(routesEvery, retry.Pause(failures))))
 		r.asked, r.again = time.Now().Add(max(wait, 0)), false
 		r.mu.Unlock()
-		if r.client.rest(context.Background(), wait) != nil {
+		if r.servers.Rest(context.Background(), wait) != nil {
 			return
 		}
 		err := r.refresh(context.Background())
@@ -161,7 +161,7 @@ func (r *routes) keepAsking() {
 // refresh asks some nodes which slots are where, takes the first good answer, and moves the subscriptions of
 // what has moved.
 func (r *routes) refresh(ctx context.Context) error {
-	known := r.client.side.Nodes()
+	known := r.servers.Side.Nodes()
 	addresses := slices.Collect(maps.Keys(known))
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	addresses = addresses[:min(len(addresses), routesAsk)]
@@ -171,7 +171,7 @@ func (r *routes) refresh(ctx context.Context) error {
 	}
 	answers := make(chan answer, len(addresses))
 	for _, address := range addresses {
-		if !r.client.spawn(func() {
+		if !r.servers.Spawn(func() {
 			owners, err := askSlots(ctx, known[address], address)
 			answers <- answer{owners, err}
 		}) {
@@ -204,8 +204,46 @@ func (r *routes) take(owners []owner) {
 		}
 	}
 	r.mu.Unlock()
-	r.client.recount()
+	r.servers.recount()
 	for _, n := range r.all() {
 		n.ears.moveOn()
 	}
+}
+
+// Clustered reports whether there are several nodes, each with slots.
+func (c *Servers) Clustered() bool { return c.routes.table != nil }
+
+// NodeOf returns the node that has a key, as far as is known.
+func (c *Servers) NodeOf(key string) *Node { return c.routes.of(key) }
+
+// NodeAt returns the node that has a slot, as far as is known.
+func (c *Servers) NodeAt(slot uint16) *Node { return c.routes.at(slot) }
+
+// Single returns the node if there is one, nil in a cluster.
+func (c *Servers) Single() *Node {
+	if c.Clustered() {
+		return nil
+	}
+	return c.routes.only
+}
+
+// Ears are those that hear of a slot.
+func (c *Servers) Ears(slot uint16) Ears {
+	if c.Sharded {
+		return c.NodeAt(slot).ears
+	}
+	return c.routes.only.ears
+}
+
+// Doubt asks a cluster for its slots, because something shows that they have changed.
+func (c *Servers) Doubt() { c.routes.doubt() }
+
+// Now returns what the clock of the server that has a key shows, as far as the last reply tells, if there was one.
+func (c *Servers) Now(key string) (time.Time, bool) {
+	for _, clock := range []*Clock{&c.NodeOf(key).Clock, &c.routes.only.Clock} {
+		if now, ok := clock.about(); ok {
+			return now, true
+		}
+	}
+	return time.Time{}, false
 }

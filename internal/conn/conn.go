@@ -1,0 +1,292 @@
+// Package conn is all that knows rueidis: the servers that a client talks to, its connections to them, and the scripts that
+// go over these. It knows nothing of queues. What listens on a channel is a [Subscriber].
+//
+// Callbacks on the reader of a connection never block. What runs in the background is waited for by [Servers.Close].
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Options are what a client wants of its connections.
+type Options struct {
+	Redis       rueidis.ClientOption
+	Prefix      string               // of all keys and channels
+	ID          string               // of the client
+	Linger      time.Duration        // how long the client's own channel stays subscribed to after its last use
+	WithoutSkip bool                 // nobody can count subscribers
+	Hear        func(message string) // told of what comes on the client's own channel, on the reader of a connection
+	Flush       func()               // called after all timers that were due at one moment
+}
+
+// Servers are the servers that a client talks to, and its connections to them: one for commands, one for renewals, and
+// one for each node that it listens to. What it runs in the background ends with it.
+type Servers struct {
+	opts Options
+	Own  string // the channel on which the client hears of its holds, whatever their names
+
+	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
+	Side     rueidis.Client // renewals, so that they never queue behind asks, and the listener's connection
+
+	sockets *sockets // of the commands; nil if the connections are not the client's own
+	hearing *sockets // of renewals and the listeners
+
+	routes   *routes
+	vouchers vouchers
+	Timers   *timers.Timers
+	Sharded  bool        // channels are sharded
+	Plain    bool        // it is a cluster, and they are not
+	uncount  atomic.Bool // nobody can count subscribers
+
+	Subscribes atomic.Uint64 // channels subscribed to, again ones included
+
+	life context.Context // ends when everything in the background is to stop
+	kill context.CancelFunc
+	// Patient is the context of requests that no call's context ends. It never ends where they end with the client's own
+	// connections, which costs less; else with its life.
+	Patient context.Context
+
+	workMu sync.Mutex     // guards closed
+	closed bool           // no new work in the background
+	work   sync.WaitGroup // what runs in the background
+}
+
+// Dial connects to the servers.
+func Dial(o Options) (*Servers, error) {
+	var speaking, hearing sockets
+	commands, err := rueidis.NewClient(commandOption(o.Redis, &speaking))
+	if err != nil {
+		return nil, unconnected(o.Redis, err)
+	}
+	beside := sideOption(o.Redis, &hearing)
+	if commands.Mode() == rueidis.ClientModeStandalone {
+		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
+	}
+	side, err := rueidis.NewClient(beside)
+	if err != nil {
+		commands.Close()
+		return nil, unconnected(o.Redis, err)
+	}
+	c := newServers(commands, side, o)
+	c.sockets, c.hearing = &speaking, &hearing
+	speaking.tell(c.routes.unconnected)
+	return c, nil
+}
+
+// On talks to the servers by the caller's connections, which stay open.
+func On(rc rueidis.Client, o Options) *Servers {
+	c := newServers(rc, rc, o)
+	c.Patient = c.life
+	return c
+}
+
+// Peek makes one connection, for looking at the servers from outside. The caller ends it.
+func Peek(o Options) (c *Servers, end func(), err error) {
+	var made sockets
+	rc, err := rueidis.NewClient(sideOption(o.Redis, &made))
+	if err != nil {
+		return nil, nil, err
+	}
+	c = newServers(rc, rc, o)
+	return c, func() {
+		c.Close()
+		made.close() // First: rueidis waits for the answer of a server that does not give one.
+		rc.Close()
+	}, nil
+}
+
+func newServers(commands, side rueidis.Client, o Options) *Servers {
+	c := &Servers{opts: o, Own: lua.ClientChannel(o.Prefix, o.ID), commands: commands, Side: side}
+	c.life, c.kill = context.WithCancel(context.Background())
+	c.Patient = context.Background()
+	c.vouchers.servers = c
+	c.vouchers.pending = make(map[voucherKey][]*vouchee)
+	c.routes = newRoutes(c)
+	c.Timers = timers.New(o.Flush)
+	return c
+}
+
+// Close stops what runs in the background and waits for it, and closes the connections if they are the client's own.
+func (c *Servers) Close() {
+	c.workMu.Lock()
+	c.closed = true
+	c.workMu.Unlock()
+	c.kill()
+	c.Timers.Stop()
+	for _, n := range c.routes.all() {
+		n.ears.stop()
+	}
+	if c.sockets != nil {
+		// The sockets first: rueidis waits for the answer of a server that does not give one.
+		c.sockets.close()
+		c.hearing.close()
+		c.commands.Close()
+		c.Side.Close()
+	}
+	c.work.Wait()
+}
+
+// unconnected says why there is no connection, and what to look at where the error itself does not tell.
+func unconnected(o rueidis.ClientOption, err error) error {
+	hint := ""
+	switch {
+	case o.Sentinel.MasterSet != "" && strings.Contains(err.Error(), "unknown command"):
+		hint = " (these should be sentinels)"
+	case strings.Contains(err.Error(), "'cluster|"):
+		hint = " (a cluster; the user needs " + clusterRights + ")"
+	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
+		hint = " (does the port speak TLS?)"
+	}
+	return fmt.Errorf("headwaiter: connect to %v%s: %w", o.InitAddress, hint, Advise(err))
+}
+
+const (
+	// AnswerTime is how long a command may take before its connection counts as broken. Together with
+	// keepAlive it bounds how long a call depends on a server that does not answer.
+	AnswerTime = 2 * time.Second
+	// keepAlive is how often an idle connection is asked whether it lives.
+	keepAlive = time.Second
+	// askSentinels is how often the sentinels are asked for the master, in case their news of a failover does not
+	// come.
+	askSentinels = time.Second
+	// buffers of a connection: scripts and messages are short.
+	bufferBytes = 32 << 10
+)
+
+// commandOption sets what the protocol needs of the connection for commands.
+func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	o.DialCtxFn, o.DialFn = s.dialer(o), nil
+	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
+	o.DisableCache = true
+	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
+	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
+	if o.ConnWriteTimeout == 0 {
+		o.ConnWriteTimeout = AnswerTime
+	}
+	if o.Dialer.KeepAlive == 0 {
+		o.Dialer.KeepAlive = keepAlive
+	}
+	if o.Dialer.Timeout == 0 {
+		o.Dialer.Timeout = AnswerTime
+	}
+	if o.Sentinel.MasterSet != "" && o.Sentinel.TopologyRefreshInterval == 0 {
+		o.Sentinel.TopologyRefreshInterval = askSentinels
+	}
+	if o.ReadBufferEachConn == 0 {
+		o.ReadBufferEachConn = bufferBytes
+	}
+	if o.WriteBufferEachConn == 0 {
+		o.WriteBufferEachConn = bufferBytes
+	}
+	return o
+}
+
+// sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
+func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	o = commandOption(o, s)
+	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
+	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)
+	return o
+}
+
+// Spawn runs f in the background, and reports whether it does: not after the client was closed.
+func (c *Servers) Spawn(f func()) bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// Rest waits, but not beyond ctx or the life of the client.
+func (c *Servers) Rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return retry.WhyEnded(ctx)
+	case <-c.life.Done():
+		return lease.ErrClosed
+	}
+}
+
+// InBackground runs f, and comes back early if ctx ends; f then goes on by itself. Where ctx cannot end,
+// f runs on the caller's goroutine.
+func InBackground[T any](ctx context.Context, c *Servers, f func() (T, error)) (T, error) {
+	if ctx.Done() == nil {
+		return f()
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	var none T
+	if !c.Spawn(func() {
+		v, err := f()
+		done <- answer{v, err}
+	}) {
+		return none, lease.ErrClosed
+	}
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// Over reports whether the client was closed.
+func (c *Servers) Over() bool { return c.life.Err() != nil }
+
+// Ended is closed when the client is.
+func (c *Servers) Ended() <-chan struct{} { return c.life.Done() }
+
+// Publish sends a message on a wake channel.
+func (c *Servers) Publish(channel, message string) {
+	b := c.commands.B()
+	if c.Sharded {
+		_ = c.commands.Do(c.Patient, b.Spublish().Channel(channel).Message(message).Build()).Error()
+		return
+	}
+	_ = c.commands.Do(c.Patient, b.Publish().Channel(channel).Message(message).Build()).Error()
+}
+
+// Owned reports whether the connections are the client's own.
+func (c *Servers) Owned() bool { return c.sockets != nil }
+
+// DialOne connects to one server, with what o says beside the address. The caller ends it. It ends by itself when ctx
+// does.
+func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc rueidis.Client, end func(), err error) {
+	o.InitAddress, o.ForceSingleClient = []string{address}, true
+	o.Sentinel, o.Standalone = rueidis.SentinelOption{}, rueidis.StandaloneOption{}
+	o.ReplicaOnly, o.SendToReplicas = false, nil
+	var made sockets
+	stop := context.AfterFunc(ctx, made.close)
+	if rc, err = rueidis.NewClient(sideOption(o, &made)); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return rc, func() {
+		made.close() // First: rueidis waits for the answer of a server that does not give one.
+		rc.Close()
+		stop()
+	}, nil
+}

@@ -1,0 +1,76 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// scanStep is how many keys one SCAN goes over: some tenths of a millisecond of the server's time.
+const scanStep = 500
+
+// Masters returns the nodes that have slots, or the one that there is.
+func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
+	if c.routes.table == nil {
+		return []*Node{c.routes.only}, nil
+	}
+	if err := c.routes.refresh(ctx); err != nil {
+		return nil, Advise(err)
+	}
+	var nodes []*Node
+	known := make(map[*Node]bool)
+	for slot := range c.routes.table {
+		if n := c.routes.at(uint16(slot)); !known[n] && n != c.routes.only {
+			known[n] = true
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+// Scan takes one step over the keys of a node, and repeats it, for as long as limit, while what goes wrong passes by itself.
+func (c *Servers) Scan(
+	ctx context.Context, n *Node, cursor uint64, match string, limit time.Duration,
+) (keys []string, next uint64, err error) {
+	begun := time.Now()
+	for tries := 0; ; tries++ {
+		err := errors.New("the node has left the cluster")
+		rc := c.routes.reach(n)
+		if rc == nil {
+			c.introduce(n)
+			rc = c.routes.reach(n)
+		}
+		if rc != nil {
+			cmd := rc.B().Scan().Cursor(cursor).Match(match).Count(scanStep).Build()
+			entry, failed := rc.Do(ctx, cmd).AsScanEntry()
+			if failed == nil {
+				return entry.Elements, entry.Cursor, nil
+			}
+			err = failed
+		}
+		if ctx.Err() != nil {
+			return nil, 0, retry.WhyEnded(ctx)
+		}
+		if !Transient(err) || time.Since(begun) > limit {
+			return nil, 0, Advise(err)
+		}
+		if ended := c.Rest(ctx, retry.Pause(tries)); ended != nil {
+			return nil, 0, fmt.Errorf("%w (last error: %w)", ended, err)
+		}
+	}
+}
+
+// introduce lets rueidis find a node that it does not know as a master yet, by a request for something that it has.
+func (c *Servers) introduce(n *Node) {
+	for i := range lua.Slots {
+		key := fmt.Sprintf("%s:lock:{%d}", c.opts.Prefix, i)
+		if c.routes.of(key) == n {
+			_ = c.Side.Do(context.Background(), c.Side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+			return
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Proof is what a renewal is to bring beside the word of its node.
+type Proof struct {
+	Replicas int           // that know of it, if that is asked for
+	Timeout  time.Duration // for the replicas
+	Mark     string        // the key by which the server is asked for its age, if it is
+	Lease    time.Duration // for as long a server that has just started is not believed
+}
+
+// A Voucher is what was found.
+type Voucher struct {
+	Renewal rueidis.RedisResult
+	Left    time.Duration // how long the server is not to be believed yet
+	Age     time.Duration // for how long it has forgotten nothing, at the least
+	Acks    int64         // replicas that know of the renewal
+	Err     error
+}
+
+// Vouch runs a renewal, and what it is to bring.
+func (c *Servers) Vouch(n *Node, j Job, p Proof) Voucher {
+	w := &vouchee{job: j, Proof: p}
+	if p.Replicas > 0 {
+		return c.vouchers.ask(voucherKey{n, p.Replicas, p.Timeout}, w)
+	}
+	return c.prove(c.Patient, c.Side, []*vouchee{w}, voucherKey{})[0]
+}
+
+// vouchers batches those who wait for replicas: a connection waits for them once for all renewals before.
+type vouchers struct {
+	servers *Servers
+
+	mu      sync.Mutex // guards pending; nothing is called under it but spawn
+	pending map[voucherKey][]*vouchee
+}
+
+// A voucherKey is what those have in common who can wait together.
+type voucherKey struct {
+	node     *Node
+	replicas int
+	timeout  time.Duration
+}
+
+// A vouchee is one renewal that waits to be vouched for.
+type vouchee struct {
+	Proof
+	job  Job
+	done chan Voucher
+}
+
+// vouchBatch is how many renewals one wait for replicas is for at the most.
+const vouchBatch = 128
+
+func (v *vouchers) ask(key voucherKey, w *vouchee) Voucher {
+	w.done = make(chan Voucher, 1)
+	v.mu.Lock()
+	pending, running := v.pending[key]
+	v.pending[key] = append(pending, w)
+	if !running && !v.servers.Spawn(func() { v.serve(key) }) {
+		delete(v.pending, key)
+		w.done <- Voucher{Err: lease.ErrClosed}
+	}
+	v.mu.Unlock()
+	return <-w.done
+}
+
+// serve runs in the background while somebody waits for the same number of replicas of the same node.
+func (v *vouchers) serve(key voucherKey) {
+	conn, release := key.node.dedicate()
+	defer func() { release() }()
+	for {
+		v.mu.Lock()
+		pending := v.pending[key]
+		batch := slices.Clone(pending[:min(len(pending), vouchBatch)])
+		if len(batch) == 0 {
+			delete(v.pending, key)
+			v.mu.Unlock()
+			return
+		}
+		v.pending[key] = pending[len(batch):]
+		v.mu.Unlock()
+		found := v.through(conn, batch, key)
+		for i, w := range batch {
+			w.done <- found[i]
+		}
+		if err := found[0].Err; err != nil && !Answered(err) {
+			release()
+			conn, release = key.node.dedicate()
+		}
+	}
+}
+
+// through asks through a connection that nobody else uses: the wait for replicas holds it up.
+func (v *vouchers) through(conn rueidis.DedicatedClient, batch []*vouchee, key voucherKey) []Voucher {
+	if conn == nil {
+		v.servers.routes.doubt()
+		return slices.Repeat([]Voucher{{Err: errSilent}}, len(batch))
+	}
+	ctx, cancel := context.WithTimeout(v.servers.life, key.timeout+AnswerTime)
+	defer cancel()
+	return v.servers.prove(ctx, conn, batch, key)
+}
+
+// A pipeline is a client, or a connection of one.
+type pipeline interface {
+	B() rueidis.Builder
+	DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult
+}
+
+// prove runs renewals, what must be known of the server behind each, and the wait for replicas behind all, in this
+// order on one connection. If the server does not know a script, all is sent again in full: the order must hold.
+func (c *Servers) prove(ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey) []Voucher {
+	found, known := c.proveWith(ctx, conn, batch, key, c.evalsha)
+	if !known {
+		found, _ = c.proveWith(ctx, conn, batch, key, c.eval)
+	}
+	return found
+}
+
+type encoder func(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed
+
+func (c *Servers) proveWith(
+	ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey, encode encoder,
+) (found []Voucher, known bool) {
+	cmds := make([]rueidis.Completed, 0, 2*len(batch)+1)
+	for _, w := range batch {
+		j := w.job
+		cmds = append(cmds, encode(conn.B(), j.Script, j.Keys, j.Args))
+		if w.Mark != "" {
+			cmds = append(cmds, encode(conn.B(), lua.Restart, []string{w.Mark}, nil))
+		}
+	}
+	if key.replicas > 0 {
+		cmds = append(cmds, conn.B().Wait().Numreplicas(int64(key.replicas)).Timeout(key.timeout.Milliseconds()).Build())
+	}
+	results := conn.DoMulti(ctx, cmds...)
+	for _, res := range results {
+		if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
+			return nil, false
+		}
+		c.demoted(res)
+	}
+	var acks int64
+	var err error
+	if key.replicas > 0 {
+		acks, err = results[len(results)-1].ToInt64()
+	}
+	found = make([]Voucher, len(batch))
+	for i, w := range batch {
+		v := Voucher{Renewal: results[0], Acks: acks, Err: err}
+		results = results[1:]
+		if w.Mark != "" {
+			var err error
+			if v.Age, err = age(results[0]); v.Err == nil {
+				v.Err = err
+			}
+			v.Left = w.Lease - v.Age
+			results = results[1:]
+		}
+		found[i] = v
+	}
+	return found, true
+}
+
+// age reads for how long a server has forgotten nothing.
+func age(res rueidis.RedisResult) (time.Duration, error) {
+	fields, err := res.AsIntSlice()
+	if err == nil && len(fields) != 1 {
+		err = fmt.Errorf("%d fields of a restart: %w", len(fields), errOdd)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(fields[0]) * time.Millisecond, nil
+}
+
+// A sound node has forgotten nothing since a time, for as long as the commands' connection to it is the one that it was.
+type sound struct {
+	connection uint64
+	since      time.Time
+	asked      time.Time
+}
+
+// soundFor is how long a node is believed to be sound before it is asked again, which lets its mark live on.
+const soundFor = 24 * time.Hour
+
+// Sound reports whether the node has forgotten nothing of a slot for longer than a lease, as is known without asking it:
+// it was so on the connection which commands go by, and a server that restarts breaks its connections.
+func (n *Node) Sound(slot uint16, lease time.Duration) bool {
+	v, _ := n.sound.Load(slot)
+	s, ok := v.(*sound)
+	return ok && time.Since(s.since) > lease && time.Since(s.asked) < soundFor && s.connection == n.Connection()
+}
+
+// Connection is the number of the commands' newest connection to the node; 0 if that is not known.
+func (n *Node) Connection() uint64 {
+	if n.servers.sockets == nil {
+		return 0
+	}
+	return n.servers.sockets.newest(n.address)
+}
+
+// Aged notes the age that a node told to a request sent at a time, when its newest connection was that one.
+func (n *Node) Aged(slot uint16, v Voucher, sent time.Time, connection uint64) {
+	if v.Err == nil && v.Age > 0 && connection != 0 {
+		n.sound.Store(slot, &sound{connection, sent.Add(-v.Age), sent})
+	}
+}

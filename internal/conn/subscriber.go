@@ -1,0 +1,40 @@
+package conn
+
+import "time"
+
+// A Subscriber wants to hear what comes on a channel. Its methods are called on the reader of a connection, or in the
+// background; no lock of the connections is held.
+type Subscriber interface {
+	// Channel is what it listens on.
+	Channel() string
+	// Key is a key in the slot of the channel.
+	Key() string
+	// Confirmed is called when the subscription stands; n is the number of channels of the connection. What a listener
+	// says may come late: [Ears.Hears] tells what is so now.
+	Confirmed(from Ears, n int)
+	// Unheard is called when the subscription is gone. The listener subscribes again.
+	Unheard(from Ears)
+	// Rehome is called when the node of the listener has not the slot any more.
+	Rehome(from Ears)
+	// Refused is called with an error of the server that no retry mends.
+	Refused(err error)
+	// Message is called with each message.
+	Message(text string, received time.Time)
+}
+
+// Ears are where a subscriber subscribes: at one node, as long as its slot is there. All may be called with locks of the
+// subscriber held.
+type Ears interface {
+	// Want subscribes, and keeps subscribed: the subscriber learns of it by Confirmed.
+	Want(s Subscriber)
+	// Drop ends that, unless another subscriber has taken the channel over.
+	Drop(s Subscriber)
+	// Hears reports whether the subscription stands.
+	Hears(s Subscriber) bool
+	// Reconnect replaces the connection.
+	Reconnect()
+	// Attend listens on the client's own channel, for one hold more. Leave says that one has ended; the channel stays for
+	// a while after the last.
+	Attend()
+	Leave()
+}
