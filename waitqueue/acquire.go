@@ -49,7 +49,7 @@ func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, err
 	t := q.ticketFor(ctx)
 	w.ticket = t
 	var err error
-	if w.site, err = q.client.enter(ctx, q, t); err != nil {
+	if w.site, err = q.client.enter(ctx, q.binding, t); err != nil {
 		return nil, 0, err
 	}
 	l, err := w.toTheEnd()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -27,7 +28,7 @@ const DefaultBound = time.Second
 // whole is one call for several names.
 type whole struct {
 	ctx    context.Context
-	client *Client
+	client *client
 	mode   string
 	bound  time.Duration
 	begun  time.Time
@@ -37,7 +38,7 @@ type whole struct {
 
 // A part is one of its names.
 type part struct {
-	queue   Queue
+	queue   *binding
 	wait    *wait
 	sent    time.Time    // when it was first asked for
 	arrival int64        // 0 until it is given up
@@ -75,7 +76,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 			return nil, err
 		}
 		w.client = q.client
-		w.parts = append(w.parts, &part{queue: q})
+		w.parts = append(w.parts, &part{queue: q.binding})
 	}
 	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
 	// the other way round.
@@ -84,7 +85,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 	})
 	for i := 1; i < len(w.parts); i++ {
 		if q := w.parts[i].queue; q.name == w.parts[i-1].queue.name {
-			return nil, fmt.Errorf("%w: %q is there twice", lease.ErrInvalid, q.Label())
+			return nil, fmt.Errorf("%w: %q is there twice", lease.ErrInvalid, names.Label(q.name))
 		}
 	}
 	for rest := w.parts; len(rest) > 0; {

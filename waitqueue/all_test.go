@@ -17,13 +17,13 @@ import (
 func TestALossBesideTheReleaseOfSeveralNamesIsNoSecondRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
-		w := &whole{ctx: t.Context(), client: c}
+		w := &whole{ctx: t.Context(), client: c.client}
 		for _, name := range []string{"a", "b"} {
 			q := c.Queue(lua.Fairlock, name, Terms{Lease: 3 * time.Second})
 			l, err := q.Acquire(t.Context())
 			require.NoError(t, err)
 			h := l.Engine().(*share).hold
-			w.parts = append(w.parts, &part{queue: q, lease: l, wait: &wait{ticket: h.ticket, site: h.ticket.site}})
+			w.parts = append(w.parts, &part{queue: q.binding, lease: l, wait: &wait{ticket: h.ticket, site: h.ticket.site}})
 		}
 		all := lease.New(t.Context(), lease.Terms{Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
 		all.End()

@@ -8,9 +8,8 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// How a client hears that a hold was released by force: on one channel of its own, whatever the names. It is subscribed
-// to while anything is held for longer than a moment: so short holds send nothing for it, and ten thousand long ones no
-// more than one. What is released by force while it is not heard is found by the next renewal.
+// A hold that lasts listens on its client's own channel for a release by force. What is released by force while that is
+// not heard is found by the next renewal.
 
 // attendAfter is how long a hold lasts before its client listens for it.
 const attendAfter = 250 * time.Millisecond
@@ -44,7 +43,7 @@ func (h *hold) unwatch() {
 }
 
 // told takes in what was heard on the client's own channel. It runs on the reader of the connection.
-func (c *Client) told(text string) {
+func (c *client) told(text string) {
 	c.stats.messages.Add(1)
 	m, err := lua.ParseMessage(text)
 	if err != nil || m.Kind != lua.MessageForced {

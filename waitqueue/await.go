@@ -35,7 +35,7 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 		return 0, err
 	}
 	t := q.newTicket()
-	s, err := q.client.enter(ctx, q, t)
+	s, err := q.client.enter(ctx, q.binding, t)
 	if err != nil {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func (w *wait) open(ok bool) (lua.Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
 	defer cancel()
-	return t.queue.Call(ctx, w.event.Open, 0, func(a Attempt) []string {
+	return t.queue.call(ctx, w.event.Open, 0, func(a Attempt) []string {
 		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
 	})
 }
@@ -245,11 +245,15 @@ func (q Queue) RequestID() string {
 // it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
 // not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
 func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+	return q.call(ctx, script, limit, args)
+}
+
+func (q *binding) call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
 	return q.callWith(ctx, q.keys.All(), script, limit, args)
 }
 
 // callWith is Call with the keys that the script wants.
-func (q Queue) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
 	retry.Given(ctx)
 	if q.err != nil {
 		return lua.Reply{}, q.err
@@ -312,7 +316,7 @@ func unsureOf(unsure bool, err error) error {
 }
 
 // took takes in a reply to a request that belongs to no ticket.
-func (q Queue) took(a conn.Attempt, r *lua.Reply) {
+func (q *binding) took(a conn.Attempt, r *lua.Reply) {
 	c := q.client
 	c.mu.Lock()
 	s := c.sites[q.keys.Site]

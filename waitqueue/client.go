@@ -17,7 +17,10 @@ import (
 
 // A Client is one instance of the library: an identity, its connections, and what it holds and waits for.
 // It is safe for use by several goroutines; a process usually has one for each Redis.
-type Client struct {
+type Client struct{ *client }
+
+// client is what a client knows. Its parts know it, and not the calls of users.
+type client struct {
 	opts Options
 	id   string // random, 128 bits: no two clients ever re-enter each other's locks
 	who  string
@@ -71,13 +74,13 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		c.shut()
 		return nil, err
 	}
-	return c, nil
+	return &Client{c}, nil
 }
 
-func newClient(o Options) *Client {
+func newClient(o Options) *client {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // It never fails.
-	c := &Client{
+	c := &client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), sites: make(map[string]*site), gone: make(chan struct{}),
 	}
@@ -89,7 +92,7 @@ func newClient(o Options) *Client {
 }
 
 // wants is what the client wants of its connections.
-func (c *Client) wants() conn.Options {
+func (c *client) wants() conn.Options {
 	return conn.Options{
 		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger, WithoutSkip: c.opts.WithoutSkip,
 		Hear: c.told, Flush: c.renewals.flush,
@@ -109,7 +112,7 @@ func (c *Client) ServerTime(name string) time.Time {
 func (c *Client) ID() string { return c.id }
 
 // enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
-func (c *Client) enter(ctx context.Context, q Queue, t *ticket) (*site, error) {
+func (c *client) enter(ctx context.Context, q *binding, t *ticket) (*site, error) {
 	s, err := c.register(q, t)
 	if err == nil {
 		t.asked(ctx)
@@ -117,7 +120,7 @@ func (c *Client) enter(ctx context.Context, q Queue, t *ticket) (*site, error) {
 	return s, err
 }
 
-func (c *Client) register(q Queue, t *ticket) (*site, error) {
+func (c *client) register(q *binding, t *ticket) (*site, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
@@ -133,7 +136,7 @@ func (c *Client) register(q Queue, t *ticket) (*site, error) {
 }
 
 // site returns the site of a queue, which it makes if there is none. c.mu is held.
-func (c *Client) site(q Queue) *site {
+func (c *client) site(q *binding) *site {
 	s := c.sites[q.keys.Site]
 	if s == nil {
 		s = newSite(c, q)
@@ -143,7 +146,7 @@ func (c *Client) site(q Queue) *site {
 }
 
 // newTicket makes the ticket of one call.
-func (q Queue) newTicket() *ticket {
+func (q *binding) newTicket() *ticket {
 	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival}
 	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
 	t.number()
@@ -151,7 +154,7 @@ func (q Queue) newTicket() *ticket {
 }
 
 // ticketFor makes a ticket of a call, on behalf of the owner that its context names where holds can be entered.
-func (q Queue) ticketFor(ctx context.Context) *ticket {
+func (q *binding) ticketFor(ctx context.Context) *ticket {
 	t := q.newTicket()
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)

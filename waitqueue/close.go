@@ -43,7 +43,7 @@ func (c *Client) Close(ctx context.Context) error {
 	now := time.Now()
 	for _, s := range sites {
 		s.close()
-		s.owed(now, &o)
+		o.collect(s, now)
 	}
 	err := o.unconfirmed(c.ends.wait(ctx, func() time.Time { return o.until(now) }))
 	c.shut()
@@ -51,7 +51,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // shut stops what runs in the background and waits for it.
-func (c *Client) shut() {
+func (c *client) shut() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
@@ -86,8 +86,8 @@ type outstanding struct {
 	grants  []*departure // to tickets that are not known any more
 }
 
-// owed collects what is outstanding at a site.
-func (s *site) owed(now time.Time, o *outstanding) {
+// collect takes in what is outstanding at a site.
+func (o *outstanding) collect(s *site, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {

@@ -29,9 +29,9 @@ import (
 // Source: the passing is that of Dice, Marathe, Shavit, "Lock Cohorting", PPoPP 2012, with the queue in Redis as the
 // global lock.
 type cohort struct {
-	client *Client
+	client *client
 	site   *site
-	queue  Queue // of a leader
+	queue  *binding // of a leader
 
 	mu    sync.Mutex // guards the fields below; nothing is called under it
 	led   bool       // there is a leader
@@ -57,13 +57,13 @@ type mate struct {
 }
 
 // cohesive reports whether calls for the queue may make a cohort.
-func (q Queue) cohesive() bool {
+func (q *binding) cohesive() bool {
 	return q.terms.Cohort > 0 && q.terms.MaxHold == 0 && q.terms.Arrival == 0 && q.proto == lua.Fairlock
 }
 
 // inCohort waits for a hold as one of the cohort.
 func (q Queue) inCohort(ctx context.Context) (*lease.Lease, error) {
-	co, err := q.client.cohort(q)
+	co, err := q.client.cohort(q.binding)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (co *cohort) obtain(ctx context.Context) (*lease.Lease, error) {
 }
 
 // cohort returns the cohort of a queue, which it makes if there is none.
-func (c *Client) cohort(q Queue) (*cohort, error) {
+func (c *client) cohort(q *binding) (*cohort, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
@@ -114,7 +114,7 @@ func (c *Client) cohort(q Queue) (*cohort, error) {
 	s.used = time.Now()
 	co := s.cohorts[q.terms]
 	if co == nil {
-		co = &cohort{client: c, site: s, queue: q.For(q.kind, int64(1+q.terms.Cohort)), mates: list.New()}
+		co = &cohort{client: c, site: s, queue: q.with(func(b *binding) { b.permits = int64(1 + q.terms.Cohort) }), mates: list.New()}
 		if s.cohorts == nil {
 			s.cohorts = make(map[Terms]*cohort)
 		}

@@ -72,11 +72,11 @@ func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
 		q := cohortOf(c, "name", lease.DefaultLease, 8)
-		_, err := c.cohort(q)
+		_, err := c.cohort(q.binding)
 		require.NoError(t, err)
 		s := siteOf(q)
 		synctime.Pass(c.opts.Linger - 1)
-		co, err := c.cohort(q)
+		co, err := c.cohort(q.binding)
 		require.NoError(t, err)
 		c.retire(s) // The tick that was due at the same moment.
 		synctest.Wait()
@@ -97,7 +97,7 @@ func TestACohortWhoseSiteWasRetiredPassesItsHoldOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, redistest.Bubble(t))
 		q := cohortOf(c, "name", lease.DefaultLease, 8)
-		co, err := c.cohort(q)
+		co, err := c.cohort(q.binding)
 		require.NoError(t, err)
 		synctime.Pass(10 * c.opts.Linger)
 		require.Nil(t, siteOf(q))

@@ -59,11 +59,11 @@ func TestAFailoverBehindOneEndpointIsWaitedOut(t *testing.T) {
 		"a try":  func(ctx context.Context, q Queue) error { _, err := q.Try(ctx); return err },
 		"a look": func(ctx context.Context, q Queue) error { _, err := q.Inspect(ctx); return err },
 		"several": func(ctx context.Context, q Queue) error {
-			_, err := AcquireAll(ctx, []Queue{q, queueOf(q.client, "another")}, time.Second)
+			_, err := AcquireAll(ctx, []Queue{q, queueOf(&Client{q.client}, "another")}, time.Second)
 			return err
 		},
 		"a release by force": func(ctx context.Context, q Queue) error {
-			_, err := q.client.Queue(lua.Fairlock, "held", Terms{Lease: lease.DefaultLease}).ForceRelease(ctx, 0)
+			_, err := (&Client{q.client}).Queue(lua.Fairlock, "held", Terms{Lease: lease.DefaultLease}).ForceRelease(ctx, 0)
 			return err
 		},
 	} {

@@ -56,7 +56,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		}
 		named[q.held] = true
 		t := q.ticketFor(ctx)
-		s, err := q.client.enter(ctx, q, t)
+		s, err := q.client.enter(ctx, q.binding, t)
 		if err != nil {
 			all[i].Err = err
 			continue
@@ -152,7 +152,7 @@ func answerEach(batch []*wait, answers []answer) {
 
 // askBatch sends asks and takes in the answers for the tickets. What they mean to the waits is left to these, which may
 // have ended meanwhile.
-func (c *Client) askBatch(n *conn.Node, batch []*wait, questions []*question) []answer {
+func (c *client) askBatch(n *conn.Node, batch []*wait, questions []*question) []answer {
 	jobs := make([]conn.Job, 0, len(batch))
 	for i, w := range batch {
 		if questions[i] != nil {
@@ -237,7 +237,7 @@ type answer struct {
 }
 
 // endEach sends the ends of tickets and takes in the answers. Those that ctx does not wait for go on in the background.
-func (c *Client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) []answer {
+func (c *client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) []answer {
 	c.ends.owe() // Close waits for it.
 	begun := false
 	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {

@@ -26,7 +26,7 @@ var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 
 // ends sends the ends that nobody waits for, several to one node in one round trip.
 type ends struct {
-	client *Client
+	client *client
 
 	mu      sync.Mutex                  // guards the fields below; nothing is called under it but spawn and the timers
 	ready   map[*conn.Node][]*departure // present while its goroutine runs

@@ -8,7 +8,9 @@ import (
 )
 
 // Unwoken is [lease.ErrUnwoken] with the right that is missing.
-func (q Queue) Unwoken() error {
+func (q Queue) Unwoken() error { return q.unwoken() }
+
+func (q *binding) unwoken() error {
 	return fmt.Errorf("%w: the user needs PUBLISH and the wake channels (+publish &%s:*)", lease.ErrUnwoken, q.client.opts.Prefix)
 }
 

@@ -231,7 +231,7 @@ func (h *hold) outcome(r *lua.Reply) error {
 	case r.Status != lua.Done:
 		return h.lossOf(r)
 	case r.Has(lua.Unwoken):
-		return h.ticket.queue.Unwoken()
+		return h.ticket.queue.unwoken()
 	}
 	return nil
 }

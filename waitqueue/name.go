@@ -46,7 +46,7 @@ type Queue struct{ *binding }
 
 // A binding is what is known of a name before a call. All calls that wait share it.
 type binding struct {
-	client   *Client
+	client   *client
 	proto    *lua.Protocol
 	name     string
 	keys     lua.Keys
@@ -68,7 +68,7 @@ type Verdicts map[lua.Status]error
 
 // heldKey finds the lease on a lock in a context.
 type heldKey struct {
-	client *Client
+	client *client
 	lock   string
 }
 
@@ -78,36 +78,36 @@ func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	q := &binding{client: c, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
+	q := &binding{client: c.client, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
 	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
-		q.held = heldKey{c, q.keys.Lock}
-		q.shared = shareKey{c, q.keys.Lock}
+		q.held = heldKey{c.client, q.keys.Lock}
+		q.shared = shareKey{c.client, q.keys.Lock}
 	}
 	return Queue{q}
 }
 
-// with returns the queue with a change.
-func (q Queue) with(change func(b *binding)) Queue {
-	b := *q.binding
+// with returns the binding with a change.
+func (q *binding) with(change func(b *binding)) *binding {
+	b := *q
 	change(&b)
-	return Queue{&b}
+	return &b
 }
 
 // For returns the queue for calls of another kind, and for a number of permits.
 func (q Queue) For(kind byte, permits int64) Queue {
-	return q.with(func(b *binding) { b.kind, b.permits = kind, permits })
+	return Queue{q.with(func(b *binding) { b.kind, b.permits = kind, permits })}
 }
 
 // Nested returns the queue with another meaning of calls from within a hold.
 func (q Queue) Nested(n Nesting) Queue {
-	return q.with(func(b *binding) { b.nesting = n })
+	return Queue{q.with(func(b *binding) { b.nesting = n })}
 }
 
 // Says returns the queue with more to say in its asks, as its scripts want it, and with what their answers
 // mean.
 func (q Queue) Says(v Verdicts, extras ...string) Queue {
-	return q.with(func(b *binding) { b.verdicts, b.extras = v, extras })
+	return Queue{q.with(func(b *binding) { b.verdicts, b.extras = v, extras })}
 }
 
 // usable is why the queue cannot be asked, if it cannot.
@@ -129,7 +129,7 @@ func (q Queue) On(t Terms) Queue {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	return q.with(func(b *binding) { b.terms, b.termsErr = t, t.check() })
+	return Queue{q.with(func(b *binding) { b.terms, b.termsErr = t, t.check() })}
 }
 
 // Terms returns the terms of the queue.

@@ -35,7 +35,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 
 // observedBy returns a call of a client with the given observer.
 func observedBy(o observe.Observer) (*wait, *hold) {
-	c := &Client{watch: newWatch(Options{Observer: o, HeldTooLong: time.Minute}, nil, "who")}
+	c := &client{watch: newWatch(Options{Observer: o, HeldTooLong: time.Minute}, nil, "who")}
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
 	t := &ticket{site: s, state: waiting, text: "text"}
 	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, since: time.Now(), first: share{over: true}}

@@ -18,7 +18,7 @@ import (
 // renewals collects the holds that are due at one moment and renews them in one round trip a node. They have a
 // connection of their own, so that they never queue behind asks.
 type renewals struct {
-	client *Client
+	client *client
 
 	mu  sync.Mutex // guards due; nothing is called under it
 	due []*hold
@@ -75,7 +75,7 @@ type renewal struct {
 }
 
 // renew renews a batch: those that can go together in few scripts, and what is left of them one by one.
-func (c *Client) renew(n *conn.Node, batch []*hold) {
+func (c *client) renew(n *conn.Node, batch []*hold) {
 	a := n.Attempt(conn.AttemptTime)
 	asked := make([]renewal, len(batch))
 	for i, h := range batch {
@@ -88,7 +88,7 @@ func (c *Client) renew(n *conn.Node, batch []*hold) {
 }
 
 // renewEach renews with a script for each hold.
-func (c *Client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
+func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
 	jobs := make([]conn.Job, len(asked))
 	for i, r := range asked {
 		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)

@@ -22,7 +22,7 @@ const (
 
 // renewAt is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since
 // two renewals may then fail before the lease is in doubt, or at the tick before.
-func (c *Client) renewAt(from time.Time, lasts time.Duration) time.Time {
+func (c *client) renewAt(from time.Time, lasts time.Duration) time.Time {
 	due := from.Add(lasts / 3)
 	if grid := lasts / renewalGrid; grid > 0 {
 		due = due.Add(-(due.Sub(c.born) % grid))
@@ -32,7 +32,7 @@ func (c *Client) renewAt(from time.Time, lasts time.Duration) time.Time {
 
 // renewTogether renews what can go together, and returns the rest: what is of another kind, or has more to tell, or was
 // not renewed by such a script, which does nothing where anything is unusual.
-func (c *Client) renewTogether(n *conn.Node, a conn.Attempt, asked []renewal) (alone []renewal) {
+func (c *client) renewTogether(n *conn.Node, a conn.Attempt, asked []renewal) (alone []renewal) {
 	type alike struct {
 		script *lua.Script
 		lasts  time.Duration
@@ -87,7 +87,7 @@ func (c *Client) renewTogether(n *conn.Node, a conn.Attempt, asked []renewal) (a
 }
 
 // inScripts parts renewals into those that one script may do: in a cluster, of one slot.
-func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
+func (c *client) inScripts(group []renewal) (parts [][]renewal) {
 	if !c.servers.Clustered() {
 		return slices.Collect(slices.Chunk(group, renewalsInScript))
 	}
@@ -104,7 +104,7 @@ func (c *Client) inScripts(group []renewal) (parts [][]renewal) {
 	return parts
 }
 
-func (c *Client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a conn.Attempt) conn.Job {
+func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a conn.Attempt) conn.Job {
 	keys := make([]string, len(part))
 	args := make([]string, 4, 4+2*len(part))
 	phases := make([]byte, len(part))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -64,7 +65,7 @@ func ownerOf(ctx context.Context) string {
 }
 
 // grant makes a lease on the hold. The site's lock is held.
-func (h *hold) grant(ctx context.Context, sh *share, q Queue, waited time.Duration) *lease.Lease {
+func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind = h, q.kind
 	h.open++
 	if sh.kind == lua.Write {
@@ -74,7 +75,7 @@ func (h *hold) grant(ctx context.Context, sh *share, q Queue, waited time.Durati
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Name: q.Label(), Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
+		Name: names.Label(q.name), Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
 		Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
@@ -188,7 +189,7 @@ func (s *site) heldBy(t *ticket) *hold {
 
 // within returns what a call is to get, or why it fails, whose context comes from a hold of the same name;
 // nothing if it is to ask.
-func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
+func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 	switch q.nesting {
 	case Deadlocks:
 		if l, ok := ctx.Value(q.held).(*lease.Lease); ok && l.Context().Err() == nil {
@@ -203,7 +204,7 @@ func (q Queue) within(ctx context.Context) (*lease.Lease, error) {
 }
 
 // shareIn returns the share that a context comes from, or one of the owner that it names.
-func (q Queue) shareIn(ctx context.Context) *share {
+func (q *binding) shareIn(ctx context.Context) *share {
 	if sh, ok := ctx.Value(q.shared).(*share); ok {
 		return sh
 	}
@@ -227,7 +228,7 @@ func (q Queue) shareIn(ctx context.Context) *share {
 }
 
 // reenter enters a hold once more. It returns nothing where the hold has ended.
-func (s *site) reenter(ctx context.Context, h *hold, q Queue) (*lease.Lease, error) {
+func (s *site) reenter(ctx context.Context, h *hold, q *binding) (*lease.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -327,7 +328,7 @@ func (sh *share) let() bool {
 // hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
-	r, err := h.ticket.queue.Call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
+	r, err := h.ticket.queue.call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
 		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
 	if err != nil {

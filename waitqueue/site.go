@@ -15,7 +15,7 @@ import (
 // A site is all that a client knows of one name: the tickets that wait or hold, whether it hears, and when
 // to look. It is made by the first call and dropped when nothing has used it for a while.
 type site struct {
-	client  *Client
+	client  *client
 	proto   *lua.Protocol
 	name    string
 	keys    lua.Keys
@@ -59,7 +59,7 @@ type site struct {
 	failures int       // checks that failed, in a row
 }
 
-func newSite(c *Client, q Queue) *site {
+func newSite(c *client, q *binding) *site {
 	s := &site{
 		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
 		tickets: make(map[string]*ticket), used: time.Now(),
@@ -174,7 +174,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 }
 
 // count keeps the statistics of a reply to a request about a name, and the highest token.
-func (c *Client) count(kind, name string, r *lua.Reply) {
+func (c *client) count(kind, name string, r *lua.Reply) {
 	if r.Status == lua.Late {
 		c.stats.late.Add(1)
 	}
@@ -295,7 +295,7 @@ func (s *site) arm(at time.Time) {
 
 // retire ends the subscription of a site that nothing uses, and drops the site. The site's lock is held,
 // the client's is not: a call that comes in between finds the site again and keeps it.
-func (c *Client) retire(s *site) {
+func (c *client) retire(s *site) {
 	c.servers.Spawn(func() {
 		c.mu.Lock()
 		s.mu.Lock()

@@ -26,8 +26,8 @@ const (
 // A ticket is one waiting call. The lock of its site guards what changes.
 type ticket struct {
 	site  *site
-	queue Queue  // with the terms of its call
-	owner string // on whose behalf it asks, where a context names one
+	queue *binding // with the terms of its call
+	owner string   // on whose behalf it asks, where a context names one
 
 	cohort *cohort // for which it asks; nil: for its call alone
 

@@ -6,14 +6,14 @@ import (
 )
 
 // raise keeps the highest token seen, for scripts to rise above (I2).
-func (c *Client) raise(token uint64) { c.floor.raise(token) }
+func (c *client) raise(token uint64) { c.floor.raise(token) }
 
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
 func (c *Client) Above(token uint64) { c.raise(token) }
 
 // highest is the highest token seen, for scripts.
-func (c *Client) highest() string { return c.floor.highest() }
+func (c *client) highest() string { return c.floor.highest() }
 
 // A tokenFloor is the highest token seen, as a number and as the text that every ask and end sends.
 type tokenFloor struct {

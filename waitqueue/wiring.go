@@ -20,7 +20,7 @@ type Wiring struct {
 	Plain   bool                 // they are not, although it is a cluster
 	Skips   bool                 // dead waiters are skipped, as subscribers are counted
 
-	client *Client
+	client *client
 }
 
 // Wiring returns how the client reaches its servers, or [lease.ErrClosed].
@@ -30,10 +30,10 @@ func (c *Client) Wiring() (Wiring, error) {
 	if c.closing {
 		return Wiring{}, lease.ErrClosed
 	}
-	return c.wiring(c.servers.Owned()), nil
+	return wiringOf(c.client, c.servers.Owned()), nil
 }
 
-func (c *Client) wiring(own bool) Wiring {
+func wiringOf(c *client, own bool) Wiring {
 	w := Wiring{Redis: c.servers.Side, Own: own, Prefix: c.opts.Prefix, Sharded: c.servers.Sharded, Plain: c.servers.Plain, Skips: c.servers.Counted() == "1", client: c}
 	if own {
 		w.Made = c.opts.Redis
@@ -53,7 +53,7 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 		return Wiring{}, nil, err
 	}
 	_ = c.servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
-	return c.wiring(true), func() {
+	return wiringOf(c, true), func() {
 		hangUp()
 		c.log.stop()
 	}, nil
