@@ -339,22 +339,7 @@ func (co *cohort) relay(w *wait, t *ticket) (lua.Reply, error) {
 	c, s, n := co.client, w.site, w.site.node()
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
-	q := s.prepare(n, w)
-	if q == nil {
-		return s.sendEnd(c.servers.Patient, t)
-	}
-	a := conn.Sending()
-	a.Note = t.note
-	c.stats.asks.Add(1)
-	c.stats.ends.Add(1)
-	d := &departure{site: s, text: t.text, ticket: t}
-	results := c.servers.RunAll(n, []conn.Job{
-		{Script: s.proto.Ask, Keys: s.keys.All(), Args: q.args},
-		{Script: s.proto.End, Keys: s.keys.All(), Args: d.args()},
-	})
-	asked, err := s.proto.Ask.Decode(results[0])
-	s.taken(w.ticket, q, &asked, err)
-	r, err := s.proto.End.Decode(results[1])
-	s.departed(d, a, &r, err)
-	return r, err
+	next := []outgoing{{w, s.prepare(n, w)}}
+	ended := c.send(n, next, []*departure{{site: s, text: t.text, ticket: t}})[1]
+	return ended.reply, ended.err
 }

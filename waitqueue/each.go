@@ -102,14 +102,14 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 				batch := waits[:min(len(waits), eachBatch)]
 				waits = waits[len(batch):]
 				c := batch[0].site.client
-				questions := prepareEach(n, batch)
+				asks := prepareEach(n, batch)
 				begun := false
 				answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
 					begun = true
-					return c.askBatch(n, batch, questions), nil
+					return c.send(n, asks, nil), nil
 				})
 				if errors.Is(err, lease.ErrClosed) && !begun {
-					unsendEach(batch, questions)
+					unsendEach(asks)
 				}
 				answerEach(batch, answers)
 			}
@@ -118,19 +118,19 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 	servers.Wait()
 }
 
-func prepareEach(n *conn.Node, batch []*wait) []*question {
-	questions := make([]*question, len(batch))
+func prepareEach(n *conn.Node, batch []*wait) []outgoing {
+	asks := make([]outgoing, len(batch))
 	for i, w := range batch {
-		questions[i] = w.site.prepare(n, w)
+		asks[i] = outgoing{w, w.site.prepare(n, w)}
 	}
-	return questions
+	return asks
 }
 
 // unsendEach takes back asks that were not sent.
-func unsendEach(batch []*wait, questions []*question) {
-	for i, w := range batch {
-		if questions[i] != nil {
-			w.site.unsent(w.ticket)
+func unsendEach(asks []outgoing) {
+	for _, a := range asks {
+		if a.question != nil {
+			a.wait.site.unsent(a.wait.ticket)
 		}
 	}
 }
@@ -148,31 +148,6 @@ func answerEach(batch []*wait, answers []answer) {
 			w.site.mu.Unlock()
 		}
 	}
-}
-
-// askBatch sends asks and takes in the answers for the tickets. What they mean to the waits is left to these, which may
-// have ended meanwhile.
-func (c *client) askBatch(n *conn.Node, batch []*wait, questions []*question) []answer {
-	jobs := make([]conn.Job, 0, len(batch))
-	for i, w := range batch {
-		if questions[i] != nil {
-			jobs = append(jobs, conn.Job{Script: w.site.proto.Ask, Keys: w.site.keys.All(), Args: questions[i].args})
-		}
-	}
-	c.stats.asks.Add(uint64(len(jobs)))
-	results := c.servers.RunAll(n, jobs)
-	answers := make([]answer, len(batch)) // Without a question there is a reply that says nothing.
-	for i, w := range batch {
-		q := questions[i]
-		if q == nil {
-			continue
-		}
-		a := &answers[i]
-		a.reply, a.err = w.site.proto.Ask.Decode(results[0])
-		results = results[1:]
-		w.site.taken(w.ticket, q, &a.reply, a.err)
-	}
-	return answers
 }
 
 // ReleaseEach releases leases, those on one server in one round trip. The errors are in their order, and those of
@@ -230,12 +205,6 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 	}
 }
 
-// answer is the reply to one of several requests.
-type answer struct {
-	reply lua.Reply
-	err   error
-}
-
 // endEach sends the ends of tickets and takes in the answers. Those that ctx does not wait for go on in the background.
 func (c *client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) []answer {
 	c.ends.owe() // Close waits for it.
@@ -243,21 +212,12 @@ func (c *client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) [
 	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
 		begun = true
 		defer c.ends.done(1)
-		jobs, leaving := make([]conn.Job, len(tickets)), make([]departure, len(tickets))
+		room, leaving := make([]departure, len(tickets)), make([]*departure, len(tickets))
 		for i, t := range tickets {
+			leaving[i] = &room[i]
 			leaving[i].site, leaving[i].text, leaving[i].ticket = t.site, t.text, t
-			jobs[i] = conn.Job{Script: t.site.proto.End, Keys: t.site.keys.All(), Args: leaving[i].args()}
 		}
-		a := conn.Sending()
-		c.stats.ends.Add(uint64(len(jobs)))
-		answers := make([]answer, len(tickets))
-		for i, res := range c.servers.RunAll(n, jobs) {
-			t := tickets[i]
-			answers[i].reply, answers[i].err = jobs[i].Script.Decode(res)
-			a.Note = t.note
-			t.site.departed(&leaving[i], a, &answers[i].reply, answers[i].err)
-		}
-		return answers, nil
+		return c.send(n, nil, leaving), nil
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
 		c.ends.done(1)

@@ -333,23 +333,8 @@ func (e *ends) send(to *conn.Node) {
 		batch := ready[:n:n]
 		e.ready[to] = ready[n:]
 		e.mu.Unlock()
-		e.sendBatch(to, batch)
+		e.client.send(to, nil, batch)
 		e.done(n)
-	}
-}
-
-func (e *ends) sendBatch(to *conn.Node, batch []*departure) {
-	c := e.client
-	jobs := make([]conn.Job, len(batch))
-	for i, d := range batch {
-		jobs[i] = conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()}
-	}
-	a := conn.Sending()
-	c.stats.ends.Add(uint64(len(batch)))
-	for i, res := range c.servers.RunAll(to, jobs) {
-		r, err := jobs[i].Script.Decode(res)
-		a.Note = batch[i].note()
-		batch[i].site.departed(batch[i], a, &r, err)
 	}
 }
 

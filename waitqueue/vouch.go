@@ -52,19 +52,5 @@ func (w *wait) giveWay() {
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.
-	q := s.prepare(n, w)
-	a := conn.Sending()
-	jobs := []conn.Job{{Script: s.proto.End, Keys: s.keys.All(), Args: d.args()}}
-	if q != nil {
-		jobs = append([]conn.Job{{Script: s.proto.Ask, Keys: s.keys.All(), Args: q.args}}, jobs...)
-		c.stats.asks.Add(1)
-	}
-	c.stats.ends.Add(1)
-	results := c.servers.RunAll(n, jobs)
-	if q != nil {
-		asked, err := s.proto.Ask.Decode(results[0])
-		s.taken(t, q, &asked, err)
-	}
-	ended, err := s.proto.End.Decode(results[len(results)-1])
-	s.departed(d, a, &ended, err)
+	c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*departure{d})
 }

@@ -95,8 +95,8 @@ func graphOf(files *token.FileSet, syntax []*ast.File, info *types.Info) graph {
 	return g
 }
 
-// circle is how many lines the largest circle has, by Tarjan's algorithm for strongly connected components (SIAM J.
-// Comput. 1(2), 1972).
+// circle is how many lines the largest circle has, by Tarjan's algorithm for strongly connected components (SIAM Journal on
+// Computing 1(2), 1972).
 func (g graph) circle() (largest int) {
 	index, low, open := make([]int, len(g.lines)), make([]int, len(g.lines)), make([]bool, len(g.lines))
 	var stack []int

@@ -1,0 +1,57 @@
+package waitqueue
+
+import (
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// An outgoing ask is one that goes in one round trip with others.
+type outgoing struct {
+	wait     *wait
+	question *question // nil: there is nothing to ask
+}
+
+// An answer is the reply to one of several requests.
+type answer struct {
+	reply lua.Reply
+	err   error
+}
+
+// send sends asks, and ends behind them, in one round trip to one node, and takes in the answers. It returns them in the
+// order of the requests; where there was nothing to ask, a reply that says nothing.
+//
+// What is sent alone, for a call whose context may end, goes by [site.ask] and [site.sendEnd]; what one script asks or
+// ends for several names, by package multilock.
+func (c *client) send(n *conn.Node, asks []outgoing, ends []*departure) []answer {
+	jobs := make([]conn.Job, 0, len(asks)+len(ends))
+	for _, a := range asks {
+		if a.question != nil {
+			jobs = append(jobs, conn.Job{Script: a.wait.site.proto.Ask, Keys: a.wait.site.keys.All(), Args: a.question.args})
+		}
+	}
+	c.stats.asks.Add(uint64(len(jobs)))
+	c.stats.ends.Add(uint64(len(ends)))
+	for _, d := range ends {
+		jobs = append(jobs, conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()})
+	}
+	sent := conn.Sending()
+	results := c.servers.RunAll(n, jobs)
+	answers := make([]answer, len(asks)+len(ends))
+	next := func(a *answer) {
+		a.reply, a.err = jobs[0].Script.Decode(results[0])
+		jobs, results = jobs[1:], results[1:]
+	}
+	for i, a := range asks {
+		if a.question != nil {
+			next(&answers[i])
+			a.wait.site.taken(a.wait.ticket, a.question, &answers[i].reply, answers[i].err)
+		}
+	}
+	for i, d := range ends {
+		a := &answers[len(asks)+i]
+		next(a)
+		sent.Note = d.note()
+		d.site.departed(d, sent, &a.reply, a.err)
+	}
+	return answers
+}
