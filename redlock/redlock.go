@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -151,12 +152,7 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 }
 
 // label is the name, cut to what an error should show.
-func (m *Mutex) label() string {
-	if len(m.nodes) == 0 {
-		return new(headwaiter.Client).Queue(lua.Redlock, m.name, m.set.terms()).Label() // Only a queue knows how.
-	}
-	return m.nodes[0].queue.Label()
-}
+func (m *Mutex) label() string { return names.Label(m.name) }
 
 // given panics where there is no context, as package context does: when nothing is changed yet.
 func given(ctx context.Context) {

@@ -180,7 +180,7 @@ func (w *whole) hear(parts []*part) {
 				s.mu.Unlock()
 				break // It is granted, or the client was closed.
 			}
-			p.wait.ticket.state = idling // It is poked when the site hears.
+			p.wait.ticket.to(idling) // It is poked when the site hears.
 			if !s.wanted {
 				s.wanted = true
 				s.listen()
@@ -254,7 +254,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 		if mode == lua.Wait && !s.hears() {
 			mode = lua.Look
 		}
-		t.state = asking
+		t.to(asking)
 		t.inflight++
 		if p.sent.IsZero() {
 			p.sent = a.Sent

@@ -69,7 +69,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *question {
 	if mode == lua.Wait && !s.hears() {
 		mode = lua.Look
 	}
-	t.state = asking
+	t.to(asking)
 	t.inflight++
 	q.text, q.hearing = t.text, s.confirms
 	arrival, seen, since := t.arrival, s.generation, ""
@@ -109,10 +109,11 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 		}
 		if t.state == asking {
 			t.place = int(r.Place)
-			t.state = waiting
+			next := waiting
 			if r.Place < 0 {
-				t.state = subscribing
+				next = subscribing
 			}
+			t.to(next)
 			t.queued(r.Waiting)
 		}
 	case r.Status == lua.Granted:

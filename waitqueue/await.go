@@ -100,7 +100,7 @@ func (w *wait) act() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.place = int(r.Place)
-	t.state = passed
+	t.to(passed)
 	return nil
 }
 
@@ -133,12 +133,12 @@ func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
 		t.place, t.arrival = int(r.Place), r.Arrival
 		switch {
 		case r.Status == lua.Acting:
-			t.state = acting
+			t.to(acting)
 		case s.hears():
-			t.state = waiting
+			t.to(waiting)
 			t.queued(r.Waiting)
 		default:
-			t.state = subscribing
+			t.to(subscribing)
 		}
 		if t.arrival <= s.news || s.hears() && s.confirms != hearing {
 			s.startCheck() // The message may have overtaken the answer, or come before the subscription.
@@ -174,7 +174,7 @@ func (t *ticket) seen(state string, r *lua.Reply) {
 		t.refuse(t.verdict(lua.Refused, []string{state}))
 	default:
 		if t.state == subscribing {
-			t.state = waiting
+			t.to(waiting)
 			t.queued(r.Waiting)
 		}
 	}

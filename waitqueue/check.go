@@ -287,12 +287,12 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 			}
 		}
 		if t.waits() {
-			t.state = waiting
+			t.to(waiting)
 			t.queued(r.Waiting)
 		}
 	case lua.StateGone:
 		if t.waits() {
-			t.state = subscribing
+			t.to(subscribing)
 		}
 	case lua.StateExcess:
 		if t.waits() {

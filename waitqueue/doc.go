@@ -33,6 +33,21 @@
 // forgotten. A ticket that waits for an event is granted nothing: from waiting it goes to passed, at a
 // barrier perhaps by way of acting, while it runs the action.
 //
+// A ticket may go from one state to the next like this. Any other step is refused, and counted as [Stats].Strayed.
+//
+//	idling       asking, confirming, held, ending, ended
+//	asking       idling, subscribing, waiting, confirming, held, acting, passed, ending, ended
+//	subscribing  idling, waiting, confirming, held, passed, ending, ended
+//	waiting      idling, subscribing, confirming, held, passed, ending, ended
+//	confirming   idling, waiting, held, ending, ended
+//	held         idling, waiting, confirming, ending, ended
+//	acting       subscribing, waiting, passed, ending, ended
+//	passed       ending, ended
+//	ending       ended
+//	ended        nothing
+//
+// A grant can lapse before it is taken: then its ticket waits again, or asks again if it was never queued.
+//
 // # Words
 //
 //	client        one instance of the library: an identity, and the connections that all its calls share

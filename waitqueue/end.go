@@ -75,13 +75,13 @@ func (s *site) end(t *ticket) {
 		s.forget(t)
 		return
 	}
-	t.state = ending
+	t.to(ending)
 	s.client.ends.add(t)
 }
 
 // forget drops a ticket whose end is acknowledged, or was never needed. The lock is held.
 func (s *site) forget(t *ticket) {
-	t.state = ended
+	t.to(ended)
 	s.used = time.Now()
 	delete(s.tickets, t.text)
 	if t.owner != "" && s.owners[t.owner] == t.hold {

@@ -54,7 +54,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	}
 	g := t.grant
 	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || s.vouched(t.queue.terms) && !g.vouched {
-		t.state = confirming
+		t.to(confirming)
 		return nil
 	}
 	if g.over() {
@@ -205,7 +205,8 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 	t := h.ticket
 	s := t.site
 	h.unwatch()
-	t.state, t.note = ending, h.note()
+	t.to(ending)
+	t.note = h.note()
 	if ended {
 		// Nobody can wait for the answer, which is no reason to keep the lock.
 		s.client.ends.add(t)

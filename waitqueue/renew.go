@@ -258,7 +258,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 			t.believed = time.Now().Add(v.Left)
 		default:
 			t.grant.vouched = true
-			t.state = held
+			t.to(held)
 		}
 	case lua.Refused:
 		t.lapsed()

@@ -320,7 +320,8 @@ func (sh *share) let() bool {
 		return false // The deadline has passed just now.
 	}
 	h.unwatch()
-	t.state, t.note = ending, h.note()
+	t.to(ending)
+	t.note = h.note()
 	return true
 }
 

@@ -7,22 +7,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// state is where a ticket is in its life; see the package documentation.
-type state uint8
-
-const (
-	idling state = iota
-	asking
-	subscribing
-	waiting
-	confirming
-	held
-	acting // at a barrier: it runs the action before the others pass
-	passed // the event that it waited for has come
-	ending
-	ended
-)
-
 // A ticket is one waiting call. The lock of its site guards what changes.
 type ticket struct {
 	site  *site
@@ -137,7 +121,7 @@ func (t *ticket) waits() bool {
 // pass ends the wait for an event that has come. The site's lock is held.
 func (t *ticket) pass() {
 	if t.state != acting {
-		t.state = passed
+		t.to(passed)
 		t.poke()
 	}
 }
@@ -168,10 +152,11 @@ func (t *ticket) offer(g grant) {
 		g.limit = g.from.Add(t.queue.terms.MaxHold)
 	}
 	t.grant = g
-	t.state = held
+	next := held
 	if g.stale() {
-		t.state = confirming
+		next = confirming
 	}
+	t.to(next)
 	t.site.client.raise(g.token)
 	t.poke()
 }
@@ -202,9 +187,10 @@ func (t *ticket) lapsed() {
 	s.tickets[t.text] = t
 	t.grant, t.told, t.rejoined = grant{}, false, false
 	t.lapses++
-	t.state = waiting
+	next := waiting
 	if t.arrival == 0 {
-		t.state = idling // It was never queued: no check knows it, so it asks again.
+		next = idling // It was never queued: no check knows it, so it asks again.
 	}
+	t.to(next)
 	t.poke()
 }

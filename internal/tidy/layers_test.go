@@ -54,7 +54,7 @@ var layers = map[string][]string{
 	"semaphore": primitive,
 	"countdown": primitive,
 	"barrier":   primitive,
-	"redlock":   primitive,
+	"redlock":   append([]string{"internal/names"}, primitive...),
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5

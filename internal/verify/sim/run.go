@@ -260,6 +260,9 @@ func (w *world) leave(lookAway func()) {
 		if err := n.close(10 * time.Second); err != nil {
 			w.violate("client %d did not leave in order: %v", n.id, err)
 		}
+		if strayed := n.client.Stats().Strayed; strayed > 0 {
+			w.violate("tickets of client %d were to take %d steps that their states have not", n.id, strayed)
+		}
 	}
 	_ = w.operator.Close(context.Background())
 	time.Sleep(time.Second) // The end of a connection is under way, too.
