@@ -170,7 +170,7 @@ func TestTheTestsThatTheTableNamesExist(t *testing.T) {
 				if in, ok := folders[pkg]; ok {
 					folder = in
 				}
-				tests[pkg] = testsIn(t, filepath.Join("..", "..", folder))
+				tests[pkg] = testsIn(t, filepath.Join("..", "..", "..", folder))
 			}
 			require.True(t, tests[pkg][function], "%s names %s, which does not exist", x.id, name)
 		}
