@@ -52,8 +52,6 @@ type Config struct {
 	// ScriptName names a script by its SHA-1; "" if it has none. If it is not nil, the server writes down every script
 	// that runs, which takes a part of its time: [Report].Scripts tells what each took. It is for a single server.
 	ScriptName func(sha string) string
-	// Prefix begins the names of all locks; a new one for each run if it is empty.
-	Prefix string
 	// About are further facts of the environment, such as the versions of other servers.
 	About map[string]string
 	// Lines gets a JSON object a line, one for the run, each floor, each slice and each result; nil for none.
@@ -145,10 +143,8 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	}
 	defer o.close()
 	r := &runner{
-		Config: c, observer: o, prefix: c.Prefix, report: &report, begun: time.Now(), holdsFor: holdsFor, besideFor: besideFor,
-	}
-	if r.prefix == "" {
-		r.prefix = fmt.Sprintf("bench:%x", time.Now().UnixNano())
+		Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano()), report: &report, begun: time.Now(),
+		holdsFor: holdsFor, besideFor: besideFor,
 	}
 	if r.FloorSlice == 0 {
 		r.FloorSlice = r.Slice

@@ -11,13 +11,15 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/bench"
 )
 
 // Tools is what a program with this command line has.
 type Tools struct {
 	// Contenders makes those of the given names, all if there are none, on a Redis, and what stops their servers.
-	Contenders func(ctx context.Context, redis string, names []string) (cast []bench.Contender, about map[string]string, stop func(), err error)
+	Contenders func(ctx context.Context, redis rueidis.ClientOption, names []string) (cast []bench.Contender, about map[string]string, stop func(), err error)
 	// Agent is the driver for a process that was started for one; nil where there are no such processes.
 	Agent func(name string) (bench.Driver, error)
 	// Standard are the contenders and works of the standard set, as flags.
@@ -27,7 +29,7 @@ type Tools struct {
 const usage = `bench measures locks against floors of the same run, and against each other.
 
   bench [flags]                    measure; bench -help lists the flags
-  bench report RESULTS... -out DIR  make the pages, pictures and histograms again from results, of several runs as of one
+  bench report RESULTS... -out DIR  make the page, pictures and histograms again from results, of several runs as of one
   bench compare OLD NEW             say which figures have changed, and which differ by no more than noise
 `
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/drivers"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // agentVariable makes the test's program an agent on a server.
@@ -39,11 +40,11 @@ func driver(addr string) bench.Driver {
 
 // tools are a lock of this project, or what is made of it.
 func tools(change func(*bench.Contender)) Tools {
-	return Tools{Contenders: func(_ context.Context, redis string, _ []string) ([]bench.Contender, map[string]string, func(), error) {
-		c := drivers.Contender(driver(redis), 10*time.Second)
+	return Tools{Contenders: func(_ context.Context, redis rueidis.ClientOption, _ []string) ([]bench.Contender, map[string]string, func(), error) {
+		c := drivers.Contender(drivers.Headwaiter{Redis: redis}, 10*time.Second)
 		c.Command = func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), agentVariable+"="+redis)
+			cmd.Env = append(os.Environ(), agentVariable+"="+redis.InitAddress[0])
 			return cmd
 		}
 		if change != nil {
@@ -74,13 +75,13 @@ func TestARunLeavesItsPages(t *testing.T) {
 	require.Contains(t, string(page), "| headwaiter | 50 |", "the crowd")
 	require.DirExists(t, filepath.Join(dir, "out/histograms"))
 	for _, name := range []string{
-		"out/results.jsonl", "out/report.html", "out/report.md", "out/pictures/queue.svg", "out/histograms/headwaiter-W4-C=2-hand-off.hgrm", "docs/queue.svg",
+		"out/results.jsonl", "out/report.md", "out/pictures/queue.svg", "out/histograms/headwaiter-W4-C=2-hand-off.hgrm", "docs/queue.svg",
 	} {
 		require.FileExists(t, filepath.Join(dir, name))
 	}
 	again, err := runBench(t, Tools{}, "report", filepath.Join(dir, "out/results.jsonl"), "-out", filepath.Join(dir, "again"))
 	require.NoError(t, err)
-	require.Contains(t, again, "report.html")
+	require.Contains(t, again, "report.md")
 	require.FileExists(t, filepath.Join(dir, "again/report.md"))
 }
 
@@ -127,11 +128,10 @@ func TestARunTellsWhereTheTimeWent(t *testing.T) {
 
 // pairs are locks of this project that are compared with each other.
 func pairs() Tools {
-	return Tools{Contenders: func(_ context.Context, redis string, _ []string) ([]bench.Contender, map[string]string, func(), error) {
-		option := rueidis.ClientOption{InitAddress: []string{redis}}
-		own := drivers.Headwaiter{Redis: option}
+	return Tools{Contenders: func(_ context.Context, redis rueidis.ClientOption, _ []string) ([]bench.Contender, map[string]string, func(), error) {
+		own := drivers.Headwaiter{Redis: redis}
 		return []bench.Contender{
-			drivers.Contender(own, 10*time.Second), drivers.BareContender(option),
+			drivers.Contender(own, 10*time.Second), drivers.BareContender(redis),
 			drivers.MultilockContender(own, 10*time.Second), drivers.CohortContender(own, 10*time.Second),
 		}, nil, func() {}, nil
 	}}
@@ -237,6 +237,42 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)
 		require.Contains(t, err.Error(), "bench", args)
+	}
+}
+
+// A server that somebody else uses is left as it was, but for keys that expire.
+func TestAServerOfOnesOwnIsMeasured(t *testing.T) {
+	s := redistest.Start(t, redistest.WithPassword("secret"))
+	dir := t.TempDir()
+	out, err := runBench(t, tools(nil), "-redis", "redis://:secret@"+s.Addr(), "-work", "W1,W4", "-clients", "2", "-slice", "30ms", "-rounds", "1",
+		"-arrival", "200", "-restless", "-out", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "W4 C=2 200/s")
+	page, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "Written by the benchmark")
+	require.NotContains(t, string(page), "](../", "nothing that is beside the page of the repository alone")
+	for _, key := range s.Keys() {
+		require.Regexp(t, `^(headwaiter:lock:\{)?bench:`, key)
+		require.Positive(t, s.Int("PTTL", key), "%s does not expire", key)
+	}
+}
+
+func TestWhatWouldHarmAServerIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"-clients", "1000"}, {"-slice", "1h"}, {"-floor-slice", "1h"}, {"-hold", "1m"}, {"-rounds", "101"}, {"-arrival", "inf"}, {"-arrival", "nan"}, {"-arrival", "1e300"},
+		{"-work", "W5"}, {"-work", "W6"}, {"-work", "W7"}, {"-work", "W1,W8"}, {"-scripts"},
+	} {
+		_, err := runBench(t, tools(nil), append(args, "-redis", "redis://127.0.0.1:1")...)
+		require.ErrorContains(t, err, "bench: -redis: ", args)
+	}
+}
+
+func TestAServerThatIsNotThereIsNamedWithoutItsPassword(t *testing.T) {
+	for _, url := range []string{"redis://:secret@127.0.0.1:1", "redis://:secret@127.0.0.1:x"} {
+		_, err := runBench(t, tools(nil), "-redis", url, "-work", "W1")
+		require.ErrorContains(t, err, "bench: ")
+		require.NotContains(t, err.Error(), "secret")
 	}
 }
 

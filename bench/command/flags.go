@@ -61,9 +61,9 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
 	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
 	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: pairs that come when it is over are left out (default: no end)")
-	set.StringVar(&f.redis, "redis", "", "URL of the server (default: start redis-server on a free port of loopback)")
+	set.StringVar(&f.redis, "redis", "", "URL of a server of yours (default: start redis-server on a free port of loopback). It is loaded as much as it can be, save with -arrival; all keys expire, no setting is changed and no connection killed")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
-	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.html, report.md, histograms and pictures")
+	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.md, histograms and pictures")
 	set.StringVar(&f.docs, "docs", "", docsHelp)
 	set.StringVar(&f.fills, "fill", "", fillHelp)
 	set.StringVar(&f.cpu, "cpuprofile", "", "file for a CPU profile of the clients; its label slice tells works and floors apart")
@@ -118,7 +118,36 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 	if f.lock != "all" {
 		f.locks = parseList(f.lock)
 	}
-	return f.settings, f.choose()
+	if err := f.choose(); err != nil || f.redis == "" {
+		return f.settings, err
+	}
+	return f.settings, f.harmless()
+}
+
+// What a run may do to a server that somebody else started: so many clients with three connections each, holds and slices
+// so long, so many calls a second.
+const (
+	mostClients = 256
+	longestHold = time.Second
+	longest     = time.Minute
+	mostRounds  = 100
+	mostCalls   = 1e6
+)
+
+// harmless refuses what would harm such a server.
+func (f *flags) harmless() error {
+	clients := 0
+	for _, w := range f.works {
+		clients = max(clients, w.Clients)
+	}
+	switch {
+	case len(f.scenes)+len(f.crowds)+len(f.settings.holds) > 0 || f.scripts:
+		return errors.New("bench: -redis: W5 to W8 and -scripts kill connections of others, fill the server or change its settings: they are for a server that is started here")
+	case clients > mostClients || f.held > longestHold || f.slice > longest || f.floorSlice > longest || f.rounds > mostRounds || !(f.arrival <= mostCalls):
+		return fmt.Errorf("bench: -redis: on a server that is not started here at most %d clients, holds of %v, slices of %v, %d rounds and %.0f calls a second",
+			mostClients, longestHold, longest, mostRounds, mostCalls)
+	}
+	return nil
 }
 
 // choose makes the works out of the words.

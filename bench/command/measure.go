@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/compare"
 	"github.com/headwaiter/headwaiter/bench/drivers"
@@ -118,7 +119,7 @@ func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) 
 			return err
 		}
 		option, stopServer = started, end
-		chosen, facts, end, err := tools.Contenders(ctx, option.InitAddress[0], s.locks)
+		chosen, facts, end, err := tools.Contenders(ctx, option, s.locks)
 		if err == nil {
 			cast, about, stopCast = chosen, facts, end
 		}
@@ -212,7 +213,7 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 // server returns the option for the server at the URL, or for one that it starts and stop ends.
 func server(ctx context.Context, url string) (option rueidis.ClientOption, stop func(), err error) {
 	if url != "" {
-		if option, err = rueidis.ParseURL(url); err != nil {
+		if option, err = headwaiter.ParseURL(url); err != nil {
 			return option, nil, fmt.Errorf("bench: -redis: %w", err)
 		}
 		return option, func() {}, nil

@@ -23,8 +23,7 @@ func pages(results []string, out, docs string, fill []string) error {
 	}
 	charts := report.Charts(r)
 	err = errors.Join(
-		report.HTMLFile(filepath.Join(out, "report.html"), r),
-		report.MarkdownFile(filepath.Join(out, "report.md"), r, report.MakeBench, "pictures"),
+		report.MarkdownFile(filepath.Join(out, "report.md"), r, "pictures"),
 		picture.Write(charts, filepath.Join(out, "pictures")),
 		report.Histograms(r, filepath.Join(out, "histograms")),
 	)
@@ -35,7 +34,7 @@ func pages(results []string, out, docs string, fill []string) error {
 		return err
 	}
 	folder := strings.TrimSuffix(docs, filepath.Ext(docs))
-	return errors.Join(report.MarkdownFile(docs, r, report.MakeBench, filepath.Base(folder)), picture.Write(charts, folder))
+	return errors.Join(report.MarkdownFile(docs, r, filepath.Base(folder)), picture.Write(charts, folder))
 }
 
 const (
@@ -46,7 +45,7 @@ const (
 // remake is the word report.
 func remake(args []string, out io.Writer) error {
 	set := flag.NewFlagSet("bench report", flag.ContinueOnError)
-	folder := set.String("out", "bench-results", "folder for the pages, pictures and histograms")
+	folder := set.String("out", "bench-results", "folder for the page, pictures and histograms")
 	docs := set.String("docs", "", docsHelp)
 	fill := set.String("fill", "", fillHelp)
 	files, err := filesAndFlags(set, args)
@@ -62,7 +61,7 @@ func remake(args []string, out io.Writer) error {
 	if err := pages(files, *folder, *docs, parseList(*fill)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(out, filepath.Join(*folder, "report.html"))
+	_, err = fmt.Fprintln(out, filepath.Join(*folder, "report.md"))
 	return err
 }
 

@@ -17,8 +17,7 @@ import (
 // Headwaiter is this library's fairlock with its defaults.
 type Headwaiter struct {
 	Redis  rueidis.ClientOption
-	Prefix string // of keys, if not as usual
-	Cohort int    // of WithCohort
+	Cohort int // of WithCohort
 }
 
 // Name implements [bench.Driver].
@@ -31,7 +30,7 @@ func (d Headwaiter) Name() string {
 
 // NewClient implements [bench.Driver].
 func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis, Prefix: d.Prefix})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func (d Multilock) Name() string { return "headwaiter-multilock-3" }
 
 // NewClient implements [bench.Driver].
 func (d Multilock) NewClient(context.Context) (bench.Client, error) {
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis, Prefix: d.Prefix})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: d.Redis})
 	if err != nil {
 		return nil, err
 	}

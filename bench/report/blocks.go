@@ -52,7 +52,7 @@ func blocks(r bench.Report) map[string]string {
 // source is the run in half a sentence.
 func (v view) source() string {
 	e := v.Environment
-	return fmt.Sprintf("One run of %s, %s, commit %s, %d cores", MakeBench, e.At.Format("2 January 2006"), or(e.Commit, "unknown"), e.CPUs)
+	return fmt.Sprintf("One run of `make bench`, %s, commit %s, %d cores", e.At.Format("2 January 2006"), or(e.Commit, "unknown"), e.CPUs)
 }
 
 // summary says in how many pairs this project's lock is ahead, and where it is not.

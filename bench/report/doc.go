@@ -1,4 +1,4 @@
-// Package report makes pages, charts and histograms out of what a run of bench has written.
+// Package report makes a page, charts and histograms out of what a run of bench has written.
 package report
 
 import (

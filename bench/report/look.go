@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"image/color"
 	"strconv"
 	"strings"
@@ -46,9 +45,6 @@ func LookOf(name string, i int) Look {
 	}
 	return Look{Color: spare[i%len(spare)], Marker: i}
 }
-
-// hex is a colour as pages have it.
-func hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
 
 // grouped is a number with its thousands apart.
 func grouped(v float64) string {

@@ -9,15 +9,9 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 )
 
-// What wrote a page.
-const (
-	MakeBench       = "`make bench`"
-	HeadwaiterBench = "`headwaiter bench`"
-)
-
 const (
 	// head is what the page says before any figure; turns and floored say how it was measured.
-	head  = "# Benchmarks\n\nWritten by %s; change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in %s.\n\n"
+	head  = "# Benchmarks\n\nWritten by the benchmark (`make bench`); change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in bench/doc.go.\n\n"
 	turns = "Two locks run in turn, in rounds: a floor, headwaiter, the other, the other, headwaiter, a floor. " +
 		"What counts is the ratio within a round, since the speed of a machine changes from one round to the next; a figure is the median of at least seven such ratios with its 95 % interval. " +
 		"Rates are of the same rounds, and of one machine and one hour: do not set them beside those of another page."
@@ -25,18 +19,14 @@ const (
 		"What counts is the ratio to the floor within a round; rates are of one machine and one hour: do not set them beside those of another page."
 )
 
-// Markdown writes the page, and by what it was written. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
-func Markdown(out io.Writer, r bench.Report, by, pictures string) error {
+// Markdown writes the page. Pictures are linked where a chart has one in the folder of that name; none if it is empty.
+func Markdown(out io.Writer, r bench.Report, pictures string) error {
 	var b strings.Builder
-	works := "[bench/doc.go](../bench/doc.go)" // Beside which the page of the repository is.
-	if by != MakeBench {
-		works = "its help"
-	}
 	how := floored
 	if len(r.Compared) > 0 {
 		how = turns
 	}
-	fmt.Fprintf(&b, head, by, how, works)
+	fmt.Fprintf(&b, head, how)
 	for _, fact := range Facts(r.Environment) {
 		fmt.Fprintf(&b, "- %s\n", fact)
 	}
@@ -84,6 +74,6 @@ func markdownTable(b *strings.Builder, t Table) {
 }
 
 // MarkdownFile writes the page into a file.
-func MarkdownFile(name string, r bench.Report, by, pictures string) error {
-	return write(name, func(out *os.File) error { return Markdown(out, r, by, pictures) })
+func MarkdownFile(name string, r bench.Report, pictures string) error {
+	return write(name, func(out *os.File) error { return Markdown(out, r, pictures) })
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -31,7 +30,7 @@ func sample(t *testing.T) bench.Report {
 
 func TestAPageHasTheFiguresAndTheLosses(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, sample(t), report.MakeBench, "pictures"))
+	require.NoError(t, report.Markdown(&b, sample(t), "pictures"))
 	page := b.String()
 	for _, want := range []string{
 		"commit abc123", "Two locks run in turn",
@@ -61,7 +60,7 @@ func TestAPageOfOneLockSaysHowItWasMeasured(t *testing.T) {
 	r := sample(t)
 	r.Compared = nil
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, r, report.HeadwaiterBench, ""))
+	require.NoError(t, report.Markdown(&b, r, ""))
 	require.Contains(t, b.String(), "stands between two floors")
 	require.NotContains(t, b.String(), "Two locks run")
 	require.Contains(t, b.String(), "| W4 C=8 | rival | 800 | message | 0.08 |")
@@ -99,23 +98,6 @@ func TestBlocksOfPagesAreFilled(t *testing.T) {
 	require.NoError(t, os.WriteFile(page, []byte("nothing to fill"), 0o600))
 	require.ErrorContains(t, report.Fill(sample(t), page), "no block for figures")
 	require.ErrorIs(t, report.Fill(sample(t), page+".none"), os.ErrNotExist)
-}
-
-// A page refers to nothing that a browser would fetch.
-func TestAPageNeedsNoNetwork(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, report.HTML(&b, sample(t)))
-	page := b.String()
-	before, rest, _ := strings.Cut(page, "<script>")
-	script, after, _ := strings.Cut(rest, "</script>")
-	require.Contains(t, script, "Licensed to the Apache Software Foundation")
-	for _, part := range []string{before, after} {
-		require.False(t, regexp.MustCompile(`(?:src|href)\s*=|@import|url\(`).MatchString(part), "something is to be fetched")
-	}
-	for _, c := range report.Charts(sample(t)) {
-		require.Contains(t, after, `id="`+c.ID+`"`)
-		require.Contains(t, after, `getElementById("`+c.ID+`")`)
-	}
 }
 
 func TestThereIsAPictureForEachChart(t *testing.T) {
@@ -174,7 +156,7 @@ func TestOfSeveralRunsAllLocksAreShown(t *testing.T) {
 	r, err := report.Read(results, later)
 	require.NoError(t, err)
 	var b strings.Builder
-	require.NoError(t, report.Markdown(&b, r, report.MakeBench, ""))
+	require.NoError(t, report.Markdown(&b, r, ""))
 	require.Contains(t, b.String(), "| rival | newer |")
 	require.Contains(t, b.String(), "| rival | 0.83 (0.82 to 0.85), 10,000 : 12,000 |")
 }

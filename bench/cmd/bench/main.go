@@ -32,18 +32,17 @@ func driver(addr string) bench.Driver {
 	return drivers.Headwaiter{Redis: rueidis.ClientOption{InitAddress: []string{addr}}}
 }
 
-func contenders(_ context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
-	option := rueidis.ClientOption{InitAddress: []string{redis}}
-	own := drivers.Headwaiter{Redis: option}
+func contenders(_ context.Context, redis rueidis.ClientOption, names []string) ([]bench.Contender, map[string]string, func(), error) {
+	own := drivers.Headwaiter{Redis: redis}
 	c := drivers.Contender(own, lease)
 	c.Command = func() *exec.Cmd {
 		self, err := os.Executable()
 		if err != nil {
 			self = os.Args[0]
 		}
-		return exec.Command(self, "agent", redis)
+		return exec.Command(self, "agent", redis.InitAddress[0])
 	}
-	all := []bench.Contender{c, drivers.BareContender(option), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease)}
+	all := []bench.Contender{c, drivers.BareContender(redis), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease)}
 	cast, err := bench.Choose(all, names)
 	return cast, nil, func() {}, err
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/command"
 	"github.com/headwaiter/headwaiter/bench/rivals"
@@ -31,8 +33,8 @@ var standard = []string{
 // warm is for how long servers are used before they are measured.
 const warm = 15 * time.Second
 
-func contenders(ctx context.Context, redis string, names []string) ([]bench.Contender, map[string]string, func(), error) {
-	servers := rivals.StartServers(ctx, redis, rivals.Engines(names))
+func contenders(ctx context.Context, redis rueidis.ClientOption, names []string) ([]bench.Contender, map[string]string, func(), error) {
+	servers := rivals.StartServers(ctx, redis.InitAddress[0], rivals.Engines(names))
 	servers.Warm(ctx, warm)
 	cast, err := bench.Choose(rivals.Contenders(servers), names)
 	if err != nil {
