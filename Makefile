@@ -10,12 +10,12 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL" takes a real one
-	go run ./cmd/headwaiter demo $(ARGS)
+	go run ./examples/demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
 ALONE := /(internal/verify/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
 # What needs servers of other kinds, and what needs Prometheus.
-ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|bench/rivals)(/|$$)
+ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
 # What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
 SEQUENTIAL := /internal/verify/(model|search)(/|$$)

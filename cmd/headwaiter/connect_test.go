@@ -186,7 +186,7 @@ func TestEveryCommandTellsTheSameOfAServerThatCannotBeUsed(t *testing.T) {
 		{"http://x", "write it like redis://", exitUsage},
 	} {
 		var shells []*shell
-		for _, args := range [][]string{{"ls"}, {"bench"}, {"demo"}, {"exec", "orders"}} {
+		for _, args := range [][]string{{"ls"}, {"exec", "orders"}} {
 			args = append(args, "--redis", c.url)
 			if args[0] == "exec" {
 				args = append(args, "--", "true")

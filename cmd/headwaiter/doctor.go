@@ -118,9 +118,9 @@ func (d diagnosis) write(out io.Writer, asJSON bool) error {
 		colours = term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb" && os.Getenv("NO_COLOR") == ""
 	}
 	for _, r := range d.rows() {
-		text := r.text
-		if colours && r.style != "" && text != "" {
-			text = r.style + text + reset
+		text := r.Text
+		if colours {
+			text = r.Styled(text)
 		}
 		if _, err := io.WriteString(out, text+"\n"); err != nil {
 			return err

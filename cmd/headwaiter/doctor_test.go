@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // aDiagnosis is what a user of --json reads.
@@ -126,8 +127,8 @@ func TestTheDoctorUsesColoursOnATerminal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithArgs("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"))
 	s := terminal(t, "doctor", "--redis", urlOf(server))
-	assert.Contains(t, s.await(s.stdout, "DANGER"), red+"DANGER    maxmemory-policy: allkeys-lru"+reset)
-	s.await(s.stdout, red+"result:")
+	assert.Contains(t, s.await(s.stdout, "DANGER"), tty.Red+"DANGER    maxmemory-policy: allkeys-lru\x1b[0m")
+	s.await(s.stdout, tty.Red+"result:")
 	assert.Equal(t, exitFindings, s.code())
 }
 

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headwaiter/headwaiter/doctor"
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 const (
@@ -18,11 +19,13 @@ const (
 
 // page collects the lines of a diagnosis.
 type page struct {
-	rows []row
+	rows []tty.Row
 	gaps bool // not all is known
 }
 
-func (p *page) add(style, text string) { p.rows = append(p.rows, row{escaped(text), style}) }
+func (p *page) add(style, text string) {
+	p.rows = append(p.rows, tty.Row{Text: tty.Escaped(text), Style: style})
+}
 
 // hang adds text behind a label, broken into lines that all begin at the same column.
 func (p *page) hang(style, label string, column int, text string) {
@@ -59,9 +62,9 @@ func wrap(text string, width int) []string {
 }
 
 // rows are the diagnosis for people.
-func (d diagnosis) rows() []row {
+func (d diagnosis) rows() []tty.Row {
 	p, r := &page{}, d.Report
-	p.hang(bold, "headwaiter doctor:", 19, d.Redis)
+	p.hang(tty.Bold, "headwaiter doctor:", 19, d.Redis)
 	p.add("", "")
 	p.overview(r)
 	for _, s := range r.Servers {
@@ -77,13 +80,13 @@ func (d diagnosis) rows() []row {
 	p.add("", "")
 	switch count := tally(r.Warnings); {
 	case !d.Usable:
-		p.hang(red, "result:", 8, "it cannot be used for locks"+count)
+		p.hang(tty.Red, "result:", 8, "it cannot be used for locks"+count)
 	case d.Endangered:
-		p.hang(red, "result:", 8, "locks are in danger here"+count)
+		p.hang(tty.Red, "result:", 8, "locks are in danger here"+count)
 	case p.gaps:
-		p.hang(green, "result:", 8, "nothing that is known endangers locks by itself"+count)
+		p.hang(tty.Green, "result:", 8, "nothing that is known endangers locks by itself"+count)
 	default:
-		p.hang(green, "result:", 8, "nothing here endangers locks by itself"+count)
+		p.hang(tty.Green, "result:", 8, "nothing here endangers locks by itself"+count)
 	}
 	return p.rows
 }
@@ -233,10 +236,10 @@ func (p *page) server(s doctor.ServerReport) {
 // name begins what there is to say of a server. Providers like long names.
 func (p *page) name(address, what string) {
 	if len("  "+address+"  "+what) > doctorWidth {
-		p.add(bold, "  "+address)
+		p.add(tty.Bold, "  "+address)
 		address = "  " // Below it.
 	}
-	p.add(bold, "  "+address+"  "+what)
+	p.add(tty.Bold, "  "+address+"  "+what)
 }
 
 // outcome is what has become of the last write of some file.
@@ -272,7 +275,7 @@ func (p *page) settings(r *doctor.Report) {
 			title += " of " + addresses(groups[key])
 		}
 		p.add("", "")
-		p.hang(bold, "", 2, strings.TrimSpace(title))
+		p.hang(tty.Bold, "", 2, strings.TrimSpace(title))
 		set := groups[key][0].Settings
 		if len(set) == 0 {
 			p.add("", "  unknown")
@@ -335,7 +338,7 @@ func (p *page) unknown(r *doctor.Report) {
 		return
 	}
 	p.add("", "")
-	p.add(bold, "  not known")
+	p.add(tty.Bold, "  not known")
 	for _, n := range r.Notes {
 		p.hang("", "  -", 4, n)
 	}
@@ -351,7 +354,7 @@ func (p *page) unknown(r *doctor.Report) {
 // warning is what endangers locks and what to change.
 func (p *page) warning(w doctor.Warning, several bool) {
 	const column = 10
-	style := map[doctor.Severity]string{doctor.Danger: red, doctor.Caution: yellow, doctor.Notice: dim}[w.Severity]
+	style := map[doctor.Severity]string{doctor.Danger: tty.Red, doctor.Caution: tty.Yellow, doctor.Notice: tty.Dim}[w.Severity]
 	label := string(w.Severity)
 	if w.Severity == doctor.Danger {
 		label = strings.ToUpper(label)
@@ -360,6 +363,6 @@ func (p *page) warning(w doctor.Warning, several bool) {
 	p.hang("", "", column, w.Why)
 	p.hang("", "", column, "→ "+w.Remedy)
 	if several && len(w.Servers) > 0 {
-		p.hang(dim, "", column, "at "+strings.Join(w.Servers, ", "))
+		p.hang(tty.Dim, "", column, "at "+strings.Join(w.Servers, ", "))
 	}
 }

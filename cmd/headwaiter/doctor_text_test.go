@@ -47,9 +47,9 @@ func TestTheDoctorsPageFitsOnAScreen(t *testing.T) {
 	d := diagnosis{Redis: "redis://headwaiter:xxxxx@orders.example.com:6379", Usable: true, Endangered: true, Report: busyReport()}
 	var lines []string
 	for _, r := range d.rows() {
-		lines = append(lines, r.text)
-		assert.Equal(t, strings.TrimRight(r.text, " "), r.text)
-		assert.LessOrEqual(t, utf8.RuneCountInString(r.text), doctorWidth, r.text)
+		lines = append(lines, r.Text)
+		assert.Equal(t, strings.TrimRight(r.Text, " "), r.Text)
+		assert.LessOrEqual(t, utf8.RuneCountInString(r.Text), doctorWidth, r.Text)
 	}
 	page := strings.Join(lines, "\n")
 	for _, part := range []string{
@@ -77,7 +77,7 @@ func TestTheDoctorsPageFitsOnAScreen(t *testing.T) {
 	d.Usable, d.Endangered = false, false
 	lines = nil
 	for _, r := range d.rows() {
-		lines = append(lines, r.text)
+		lines = append(lines, r.Text)
 	}
 	page = strings.Join(lines, "\n")
 	assert.Contains(t, page, "  settings of\n  orders-0001-002")

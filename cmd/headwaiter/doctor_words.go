@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/doctor"
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // How the doctor writes measurements.
@@ -22,7 +23,7 @@ func span(d time.Duration) string {
 	if d.Abs() < time.Millisecond {
 		return fmt.Sprintf("%d µs", d.Microseconds())
 	}
-	return short(d)
+	return tty.Short(d)
 }
 
 // age is a long time.

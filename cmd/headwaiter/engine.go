@@ -24,11 +24,7 @@ type engine struct {
 	// shortest is the shortest lease, and fixed tells that a hold has none that could be set: it ends with its process.
 	shortest time.Duration
 	fixed    bool
-	// prepare does what the demo needs to have done once; nil if nothing.
-	prepare func(ctx context.Context, e *engine, url string) error
-	connect func(on where, client string, lasts time.Duration) (server, error)
-	// places tells that its servers are a teller.
-	places bool
+	connect  func(on where, client string, lasts time.Duration) (server, error)
 	// shows is an address of this engine as it may be shown; nil where that is withoutPassword.
 	shows func(url string) string
 }
@@ -40,12 +36,6 @@ type server interface {
 	// it begins with what follows on the name.
 	situation(name string) string
 	hangUp()
-}
-
-// A teller is a server that can tell, by its own order and clock, where this client stands at a lock: whether it has a
-// place in the queue or holds, and, if it holds, since when at the least, by the clock here.
-type teller interface {
-	stands(ctx context.Context, name string) (placed bool, granted time.Time)
 }
 
 // A mutex is a lock by its name.

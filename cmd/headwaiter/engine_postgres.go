@@ -25,7 +25,7 @@ const (
 // onPostgres is a lock of a session: Postgres' own.
 var onPostgres = &engine{
 	name: "postgres", noun: "Postgres", variable: postgresVariable, fallback: defaultPostgres, form: postgresForm,
-	fixed: true, prepare: makeSchema,
+	fixed: true,
 	shows: postgresAddress,
 	connect: func(on where, _ string, _ time.Duration) (server, error) {
 		return dialPostgres(on.engine, on.url, func(c *sqllock.Client, name string, _ time.Duration) sqlLock {
@@ -37,8 +37,8 @@ var onPostgres = &engine{
 // onPostgresTable is a lock with a lease, in a table.
 var onPostgresTable = &engine{
 	name: "postgres-lease", noun: "Postgres", variable: postgresVariable, fallback: defaultPostgres, form: postgresForm,
-	shortest: time.Second, prepare: makeSchema,
-	shows: postgresAddress,
+	shortest: time.Second,
+	shows:    postgresAddress,
 	connect: func(on where, _ string, _ time.Duration) (server, error) {
 		return dialPostgres(on.engine, on.url, func(c *sqllock.Client, name string, lasts time.Duration) sqlLock {
 			return sqllock.NewLeased(c, name, sqllock.WithLease(lasts))
@@ -81,23 +81,6 @@ func postgresAddress(address string) string {
 		add(f.Host, f.Port)
 	}
 	return "postgres://" + strings.Join(hosts, ",") + "/" + c.Database
-}
-
-// makeSchema makes what the locks need, unless it is there.
-func makeSchema(ctx context.Context, e *engine, url string) error {
-	config, err := postgresConfig(url)
-	if err != nil {
-		return e.misread(url, err)
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return e.unreachable(url, err)
-	}
-	defer pool.Close()
-	if _, err := pool.Exec(ctx, sqllock.Schema); err != nil {
-		return e.unreachable(url, err)
-	}
-	return nil
 }
 
 // sqlLock is either kind of lock.

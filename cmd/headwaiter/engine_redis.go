@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -16,7 +15,7 @@ import (
 // onRedis is what this library is for.
 var onRedis = &engine{
 	name: "redis", noun: "Redis", variable: redisVariable, fallback: defaultRedis, form: redisForm,
-	shortest: lease.MinLease, places: true,
+	shortest: lease.MinLease,
 	connect: func(on where, client string, _ time.Duration) (server, error) {
 		l := lookout{redis: on.url, prefix: on.prefix}
 		c, err := l.connect(client)
@@ -47,19 +46,6 @@ func (s redisServer) situation(name string) (text string) {
 		}
 	}
 	return text
-}
-
-func (s redisServer) stands(ctx context.Context, name string) (placed bool, granted time.Time) {
-	begun := time.Now()
-	info, err := s.client.Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Inspect(ctx)
-	if err != nil {
-		return false, granted
-	}
-	if info.Held && info.Holder.Client == s.client.ID() {
-		return true, info.Holder.Since.Add(-time.Since(begun)) // At the latest.
-	}
-	isMine := func(w lease.Waiter) bool { return w.Client == s.client.ID() }
-	return slices.ContainsFunc(info.Queue, isMine), granted
 }
 
 func (s redisServer) hangUp() { hangUp(s.client) }

@@ -144,8 +144,6 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"unreachable", []string{"exec", "orders", "--redis", "redis://127.0.0.1:1", "--", "true"}, exitUnavailable, "connection refused"},
 		{"wrong password", []string{"exec", "orders", "--redis", "redis://:wrong@" + server.Addr(), "--", "true"}, exitUnavailable, "password"},
 		{"no password", []string{"exec", "orders", "--redis", urlOf(server), "--", "true"}, exitUnavailable, "password"},
-		{"demo with arguments", []string{"demo", "now"}, exitUsage, "now"},
-		{"demo without a server", []string{"demo", "--redis", "redis://127.0.0.1:1"}, exitUnavailable, "connection refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t, c.args...)

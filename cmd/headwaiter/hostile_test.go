@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // hostile is what somebody with the rights of those that use locks may have said of itself, or called a lock.
@@ -26,7 +27,7 @@ func harmless(t *testing.T, what, text string) {
 	t.Helper()
 	for text := range strings.Lines(text) {
 		text = strings.TrimSuffix(text, "\n")
-		assert.Equal(t, escaped(text), text, what)
+		assert.Equal(t, tty.Escaped(text), text, what)
 		assert.NotRegexp(t, `^\s*(to break it: do-harm|end)`, text, what)
 	}
 }
@@ -51,7 +52,7 @@ func TestWhatClientsSayOfThemselvesIsOneHarmlessLine(t *testing.T) {
 		{"ls"}, {"ls", "--json"}, {"inspect", "orders"}, {"inspect", "orders", "--json"}, {"inspect", "--", "-rf"}, {"deadlocks", "--for", "0s", "--json"},
 		{"inspect", hostile}, {"release", "--force", "--yes", hostile}, {"release", "--force", "--yes", "--holder", hostile, "nobody"},
 		{"exec", "orders", "--wait", "1500ms", "--", "true"}, {"exec", hostile, "--wait", "0", "--", "true"}, {"exec", "orders", "--", hostile},
-		{hostile}, {"ls", "--" + hostile}, {"demo", "--engine", hostile}, {"release", "--force", "--yes", "orders"},
+		{hostile}, {"ls", "--" + hostile}, {"exec", "--engine", hostile, "orders", "--", "true"}, {"release", "--force", "--yes", "orders"},
 	} {
 		run := start(t, append(args[:1:1], append([]string{"--redis", urlOf(s)}, args[1:]...)...)...)
 		out, complaint := strings.Join(run.rest(run.stdout), "\n"), strings.Join(run.rest(run.stderr), "\n")
@@ -80,7 +81,7 @@ func TestWatchOfAHostileLockIsHarmless(t *testing.T) {
 	screen := onTube(t, s, 30, "orders")
 	screen.shows(`(?m)^held by    evil\\n`)
 	for _, frame := range screen.frames() {
-		frame = strings.NewReplacer("\r\n", "\n", toLineEnd, "", reset, "", bold, "", dim, "", green, "", yellow, "", "\r", "").Replace(frame)
+		frame = strings.NewReplacer("\r\n", "\n", "\x1b[K", "", "\x1b[0m", "", tty.Bold, "", tty.Dim, "", tty.Green, "", tty.Yellow, "", "\r", "").Replace(frame)
 		_, frame, _ = strings.Cut(frame, "\n") // The head, behind the way up to it.
 		harmless(t, "watch", frame)
 	}
@@ -145,6 +146,6 @@ func TestTheDoctorsPageIsHarmless(t *testing.T) {
 	require.Greater(t, strings.Count(text.String(), "evil"), 8)
 	for text := range strings.Lines(text.String() + told.String()) {
 		text = strings.TrimSuffix(text, "\n")
-		assert.Equal(t, escaped(text), text)
+		assert.Equal(t, tty.Escaped(text), text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // mostListed is how many names ls tells where it is not told otherwise: ten thousand fill three hundred screens.
@@ -185,7 +186,7 @@ func writeJSON(out io.Writer, v any) error {
 	}
 	// Outside of strings there is nothing to escape but the ends of the lines; inside them these are escaped already.
 	for text := range strings.Lines(b.String()) {
-		text = spelled(strings.TrimSuffix(text, "\n"), func(r rune, _ string) (units string) {
+		text = tty.Spelled(strings.TrimSuffix(text, "\n"), func(r rune, _ string) (units string) {
 			for _, unit := range utf16.Encode([]rune{r}) {
 				units += fmt.Sprintf(`\u%04x`, unit)
 			}

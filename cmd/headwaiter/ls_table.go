@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter/internal/tty"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -51,7 +52,7 @@ func (t table) write(out io.Writer) error {
 	var b strings.Builder
 	for _, line := range t.lines() {
 		if width > 0 {
-			line = clip(line, width)
+			line = tty.Clip(line, width)
 		}
 		b.WriteString(line + "\n")
 	}
@@ -70,7 +71,7 @@ func ago(d time.Duration) string {
 	case d >= time.Minute:
 		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 	}
-	return strings.ReplaceAll(short(d), " ", "")
+	return strings.ReplaceAll(tty.Short(d), " ", "")
 }
 
 // roll is what is known of clients: of each its name@host#pid, from anything that it holds.

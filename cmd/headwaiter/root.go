@@ -11,8 +11,7 @@ import (
 // What headwaiter exits with for reasons of its own: the codes of sysexits.h where one fits, and those of
 // the shell. They are part of the command line's promise, and told in the help of exec.
 const (
-	// exitFindings: of demo, the verdict found a fault; doctor, there is danger; deadlocks, there is one; release, the
-	// answer was no.
+	// exitFindings: of doctor, there is danger; deadlocks, there is one; release, the answer was no.
 	exitFindings      = 1
 	exitUsage         = 64  // EX_USAGE
 	exitNoSuch        = 66  // EX_NOINPUT: no lock of that name, or nobody holds it
@@ -83,7 +82,7 @@ which they came, and a release hands it straight to the next.`,
 	exec.ValidArgsFunction = completeExec
 	root.AddCommand(
 		exec, newLs(), newInspect(), newWatch(), newRelease(), newDeadlocks(),
-		newDoctor(), newSchema(), newDemo(), newDemoWorker())
+		newDoctor(), newSchema())
 	refuseOtherShells(root)
 	return root
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // Who may use a lock says what its client is called, and names locks as it likes. So no text that comes from a server
@@ -27,7 +27,7 @@ func shown(text string) string {
 			n++
 		}
 	}
-	text = escaped(text)
+	text = tty.Escaped(text)
 	if !strings.Contains(text, "  ") {
 		return text
 	}
@@ -37,32 +37,6 @@ func shown(text string) string {
 			b.WriteString(`\x20`)
 		} else {
 			b.WriteByte(text[i])
-		}
-	}
-	return b.String()
-}
-
-// escaped is a whole line, or a text, in which whatever cannot be printed is written as in a string of Go.
-func escaped(text string) string {
-	return spelled(text, func(r rune, raw string) string {
-		if r == utf8.RuneError && len(raw) == 1 {
-			return fmt.Sprintf(`\x%02x`, raw[0])
-		}
-		return strings.Trim(strconv.QuoteRune(r), "'")
-	})
-}
-
-// spelled replaces what cannot be printed: control characters, formats such as those that turn the direction of text,
-// all blanks but the space, bytes that are no UTF-8.
-func spelled(text string, spell func(r rune, raw string) string) string {
-	var b strings.Builder
-	for i, n := 0, 0; i < len(text); i += n {
-		var r rune
-		r, n = utf8.DecodeRuneInString(text[i:])
-		if raw := text[i : i+n]; strconv.IsPrint(r) && !(r == utf8.RuneError && n == 1) {
-			b.WriteString(raw)
-		} else {
-			b.WriteString(spell(r, raw))
 		}
 	}
 	return b.String()
@@ -98,5 +72,5 @@ func shellWord(text string) string {
 		return word
 	}
 	text = strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text)
-	return "$'" + strings.ReplaceAll(spelled(text, octal), "  ", ` \040`) + "'"
+	return "$'" + strings.ReplaceAll(tty.Spelled(text, octal), "  ", ` \040`) + "'"
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 func TestNothingThatATerminalObeysIsShown(t *testing.T) {
@@ -44,7 +46,7 @@ func TestAShellReadsAQuotedWordAsItIs(t *testing.T) {
 		"far      away", "two\nlines", "\x1b[2J", "bidi \u202ex", "c1 \u009b", "raw \x9b\xff", `mixed '\n' ` + "\n'\\", "Größe 注文", "=x", "a=b",
 	} {
 		word := shellWord(text)
-		assert.Equal(t, escaped(word), word, "it is itself shown as it is")
+		assert.Equal(t, tty.Escaped(word), word, "it is itself shown as it is")
 		out, err := exec.Command(bash, "-c", "printf %s. "+word).Output()
 		require.NoError(t, err, word)
 		assert.Equal(t, text+".", string(out), word)

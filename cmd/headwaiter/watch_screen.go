@@ -3,7 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
+
+	"golang.org/x/term"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // stage is where a scene is shown.
@@ -14,8 +19,10 @@ type stage interface {
 
 // newStage draws a screen on a terminal and writes lines anywhere else.
 func newStage(out io.Writer) stage {
-	if on, ok := screenOn(out); ok {
-		return screenStage{on}
+	if onTerminal(out) {
+		file := out.(*os.File)
+		size := func() (width, height int, err error) { return term.GetSize(int(file.Fd())) }
+		return screenStage{&tty.Screen{Out: file, Size: size, Plain: os.Getenv("NO_COLOR") != ""}}
 	}
 	return &lineStage{out: out}
 }
@@ -45,21 +52,23 @@ func (v *lineStage) draw(s *scene, now time.Time) {
 func (v *lineStage) close() {}
 
 // screenStage draws the scene.
-type screenStage struct{ *screen }
+type screenStage struct{ *tty.Screen }
 
 func (v screenStage) draw(s *scene, now time.Time) {
-	v.screen.draw(func(height int) []row { return s.rows(now, height) })
+	v.Screen.Draw(func(height int) []tty.Row { return s.rows(now, height) })
 }
 
+func (v screenStage) close() { v.Close() }
+
 // rows are the scene as a screen of a height.
-func (s *scene) rows(now time.Time, height int) []row {
-	rows := []row{{line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), bold}}
+func (s *scene) rows(now time.Time, height int) []tty.Row {
+	rows := []tty.Row{{Text: line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), Style: tty.Bold}}
 	if s.trouble != "" {
-		rows = append(rows, row{line("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), red})
+		rows = append(rows, tty.Row{Text: line("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), Style: tty.Red})
 	}
-	rows = append(rows, row{})
+	rows = append(rows, tty.Row{})
 	fact := func(style, label, format string, args ...any) {
-		rows = append(rows, row{fmt.Sprintf("%-10s %s", label, line(format, args...)), style})
+		rows = append(rows, tty.Row{Text: fmt.Sprintf("%-10s %s", label, line(format, args...)), Style: style})
 	}
 	if s.hands() {
 		fact("", "hand-offs", "%s", s.handOffs())
@@ -69,15 +78,15 @@ func (s *scene) rows(now time.Time, height int) []row {
 		fact("", "state", "%s", summary(s.listed(), s.who))
 	case s.info.Held:
 		h := s.info.Holder
-		fact(green, "held by", "%s", summary(s.listed(), s.who))
+		fact(tty.Green, "held by", "%s", summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
 		fact("", "since", "%s", ago(time.Since(h.Since)))
 		fact("", "lease", "%s", leaseLeft(h))
 		fact("", "token", "%d", h.Token)
 	default:
-		fact(dim, "held by", "nobody")
+		fact(tty.Dim, "held by", "nobody")
 		for range 4 { // The rest stays where it is.
-			rows = append(rows, row{})
+			rows = append(rows, tty.Row{})
 		}
 	}
 	fact(waitStyle(s.info.Waiting), "waiting", "%d", s.info.Waiting)
@@ -85,21 +94,21 @@ func (s *scene) rows(now time.Time, height int) []row {
 		for i, line := range waiters(s.info, s.who).lines() {
 			style := ""
 			if i == 0 {
-				style = dim
+				style = tty.Dim
 			}
-			rows = append(rows, row{"  " + line, style})
+			rows = append(rows, tty.Row{Text: "  " + line, Style: style})
 		}
 	}
 	if height = max(height, 1); len(rows) > height {
 		hidden := len(rows) - height + 1
-		rows = append(rows[:height-1], row{fmt.Sprintf("  … %d more lines: make the window larger", hidden), dim})
+		rows = append(rows[:height-1], tty.Row{Text: fmt.Sprintf("  … %d more lines: make the window larger", hidden), Style: tty.Dim})
 	}
 	return rows
 }
 
 func waitStyle(waiting int) string {
 	if waiting > 0 {
-		return yellow
+		return tty.Yellow
 	}
-	return dim
+	return tty.Dim
 }

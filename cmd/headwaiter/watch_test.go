@@ -22,6 +22,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/tty"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -70,8 +71,8 @@ func onTube(t *testing.T, s *redistest.Server, rows int, args ...string) *tube {
 func (s *tube) frames() (frames []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range strings.Split(s.all, hideCursor)[1:] {
-		if f, _, whole := strings.Cut(f, toEnd); whole {
+	for _, f := range strings.Split(s.all, "\x1b[?25l")[1:] {
+		if f, _, whole := strings.Cut(f, "\x1b[J"); whole {
 			frames = append(frames, f)
 		}
 	}
@@ -128,7 +129,7 @@ func TestWatchDrawsAScreen(t *testing.T) {
 	_, err := screen.file.Write([]byte(typedInterrupt))
 	require.NoError(t, err)
 	require.Zero(t, screen.code())
-	require.True(t, strings.HasSuffix(screen.all, showCursor))
+	require.True(t, strings.HasSuffix(screen.all, tty.ShowCursor))
 
 	// Each drawing begins where the one before it did.
 	frames := screen.frames()

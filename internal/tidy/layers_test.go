@@ -38,6 +38,8 @@ var layers = map[string][]string{
 	"internal/names":  {"lease"},
 	"internal/retry":  {},
 	"internal/timers": {"lease"},
+	// For programs.
+	"internal/tty": {},
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2

@@ -15,6 +15,8 @@ var unlinked = map[string][]string{
 	"contrib/sqllock":  {rueidis, module + "/lua", module + "/waitqueue"},
 	"lease":            {rueidis, module},
 	"observe":          {rueidis, module},
+	// What the demo and the benchmark want is theirs.
+	"cmd/headwaiter": {miniredis, "github.com/yuin/gopher-lua", "github.com/go-echarts"},
 }
 
 // linked returns those of the unwanted packages, and of what lies in them, that a package needs.
@@ -44,4 +46,5 @@ func TestALinkToTheDriverIsFound(t *testing.T) {
 	require.NotEmpty(t, linked(t, "fairlock", unlinked["contrib/etcdlock"]))
 	require.NotEmpty(t, linked(t, "contrib/certmagic", []string{rueidis}))
 	require.NotEmpty(t, linked(t, "internal/names", unlinked["lease"]))
+	require.Subset(t, linked(t, "examples/demo", unlinked["cmd/headwaiter"]), unlinked["cmd/headwaiter"][:2])
 }

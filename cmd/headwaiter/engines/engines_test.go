@@ -200,15 +200,6 @@ func TestSeveralServersOfEtcdMayBeNamed(t *testing.T) {
 	}
 }
 
-func TestTheDemoFindsNothingWrong(t *testing.T) {
-	on(t, func(t *testing.T, e engine, url string) {
-		out, complaint, code := run(t, "demo", "--engine", e.name, "--url", url)
-		require.Zero(t, code, "%s%s", out, complaint)
-		require.Regexp(t, `overlaps +none`, out)
-		require.Regexp(t, `result +ok`, out)
-	})
-}
-
 func TestServersThatAreNotThereAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		engine, url, says string

@@ -3,7 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"time"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // printed is how many faults of a kind are spelled out; the others are counted.
@@ -24,9 +25,9 @@ func (v verdict) write(w io.Writer) {
 	v.faults(w, "order inversions", inverted, v.inversions)
 	v.faults(w, "tokens", fmt.Sprintf("rising, from %d to %d", v.first, v.last), v.falls)
 	v.faults(w, "fenced counter", fmt.Sprintf("all %d writes kept", v.writes), v.counter)
-	line("largest wait", "%s", short(v.largestWait))
+	line("largest wait", "%s", tty.Short(v.largestWait))
 	if n := len(v.handOffs); n > 0 {
-		line("hand-off", "median %s, largest %s", short(v.handOffs[n/2]), short(v.handOffs[n-1]))
+		line("hand-off", "median %s, largest %s", tty.Short(v.handOffs[n/2]), tty.Short(v.handOffs[n-1]))
 	}
 	for _, d := range v.deaths {
 		label, text := d.text()
@@ -57,7 +58,7 @@ func (v verdict) faults(w io.Writer, label, none string, found []string) {
 			fmt.Fprintf(w, "    … and %d more\n", len(found)-printed)
 			break
 		}
-		fmt.Fprintf(w, "    %s\n", shown(f))
+		fmt.Fprintf(w, "    %s\n", tty.Escaped(f))
 	}
 }
 
@@ -67,20 +68,9 @@ func (d death) text() (label, text string) {
 	case d.held && d.by == "":
 		return "killed holder", fmt.Sprintf("%s; nobody held after it", d.process)
 	case d.held:
-		return "killed holder", fmt.Sprintf("%s; %s held %s after the end of its lease", d.process, d.by, short(d.cost))
+		return "killed holder", fmt.Sprintf("%s; %s held %s after the end of its lease", d.process, d.by, tty.Short(d.cost))
 	case d.by == "":
 		return "killed waiter", fmt.Sprintf("%s; nobody held after it", d.process)
 	}
-	return "killed waiter", fmt.Sprintf("%s; passed over, %s held %s after the release", d.process, d.by, short(d.cost))
-}
-
-// short is a span with three digits or so.
-func short(d time.Duration) string {
-	switch {
-	case d.Abs() >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d.Abs() >= 10*time.Millisecond:
-		return fmt.Sprintf("%.0f ms", float64(d.Microseconds())/1e3)
-	}
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1e3)
+	return "killed waiter", fmt.Sprintf("%s; passed over, %s held %s after the release", d.process, d.by, tty.Short(d.cost))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os/exec"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,11 +12,10 @@ import (
 func TestTheProcessesOfAKilledDemoEnd(t *testing.T) {
 	require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
-	cmd := exec.Command(program, "demo")
-	cmd.Env = append(cmd.Environ(), "TMPDIR="+t.TempDir()) // Its folder is left behind.
-	s := launch(t, cmd)
-	s.await(s.stdout, "HOLDS by token")
-	s.signal(syscall.SIGKILL)
+	cmd := command(t.TempDir()) // Its folder is left behind.
+	s := show(t, cmd)
+	s.await("HOLDS by token")
+	require.NoError(t, cmd.Process.Kill())
 	s.code()
 	orphans := 0
 	for {

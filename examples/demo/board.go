@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // board is what the demo shows: who waits, who holds, and what happened last.
@@ -109,9 +111,9 @@ func (b *board) words(s *seat, e event) string {
 		}
 		return fmt.Sprintf("calls Lock, %d ahead", ahead)
 	case kindHeld:
-		return fmt.Sprintf("HOLDS by token %d, waited %s", e.Token, short(e.At.Sub(s.called)))
+		return fmt.Sprintf("HOLDS by token %d, waited %s", e.Token, tty.Short(e.At.Sub(s.called)))
 	case kindReleased:
-		return fmt.Sprintf("releases after %s", short(e.At.Sub(s.since)))
+		return fmt.Sprintf("releases after %s", tty.Short(e.At.Sub(s.since)))
 	case kindLost:
 		return "LOST: " + e.Text
 	case kindFailed:
@@ -119,7 +121,7 @@ func (b *board) words(s *seat, e event) string {
 	case kindKilled:
 		text := fmt.Sprintf("KILLED while it %s (kill -9 %d)", state(s.kind), s.pid)
 		if s.kind == kindHeld {
-			text += fmt.Sprintf(", its lease ends in %s", short(s.until.Sub(e.At)))
+			text += fmt.Sprintf(", its lease ends in %s", tty.Short(s.until.Sub(e.At)))
 		}
 		return text
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -22,55 +22,48 @@ const deadlineLook = 20 * time.Millisecond
 // placeLook is how often one that waits looks whether the server knows of it.
 const placeLook = 5 * time.Millisecond
 
+// farewell bounds what is said to the server when all else is done. Whatever it does not hear ends with the lease.
+const farewell = 2 * time.Second
+
+// workerVariable has the settings of a process of the demo, as JSON.
+const workerVariable = "HEADWAITER_DEMO_WORKER"
+
 // worker is one process of the demo. It takes the lock once for each line on its input, which says for
 // how long to hold it, tells what happens as lines of JSON, and ends when the input does: so it also ends
 // with a parent that was killed.
 type worker struct {
-	process, lock, counter string
-	lease                  time.Duration
-	choice                 chooser
+	Process, Engine, URL, Lock string
+	Lease                      time.Duration
+	Counter                    counter
 
-	mutex  mutex
-	teller teller // nil where the server cannot tell
-	out    *json.Encoder
+	connection
+	mutex mutex
+	out   *json.Encoder
 }
 
-func newDemoWorker() *cobra.Command {
+// work is the program as a worker.
+func work(settings string, in io.Reader, out io.Writer) error {
 	var w worker
-	cmd := &cobra.Command{
-		Use:    "demo-worker",
-		Short:  "One process of the demo, which starts it by itself",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w.out = json.NewEncoder(cmd.OutOrStdout())
-			return w.run(cmd.InOrStdin())
-		},
+	if err := json.Unmarshal([]byte(settings), &w); err != nil {
+		return err
 	}
-	f := cmd.Flags()
-	f.StringVar(&w.process, "process", "", "what to call itself")
-	f.StringVar(&w.lock, "lock", "", "name of the lock")
-	f.StringVar(&w.counter, "counter", "", "file of the fenced counter")
-	f.StringVar(&w.choice.engine, "engine", onRedis.name, "kind of the server")
-	f.DurationVar(&w.lease, "lease", demoLease, "lease of a hold")
-	return cmd
+	w.out = json.NewEncoder(out)
+	return w.run(in)
 }
 
 // run serves the input to its end.
 func (w *worker) run(in io.Reader) error {
 	// The keyboard's ^C goes to all processes of the demo; what it means is for the parent to say.
-	signal.Ignore(keyboard...)
-	where, err := w.choice.choose()
+	signal.Ignore(os.Interrupt, syscall.SIGQUIT)
+	e, err := engineOf(w.Engine)
 	if err != nil {
 		return err
 	}
-	on, err := where.dial("headwaiter demo "+w.process, w.lease)
-	if err != nil {
+	if w.connection, err = e.dial(w.URL, "headwaiter demo "+w.Process, w.Lease); err != nil {
 		return err
 	}
-	defer on.hangUp()
-	w.mutex = on.lock(w.lock, w.lease)
-	w.teller, _ = on.(teller)
+	defer w.hangUp()
+	w.mutex = w.lock(w.Lock)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	lines := make(chan string)
@@ -97,7 +90,7 @@ func (w *worker) run(in io.Reader) error {
 
 // tell writes an event. If nobody reads it any more the input is about to end too.
 func (w *worker) tell(e event) {
-	e.Process = w.process
+	e.Process = w.Process
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
@@ -118,8 +111,8 @@ func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 		return err
 	}
 	var granted time.Time
-	if w.teller != nil {
-		_, granted = w.teller.stands(ctx, w.lock)
+	if w.stands != nil {
+		_, granted = w.stands(ctx, w.Lock)
 	}
 	w.tell(event{Kind: kindHeld, At: now, Token: held.Token(), Deadline: held.Deadline(), Granted: granted})
 	wrote, err := w.work(ctx, held, hold)
@@ -143,7 +136,7 @@ func (w *worker) turn(ctx context.Context, hold time.Duration) error {
 
 // placed tells when the server knows of a call, until that is over and it is stopped.
 func (w *worker) placed(ctx context.Context) (stop func()) {
-	if w.teller == nil {
+	if w.stands == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -152,7 +145,7 @@ func (w *worker) placed(ctx context.Context) (stop func()) {
 		again := time.NewTicker(placeLook)
 		defer again.Stop()
 		for ctx.Err() == nil {
-			if placed, _ := w.teller.stands(ctx, w.lock); placed && ctx.Err() == nil {
+			if placed, _ := w.stands(ctx, w.Lock); placed && ctx.Err() == nil {
 				w.tell(event{Kind: kindQueued})
 				return
 			}
@@ -168,8 +161,7 @@ func (w *worker) placed(ctx context.Context) (stop func()) {
 // work reads the counter, lets the time of the hold pass, and writes the counter. It stops early when the
 // hold is lost or the demo ends.
 func (w *worker) work(ctx context.Context, held *lease.Lease, hold time.Duration) (wrote bool, err error) {
-	c := counter(w.counter)
-	n, err := c.read(held.Token())
+	n, err := w.Counter.read(held.Token())
 	if err != nil {
 		return false, err
 	}
@@ -181,7 +173,7 @@ func (w *worker) work(ctx context.Context, held *lease.Lease, hold time.Duration
 	for {
 		select {
 		case <-done.C:
-			if err := c.write(n+1, held.Token()); err != nil {
+			if err := w.Counter.write(n+1, held.Token()); err != nil {
 				return false, fmt.Errorf("counter: %w", err)
 			}
 			return true, nil

@@ -20,14 +20,18 @@ type process struct {
 
 // startProcess runs this same program as a worker. What the worker tells, and at last its end, goes to
 // events, which must be read until the end has come.
-func startProcess(name string, on where, args []string, events chan<- event) (*process, error) {
+func startProcess(w worker, events chan<- event) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, cmd: exec.Command(program, append([]string{"demo-worker", "--process", name}, args...)...)}
+	settings, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: w.Process, cmd: exec.Command(program)}
 	// Not as an argument, which every user of the machine may read: it can hold a password.
-	p.cmd.Env = append(os.Environ(), on.variable+"="+on.url)
+	p.cmd.Env = append(os.Environ(), workerVariable+"="+string(settings))
 	complaint := &strings.Builder{}
 	p.cmd.Stderr = complaint
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -46,7 +50,7 @@ func startProcess(name string, on where, args []string, events chan<- event) (*p
 		if err := p.cmd.Wait(); err != nil {
 			text = ending(err, complaint.String())
 		}
-		events <- event{Process: name, Kind: kindGone, At: time.Now(), Text: text}
+		events <- event{Process: w.Process, Kind: kindGone, At: time.Now(), Text: text}
 	}()
 	return p, nil
 }
@@ -72,7 +76,7 @@ func (p *process) relay(out io.Reader, events chan<- event) {
 // ending is how a process ended, in words: what it said last, else its exit.
 func ending(err error, complaint string) string {
 	if said := strings.TrimSpace(complaint); said != "" {
-		return strings.TrimPrefix(said, "headwaiter: ")
+		return said
 	}
 	return err.Error()
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
 // orderSlack is how far apart two calls must be for their order to count where the server does not tell when it knew of
@@ -94,7 +96,7 @@ func judge(e evidence) verdict {
 	v.deaths = deaths(e.calls, holds)
 	for _, d := range v.deaths {
 		if limit := d.limit(); d.certain > limit {
-			v.costly = append(v.costly, fmt.Sprintf("%s was dead, and cost the others %s at the least: more than %s", d.process, short(d.certain), short(limit)))
+			v.costly = append(v.costly, fmt.Sprintf("%s was dead, and cost the others %s at the least: more than %s", d.process, tty.Short(d.certain), tty.Short(limit)))
 		}
 	}
 	return v

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 )
 
@@ -23,8 +25,8 @@ const fewest = 4
 // settleTime is how long a line waits for others that happened before it.
 const settleTime = 50 * time.Millisecond
 
-// play is a running demo. One goroutine owns it; what the processes tell comes over events.
-type play struct {
+// scene is a running demo. One goroutine owns it; what the processes tell comes over events.
+type scene struct {
 	board  *board
 	view   view
 	record *recorder
@@ -40,8 +42,8 @@ type play struct {
 	holder    bool            // a holder has been killed
 }
 
-func newPlay(out io.Writer, title string) *play {
-	return &play{
+func newScene(out io.Writer, title string) *scene {
+	return &scene{
 		board:     &board{title: title, started: time.Now()},
 		view:      newView(out),
 		record:    newRecorder(),
@@ -53,24 +55,24 @@ func newPlay(out io.Writer, title string) *play {
 }
 
 // enter starts the processes.
-func (p *play) enter(on where, args ...string) error {
-	p.view.happened(p.board.title)
-	p.record.frees, p.places = on.fixed, on.places
+func (s *scene) enter(e *engine, w worker) error {
+	s.view.happened(s.board.title)
+	s.record.frees, s.places = e.frees, e.places
 	for i := range demoProcesses {
-		name := string(rune('A' + i))
-		process, err := startProcess(name, on, args, p.events)
+		w.Process = string(rune('A' + i))
+		process, err := startProcess(w, s.events)
 		if err != nil {
 			return err
 		}
-		p.processes[name] = process
-		p.board.seats = append(p.board.seats, &seat{name: name, pid: process.cmd.Process.Pid})
+		s.processes[w.Process] = process
+		s.board.seats = append(s.board.seats, &seat{name: w.Process, pid: process.cmd.Process.Pid})
 	}
 	return nil
 }
 
 // run conducts the demo: all get ready, calls follow each other at a distance, two processes are killed,
 // and in the end everybody who waits is served. It returns an error if there is nothing to judge.
-func (p *play) run(signals <-chan os.Signal) error {
+func (s *scene) run(ctx context.Context) error {
 	frames := time.NewTicker(demoFrame)
 	defer frames.Stop()
 	arrivals := time.NewTicker(demoGap)
@@ -78,40 +80,40 @@ func (p *play) run(signals <-chan os.Signal) error {
 	limit := time.After(demoStart)
 	for {
 		select {
-		case e := <-p.events:
-			if p.take(e); p.phase == starting && e.Kind == kindGone {
-				return fail(exitUnavailable, "process %s did not start: %s", e.Process, e.Text)
+		case e := <-s.events:
+			if s.take(e); s.phase == starting && e.Kind == kindGone {
+				return fmt.Errorf("process %s did not start: %s", e.Process, e.Text)
 			}
 		case now := <-frames.C:
-			p.show(now)
+			s.show(now)
 		case <-arrivals.C:
-			p.invite()
-		case s := <-signals:
-			return &failure{code: exitSignal + number(s)}
+			s.invite()
+		case <-ctx.Done():
+			return errors.New("interrupted")
 		case <-limit:
-			switch p.phase {
+			switch s.phase {
 			case starting:
-				return fail(exitUnavailable, "the processes did not get ready within %v", demoStart)
+				return fmt.Errorf("the processes did not get ready within %v", demoStart)
 			case calling:
-				p.phase, limit = draining, time.After(demoDrain)
+				s.phase, limit = draining, time.After(demoDrain)
 			case draining:
 				return nil // Who still waits is a finding of the verdict.
 			}
 		}
-		if p.phase == starting && p.ready() {
-			p.phase, limit = calling, time.After(demoLength)
-			p.board.started = time.Now()
+		if s.phase == starting && s.ready() {
+			s.phase, limit = calling, time.After(demoLength)
+			s.board.started = time.Now()
 		}
-		if p.phase == draining && len(p.busy) == 0 {
-			return p.complete()
+		if s.phase == draining && len(s.busy) == 0 {
+			return s.complete()
 		}
 	}
 }
 
 // ready tells whether every process has connected.
-func (p *play) ready() bool {
-	for _, s := range p.board.seats {
-		if s.kind != kindReady {
+func (s *scene) ready() bool {
+	for _, seat := range s.board.seats {
+		if seat.kind != kindReady {
 			return false
 		}
 	}
@@ -119,94 +121,94 @@ func (p *play) ready() bool {
 }
 
 // complete makes sure that the run showed what it is for.
-func (p *play) complete() error {
-	if !p.waiter {
-		p.record.lone = append(p.record.lone, "no process could be killed while it waited")
+func (s *scene) complete() error {
+	if !s.waiter {
+		s.record.lone = append(s.record.lone, "no process could be killed while it waited")
 	}
-	if !p.holder {
-		p.record.lone = append(p.record.lone, "no process could be killed while it held")
+	if !s.holder {
+		s.record.lone = append(s.record.lone, "no process could be killed while it held")
 	}
 	return nil
 }
 
 // take records and shows an event, and does what follows from it.
-func (p *play) take(e event) {
-	p.record.add(e)
-	p.board.add(e)
-	if e.Process == p.unplaced && e.Kind != kindCalled {
-		p.unplaced = ""
+func (s *scene) take(e event) {
+	s.record.add(e)
+	s.board.add(e)
+	if e.Process == s.unplaced && e.Kind != kindCalled {
+		s.unplaced = ""
 	}
 	switch e.Kind {
 	case kindReady:
-		delete(p.busy, e.Process)
+		delete(s.busy, e.Process)
 	case kindHeld:
-		p.strike(e.Process)
+		s.strike(e.Process)
 	case kindGone:
-		delete(p.busy, e.Process)
-		delete(p.processes, e.Process)
-		p.examine(e.Process)
+		delete(s.busy, e.Process)
+		delete(s.processes, e.Process)
+		s.examine(e.Process)
 	}
 }
 
 // show brings the view up to date.
-func (p *play) show(now time.Time) {
-	for _, line := range p.board.settle(now.Add(-settleTime)) {
-		p.view.happened(line)
+func (s *scene) show(now time.Time) {
+	for _, line := range s.board.settle(now.Add(-settleTime)) {
+		s.view.happened(line)
 	}
-	p.view.draw(p.board, now)
+	s.view.draw(s.board, now)
 }
 
 // strike kills, at the times set for it, the first of the queue and the holder. It is called when a
 // process has just begun to hold: nobody else is granted anything soon, so both are what they seem.
-func (p *play) strike(holder string) {
-	if p.phase != calling || len(p.processes) <= fewest {
+func (s *scene) strike(holder string) {
+	if s.phase != calling || len(s.processes) <= fewest {
 		return
 	}
-	at := time.Since(p.board.started)
-	queue := p.board.waiting()
+	at := time.Since(s.board.started)
+	queue := s.board.waiting()
 	switch {
-	case !p.waiter && at >= killWaiterAt && len(queue) > 1:
-		p.waiter = true
-		p.kill(queue[0].name, false)
-	case p.waiter && !p.holder && at >= killHolderAt && len(queue) > 0:
-		p.holder = true
-		p.kill(holder, true)
+	case !s.waiter && at >= killWaiterAt && len(queue) > 1:
+		s.waiter = true
+		s.kill(queue[0].name, false)
+	case s.waiter && !s.holder && at >= killHolderAt && len(queue) > 0:
+		s.holder = true
+		s.kill(holder, true)
 	}
 }
 
-func (p *play) kill(process string, asHolder bool) {
-	p.victims[process] = asHolder
+func (s *scene) kill(process string, asHolder bool) {
+	s.victims[process] = asHolder
 	now := time.Now()
-	p.processes[process].kill()
-	p.take(event{Process: process, Kind: kindKilled, At: now})
+	s.processes[process].kill()
+	s.take(event{Process: process, Kind: kindKilled, At: now})
 }
 
 // examine looks whether a killed process died in the middle of what it was killed for. If it had just
 // come to an end with that, another one must die.
-func (p *play) examine(process string) {
-	asHolder, victim := p.victims[process]
+func (s *scene) examine(process string) {
+	asHolder, victim := s.victims[process]
 	if !victim {
 		return
 	}
-	held, inTheAct := p.record.died(process)
+	held, inTheAct := s.record.died(process)
 	switch {
 	case asHolder && !(inTheAct && held):
-		p.holder = false
+		s.holder = false
 	case !asHolder && !(inTheAct && !held):
-		p.waiter = false
+		s.waiter = false
 	}
 }
 
 // invite has one of the idle processes call Lock: after the server has seen the call before, if it can tell, so that
 // the order of the calls is beyond doubt, however long a process takes on its way.
-func (p *play) invite() {
-	if p.phase != calling || p.unplaced != "" {
+func (s *scene) invite() {
+	if s.phase != calling || s.unplaced != "" {
 		return
 	}
 	var idle []*process
-	for _, s := range p.board.seats {
-		process, here := p.processes[s.name]
-		if here && s.kind == kindReady && !p.busy[s.name] {
+	for _, seat := range s.board.seats {
+		process, here := s.processes[seat.name]
+		if here && seat.kind == kindReady && !s.busy[seat.name] {
 			idle = append(idle, process)
 		}
 	}
@@ -214,31 +216,31 @@ func (p *play) invite() {
 		return
 	}
 	process := idle[rand.IntN(len(idle))]
-	p.busy[process.name] = true
-	if p.places {
-		p.unplaced = process.name
+	s.busy[process.name] = true
+	if s.places {
+		s.unplaced = process.name
 	}
 	// If it has died, its end is among the events to come.
 	_ = process.call(shortestHold + rand.N(longestHold-shortestHold))
 }
 
 // leave asks all processes to end, kills those that do not, and waits for the last one.
-func (p *play) leave() {
-	p.phase = leaving
-	for _, process := range p.processes {
+func (s *scene) leave() {
+	s.phase = leaving
+	for _, process := range s.processes {
 		process.dismiss()
 	}
 	limit := time.After(demoEnd)
-	for len(p.processes) > 0 {
+	for len(s.processes) > 0 {
 		select {
-		case e := <-p.events:
-			p.take(e)
+		case e := <-s.events:
+			s.take(e)
 		case <-limit:
-			for _, process := range p.processes {
+			for _, process := range s.processes {
 				process.kill()
 			}
 		}
 	}
-	p.show(time.Now().Add(settleTime))
-	p.view.close()
+	s.show(time.Now().Add(settleTime))
+	s.view.close()
 }
