@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -19,24 +19,17 @@ type table [][]string
 
 // lines are the rows with their cells below each other.
 func (t table) lines() (lines []string) {
-	var widths []int
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, cells := range t {
 		for i, cell := range cells {
-			cell = shown(cell)
-			cells[i] = cell
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			cells[i] = shown(cell)
 		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	for _, cells := range t {
-		var b strings.Builder
-		for i, cell := range cells {
-			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-		}
-		lines = append(lines, strings.TrimRight(b.String(), " "))
+	_ = w.Flush() // To memory.
+	for line := range strings.Lines(b.String()) {
+		lines = append(lines, strings.TrimRight(line, " \n"))
 	}
 	return lines
 }
