@@ -31,8 +31,8 @@ var rows = []row{
 	{"C6", "a waiter is paused", []string{"fairlock.TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater"}},
 	{"C7", "a wait is cancelled at the moment of its grant", []string{"fairlock.TestACancellationAtTheMomentOfTheGrantLosesNothing"}},
 	{"C8", "waits of no, little and endless time", []string{"fairlock.TestACancelledCallReturnsAtOnceWhileRedisIsUnreachable"}},
-	{"C9", "the clock of a client jumps", []string{"waitqueue.TestTheBoundsOfTheServersClockHold"}},
-	{"C10", "the machine of a client is suspended", []string{"lease.TestTheTimeThatTheMachineSleptCounts", "waitqueue.TestAfterASuspensionEverythingIsLookedAt"}},
+	{"C9", "the clock of a client jumps", []string{"conn.TestTheBoundsOfTheServersClockHold"}},
+	{"C10", "the machine of a client is suspended", []string{"lease.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt"}},
 	{"C11", "two processes are copies of each other", nil},
 	{"C12", "a hold that was lost is entered again", []string{"reentrant.TestWhatComesFromALeaseContextEntersAndNothingElseDoes"}},
 	{"C13", "a release comes twice, or after the loss", []string{"fairlock.TestALostHoldSaysWhyAndItsReleaseFreesNobody", "lease.TestAReleaseAfterALossIsNeverNil"}},
@@ -160,7 +160,7 @@ func TestEveryRowHasACase(t *testing.T) {
 
 func TestTheTestsThatTheTableNamesExist(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{"model": "internal/verify/model", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
+	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
 	tests := map[string]map[string]bool{}
 	for _, x := range slices.Concat(rows, others) {
 		for _, name := range x.elsewhere {
