@@ -1,0 +1,53 @@
+package tidy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a program gets that imports package fairlock, of this module: these packages, and so many lines, comments and
+// scripts left out.
+var reach = []string{
+	".", "fairlock", "internal/conn", "internal/names", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
+}
+
+const maxReach = 8900
+
+// codeLines counts the lines of Go code that are neither blank nor a comment alone.
+func codeLines(source string) (n int) {
+	for line := range strings.Lines(source) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestALockReachesNoMoreThanItNeeds(t *testing.T) {
+	t.Parallel()
+	var found []string
+	lines := 0
+	for _, p := range listed(t, "-deps", "./fairlock") {
+		if p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
+			continue
+		}
+		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if folder == "" {
+			folder = "."
+		}
+		found = append(found, folder)
+		for _, name := range p.GoFiles {
+			body, err := os.ReadFile(filepath.Join(p.Dir, name))
+			require.NoError(t, err)
+			lines += codeLines(string(body))
+		}
+	}
+	require.ElementsMatch(t, reach, found)
+	require.LessOrEqual(t, lines, maxReach)
+	require.Greater(t, lines, maxReach-500, "it has become less: say so here")
+	require.Equal(t, 2, codeLines("// a\n\npackage x\n\tvar y int // z\n"))
+}
