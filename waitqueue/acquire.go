@@ -136,8 +136,11 @@ func (w *wait) run() (*lease.Lease, error) {
 				return l, nil
 			}
 		case st == acting:
-			if err := w.act(); err != nil {
+			switch came, err := w.act(); {
+			case err != nil:
 				return nil, w.failed(err)
+			case came:
+				return nil, nil
 			}
 		default:
 			select {

@@ -109,11 +109,11 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 		}
 		if t.state == asking {
 			t.place = int(r.Place)
-			next := waiting
 			if r.Place < 0 {
-				next = subscribing
+				t.to(subscribing)
+			} else {
+				t.to(waiting)
 			}
-			t.to(next)
 			t.queued(r.Waiting)
 		}
 	case r.Status == lua.Granted:

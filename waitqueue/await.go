@@ -59,15 +59,15 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 // errPanicked is what an observer is told of a call whose action panicked.
 var errPanicked = errors.New("its action panicked")
 
-// act runs the action of a call, and tells the server how it ended.
-func (w *wait) act() error {
+// act runs the action of a call, tells the server how it ended, and reports whether the event has come with that.
+func (w *wait) act() (came bool, err error) {
 	t, s := w.ticket, w.site
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	s.mu.Lock()
 	if t.refused != nil || t.err != nil {
 		s.mu.Unlock()
-		return nil // The loop says how.
+		return false, nil // The loop says how.
 	}
 	t.stop = cancel
 	s.mu.Unlock()
@@ -87,21 +87,23 @@ func (w *wait) act() error {
 	r, err := w.open(ok)
 	switch {
 	case ended:
-		return nil // The loop says how.
+		return false, nil // The loop says how.
 	case failure != nil:
 		w.clean = err == nil
-		return failure
+		return false, failure
 	case err != nil:
-		return err
+		return false, err
 	case r.Status != lua.Granted:
 		w.clean = true
-		return t.verdict(r.Status, r.States)
+		return false, t.verdict(r.Status, r.States)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.place = int(r.Place)
-	t.to(passed)
-	return nil
+	if t.state == acting { // Else the client was closed meanwhile, and its end is under way. The event has come all the same.
+		t.to(passed)
+	}
+	return true, nil
 }
 
 // open tells the server how the action ended. The others wait for it, so it outlasts the call's context by

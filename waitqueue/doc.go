@@ -13,40 +13,39 @@
 //
 // # The states of a ticket
 //
-//	         ask                 not granted, client is subscribed
-//	idling ─────────► asking ──────────────────────────────► waiting ◄─────────┐
-//	                   │  │  not granted, no subscription       │   ▲          │ not ours
-//	                   │  └──────────────► subscribing ─────────┘   │ check    │
-//	                   │ granted           (confirmed: check)       └──────────┤
-//	                   │                                 grant by message      │
-//	                   ▼                                        │  or check     │
-//	                 held ◄──────────── confirming ◄────────────┤ old grant     │
-//	                   ▲   renewed           └──────────────────┼───────────────┘
-//	                   └────────────────────────────────────────┘ fresh grant
-//	  any of them ──► ending ──► ended
-//	     caller gave up, release, loss, close     the end was acknowledged
+//	idling ─► asking ─► held ─► ending ─► ended             nobody holds it: the reply is the hold
+//	          asking ─► waiting ─► held                     somebody does: a message brings the grant
+//	          asking ─► subscribing ─► waiting              its client cannot hear yet: a check queues it
+//	                    waiting ─► confirming ─► held       the grant is old: a renewal says that it holds
+//	                               confirming ─► waiting    or that it does not
+//	          asking ─► waiting ─► passed ─► ended          it waits for an event, which has come
+//	          asking ─► acting ─► passed                    the last at a barrier runs the action first
+//
+// These are all the steps; no other is taken:
+//
+//	to           when                                                          from
+//	asking       an ask is sent                                                idling
+//	idling       one of several names: it asks again when its client hears     asking
+//	subscribing  not queued, because its client cannot hear                    asking, waiting
+//	waiting      queued                                                        asking, subscribing
+//	held         granted                                                       idling, asking, subscribing, waiting
+//	held         the renewal says so, or a newer grant has come                confirming
+//	confirming   granted long ago, or its terms want more: a renewal decides   idling, asking, subscribing, waiting, held
+//	waiting      the grant ran out before it was taken                         confirming, held
+//	idling       the same, without a place; or it gives way behind a restart   confirming, held
+//	acting       the last at a barrier, which runs the action first            asking
+//	passed       the event has come                                            asking, subscribing, waiting, acting
+//	ending       release, loss, close, or the caller gave up                   any before ending
+//	ended        the end was acknowledged or given up                          ending
+//	ended        the server has nothing of it                                  idling, asking, acting, passed
+//	ended        of a latch: the server never has anything of it               subscribing, waiting
 //
 // idling: made, registered, nothing sent. asking: an ask is under way. subscribing: not queued, because its
 // client cannot hear yet; queued by the check that follows the confirmation. waiting: queued. confirming:
 // granted so long ago that a renewal must say whether it still holds. held: the caller has the lease.
 // ending: the script that takes it out of the queue, or frees what it holds, is under way. ended:
-// forgotten. A ticket that waits for an event is granted nothing: from waiting it goes to passed, at a
-// barrier perhaps by way of acting, while it runs the action.
-//
-// A ticket may go from one state to the next like this. Any other step is refused, and counted as [Stats].Strayed.
-//
-//	idling       asking, confirming, held, ending, ended
-//	asking       idling, subscribing, waiting, confirming, held, acting, passed, ending, ended
-//	subscribing  idling, waiting, confirming, held, passed, ending, ended
-//	waiting      idling, subscribing, confirming, held, passed, ending, ended
-//	confirming   idling, waiting, held, ending, ended
-//	held         idling, waiting, confirming, ending, ended
-//	acting       subscribing, waiting, passed, ending, ended
-//	passed       ending, ended
-//	ending       ended
-//	ended        nothing
-//
-// A grant can lapse before it is taken: then its ticket waits again, or asks again if it was never queued.
+// forgotten. passed: the event has come; a ticket that waits for one is granted nothing. acting: at a barrier, while
+// it runs the action.
 //
 // # Words
 //

@@ -59,7 +59,7 @@ type departure struct {
 func (s *site) finish(t *ticket, clean bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state == passed || t.inflight == 0 && t.ghost.IsZero() && (clean || t.state == idling) {
+	if t.state == passed || t.inflight == 0 && t.ghost.IsZero() && t.grant.token == 0 && (clean || t.state == idling) {
 		s.forget(t)
 		return
 	}

@@ -150,8 +150,8 @@ func (s *site) suspected(text string) {
 		switch {
 		case t.hold != nil:
 			t.hold.hurry()
-		case t.waits():
-			t.lapsed()
+		case t.waits() && !s.proto.Broadcast: // An event grants nothing that could run out.
+			t.lapsed(waiting)
 		}
 	}
 	s.doubt()

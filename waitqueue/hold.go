@@ -86,7 +86,7 @@ const mostLapses = 5
 // tooLate gives back a grant that was over before it could be taken, and waits on. The lock is held.
 func (s *site) tooLate(t *ticket) {
 	s.client.ends.giveBack(s, t.text, t.grant.token)
-	t.lapsed()
+	t.lapsed(t.again())
 	if t.lapses >= mostLapses {
 		t.refused = t.tooShort()
 		return

@@ -261,7 +261,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 			t.to(held)
 		}
 	case lua.Refused:
-		t.lapsed()
+		t.lapsed(t.again())
 		if t.arrival == 0 && t.lapses >= mostLapses { // It would ask again and again: nobody makes it wait.
 			t.refused = t.tooShort()
 		}

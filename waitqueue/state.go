@@ -1,6 +1,6 @@
 package waitqueue
 
-// state is where a ticket is in its life; see the package documentation.
+// state is where a ticket is in its life; see the package documentation. Only [ticket.to] changes it.
 type state uint8
 
 const (
@@ -16,43 +16,70 @@ const (
 	ended
 )
 
-var stateNames = [...]string{
-	"idling", "asking", "subscribing", "waiting", "confirming", "held", "acting", "passed", "ending", "ended",
+// states is a set of them.
+type states uint16
+
+func in(all ...state) (set states) {
+	for _, st := range all {
+		set |= 1 << st
+	}
+	return set
 }
 
-func (s state) String() string { return stateNames[s] }
+func (set states) has(st state) bool { return set&(1<<st) != 0 }
 
-// steps are what may follow a state. The package documentation lists them.
-var steps = [...][]state{
-	idling:      {asking, confirming, held, ending, ended},
-	asking:      {idling, subscribing, waiting, confirming, held, acting, passed, ending, ended},
-	subscribing: {idling, waiting, confirming, held, passed, ending, ended},
-	waiting:     {idling, subscribing, confirming, held, passed, ending, ended},
-	confirming:  {idling, waiting, held, ending, ended},
-	held:        {idling, waiting, confirming, ending, ended},
-	acting:      {subscribing, waiting, passed, ending, ended},
-	passed:      {ending, ended},
-	ending:      {ended},
-	ended:       {},
+// A step leads from any of some states to another.
+type step struct {
+	to   state
+	when string
+	from states
 }
 
-// allowed has the bit of a state set for each that may follow it.
-var allowed = func() (sets [len(steps)]uint16) {
-	for from, all := range steps {
-		sets[from] = 1 << from // To stay is no step.
-		for _, to := range all {
-			sets[from] |= 1 << to
+// living are the states before the end.
+const living = 1<<ending - 1
+
+// steps are all that there are. A test holds the list in the package documentation to it.
+var steps = [...]step{
+	{asking, "an ask is sent", in(idling)},
+	{idling, "one of several names: it asks again when its client hears", in(asking)},
+	{subscribing, "not queued, because its client cannot hear", in(asking, waiting)},
+	{waiting, "queued", in(asking, subscribing)},
+	{held, "granted", in(idling, asking, subscribing, waiting)},
+	{held, "the renewal says so, or a newer grant has come", in(confirming)},
+	{confirming, "granted long ago, or its terms want more: a renewal decides", in(idling, asking, subscribing, waiting, held)},
+	{waiting, "the grant ran out before it was taken", in(confirming, held)},
+	{idling, "the same, without a place; or it gives way behind a restart", in(confirming, held)},
+	{acting, "the last at a barrier, which runs the action first", in(asking)},
+	{passed, "the event has come", in(asking, subscribing, waiting, acting)},
+	{ending, "release, loss, close, or the caller gave up", living},
+	{ended, "the end was acknowledged or given up", in(ending)},
+	{ended, "the server has nothing of it", in(idling, asking, acting, passed)},
+	{ended, "of a latch: the server never has anything of it", in(subscribing, waiting)},
+}
+
+// leads has the states that come after each.
+var leads = func() (after [ended + 1]states) {
+	for _, s := range steps {
+		for st := range after {
+			if s.from.has(state(st)) {
+				after[st] |= in(s.to)
+			}
 		}
 	}
-	return sets
+	return after
 }()
 
-// to is the one way for a ticket to change its state. A step that is not in the table is refused: the ticket stays where
-// it is, which is later in its life, and the client counts it as strayed. Its lock is held by the caller.
+// to takes the ticket to another state, and is all that does. To stay is no step. The site's lock is held.
+//
+// A step that is not in the table is not taken, and counted in [Stats]; the tests demand that there is none. It does
+// not panic: it runs under locks and on the reader of a connection, in a program that has done nothing wrong. A ticket
+// that stays where it is has its timer (I5) and its lease, so it ends.
 func (t *ticket) to(next state) {
-	if allowed[t.state]&(1<<next) == 0 {
-		t.site.client.stats.strayed.Add(1)
-		return
+	switch {
+	case t.state == next:
+	case leads[t.state].has(next):
+		t.state = next
+	default:
+		t.site.client.stats.refused.Add(1)
 	}
-	t.state = next
 }

@@ -5,92 +5,159 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// The package documentation has the table of steps.
-func TestTheStepsOfATicketAreThoseThatAreTold(t *testing.T) {
-	page, err := os.ReadFile("doc.go")
+var stateNames = [ended + 1]string{
+	"idling", "asking", "subscribing", "waiting", "confirming", "held", "acting", "passed", "ending", "ended",
+}
+
+func (set states) String() string {
+	if set == living {
+		return "any before ending"
+	}
+	var names []string
+	for st, name := range stateNames {
+		if set.has(state(st)) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// table draws the steps as the package documentation has it.
+func table() string {
+	text := new(strings.Builder)
+	fmt.Fprintf(text, "//\t%-13s%-62s%s\n", "to", "when", "from")
+	for _, s := range steps {
+		fmt.Fprintf(text, "//\t%-13s%-62s%s\n", stateNames[s.to], s.when, s.from)
+	}
+	return text.String()
+}
+
+// drawn returns the steps of the picture: each arrow, with the words beside it.
+func drawn(t *testing.T, page string) (from, to []state) {
+	of := make(map[string]state)
+	for st, name := range stateNames {
+		of[name] = state(st)
+	}
+	for line := range strings.Lines(page) {
+		chain := strings.Split(line, "─►")
+		for i := range len(chain) - 1 {
+			left, right := strings.Fields(chain[i]), strings.Fields(chain[i+1])
+			require.Contains(t, of, left[len(left)-1])
+			require.Contains(t, of, right[0])
+			from, to = append(from, of[left[len(left)-1]]), append(to, of[right[0]])
+		}
+	}
+	return from, to
+}
+
+func TestTheDocumentationHasTheStepsOfATicket(t *testing.T) {
+	body, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	var want strings.Builder
-	for from, all := range steps {
-		names := []string{}
-		for _, to := range all {
-			names = append(names, to.String())
-		}
-		if len(names) == 0 {
-			names = []string{"nothing"}
-		}
-		fmt.Fprintf(&want, "//\t%-12s %s\n", state(from), strings.Join(names, ", "))
+	page := string(body)
+	require.Contains(t, page, "//\n"+table()+"//\n", "the steps are now:\n%s", table())
+	from, to := drawn(t, page)
+	seen := in(from...) | in(to...)
+	for i, st := range from {
+		require.True(t, leads[st].has(to[i]), "the picture has %s ─► %s, and the table has not", stateNames[st], stateNames[to[i]])
 	}
-	require.Contains(t, string(page), want.String())
+	require.Equal(t, ^states(0)>>(15-ended), seen, "every state is in the picture")
 }
 
-// A step that is none leaves the ticket where it is, and is counted.
-func TestAStepThatCannotBeIsRefused(t *testing.T) {
+func TestAStepThatIsNotInTheTableIsRefused(t *testing.T) {
 	c := &client{}
-	for from := range steps {
-		for to := range steps {
-			before := c.stats.strayed.Load()
-			x := &ticket{site: &site{client: c}, state: state(from)}
-			x.to(state(to))
-			may := from == to
-			for _, s := range steps[from] {
-				may = may || s == state(to)
+	for from := range leads {
+		for to := range leads {
+			ticket := &ticket{site: &site{client: c}, state: state(from)}
+			before := c.stats.refused.Load()
+			ticket.to(state(to))
+			if from == to || leads[from].has(state(to)) {
+				require.Equal(t, state(to), ticket.state)
+				require.Equal(t, before, c.stats.refused.Load())
+			} else {
+				require.Equal(t, state(from), ticket.state)
+				require.Equal(t, before+1, c.stats.refused.Load())
 			}
-			if may {
-				require.Equal(t, state(to), x.state)
-				require.Equal(t, before, c.stats.strayed.Load())
-				continue
-			}
-			require.Equal(t, state(from), x.state)
-			require.Equal(t, before+1, c.stats.strayed.Load())
 		}
 	}
+	require.Zero(t, leads[ended], "an end is the end")
 }
 
-// written returns the functions that write the state of a ticket.
-func written(file *ast.File) (by []string) {
+// writes finds what changes a field state, or takes its address, outside the function to. That of a subscription is
+// another field.
+func writes(t *testing.T, name string, body any) (found []string) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, body, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	field := func(x ast.Expr) {
+		s, ok := ast.Unparen(x).(*ast.SelectorExpr)
+		if !ok || s.Sel.Name != "state" {
+			return
+		}
+		if of, ok := s.X.(*ast.Ident); !ok || of.Name != "sub" {
+			found = append(found, files.Position(x.Pos()).String())
+		}
+	}
 	for _, decl := range file.Decls {
-		f, ok := decl.(*ast.FuncDecl)
-		if !ok {
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Name.Name == "to" {
 			continue
 		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			a, ok := n.(*ast.AssignStmt)
-			if !ok {
-				return true
-			}
-			for _, x := range a.Lhs {
-				if s, ok := x.(*ast.SelectorExpr); ok && s.Sel.Name == "state" {
-					by = append(by, f.Name.Name)
+		ast.Inspect(decl, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				for _, x := range n.Lhs {
+					field(x)
+				}
+			case *ast.IncDecStmt:
+				field(n.X)
+			case *ast.UnaryExpr:
+				if n.Op == token.AND {
+					field(n.X)
+				}
+			case *ast.RangeStmt:
+				field(n.Key)
+				field(n.Value)
+			case *ast.CompositeLit:
+				if typ, ok := n.Type.(*ast.Ident); !ok || typ.Name != "ticket" {
+					return true
+				}
+				for _, x := range n.Elts {
+					if kv, ok := x.(*ast.KeyValueExpr); ok && kv.Key.(*ast.Ident).Name == "state" {
+						found = append(found, files.Position(kv.Pos()).String())
+					}
 				}
 			}
 			return true
 		})
 	}
-	return by
+	return found
 }
 
-func TestOneFunctionWritesTheStateOfATicket(t *testing.T) {
-	files, err := filepath.Glob("*.go")
+func TestOnlyToWritesTheStateOfATicket(t *testing.T) {
+	names, err := fs.Glob(os.DirFS("."), "*.go")
 	require.NoError(t, err)
-	var by []string
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	require.Contains(t, names, "ticket.go")
+	for _, name := range names {
+		if !strings.HasSuffix(name, "_test.go") {
+			require.Empty(t, writes(t, name, nil))
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		by = append(by, written(file)...)
 	}
-	require.Equal(t, []string{"to"}, by)
-	other, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nfunc f() { t.ticket.state, n = held, 1 }", 0)
-	require.NoError(t, err)
-	require.Equal(t, []string{"f"}, written(other))
+}
+
+func TestAWriteOfTheStateIsFound(t *testing.T) {
+	require.Len(t, writes(t, "bad.go", `package bad
+		func (t *ticket) pass() { t.state = passed }
+		func (p *part) yield() { p.wait.ticket.state, p.at = idling, 0 }
+		func (t *ticket) on() { t.state++; later(&t.state); for _, t.state = range all() {} }
+		func next() *ticket { return &ticket{state: waiting} }
+		func (t *ticket) other() { sub.state = subNone; t.place = 0; _ = t.state == held; t.to(held) }
+		func (t *ticket) to(next state) { t.state = next }
+	`), 6)
 }

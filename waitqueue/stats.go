@@ -22,13 +22,13 @@ type Stats struct {
 	Late       uint64 // requests that ran after their not-after
 	Stepped    uint64 // leases cut because the server's clock stepped back
 	Forged     uint64 // messages that made no sense
-	Strayed    uint64 // steps of a call that cannot be: a fault of the library, please report it
+	Refused    uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
 }
 
 // counters is Stats, as it is counted.
 type counters struct {
 	asks, ends, renewals, checks, messages, handOffs, granted, lost, givenBack,
-	rejoined, missed, suspected, skipped, expired, late, stepped, forged, strayed atomic.Uint64
+	rejoined, missed, suspected, skipped, expired, late, stepped, forged, refused atomic.Uint64
 }
 
 // Stats returns the counters as they are now.
@@ -40,6 +40,7 @@ func (c *Client) Stats() Stats {
 		Granted: s.granted.Load(), Lost: s.lost.Load(), GivenBack: s.givenBack.Load(),
 		Rejoined: s.rejoined.Load(), Missed: s.missed.Load(), Suspected: s.suspected.Load(),
 		Skipped: s.skipped.Load(), Expired: s.expired.Load(), Late: s.late.Load(),
-		Stepped: s.stepped.Load(), Forged: s.forged.Load(), Strayed: s.strayed.Load(),
+		Stepped: s.stepped.Load(), Forged: s.forged.Load(),
+		Refused: s.refused.Load(),
 	}
 }

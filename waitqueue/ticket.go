@@ -138,6 +138,10 @@ func (t *ticket) refuse(err error) {
 // offer brings the notice of a grant, from a reply or a message, to a ticket that is known (R8). The site's
 // lock is held.
 func (t *ticket) offer(g grant) {
+	if t.site.proto.Broadcast {
+		t.site.client.stats.forged.Add(1) // An event grants nothing.
+		return
+	}
 	switch t.state {
 	case held, ending:
 		// Dropped: a second notice of the same grant, or a late one of an earlier grant. Giving that back
@@ -152,11 +156,11 @@ func (t *ticket) offer(g grant) {
 		g.limit = g.from.Add(t.queue.terms.MaxHold)
 	}
 	t.grant = g
-	next := held
 	if g.stale() {
-		next = confirming
+		t.to(confirming)
+	} else {
+		t.to(held)
 	}
-	t.to(next)
 	t.site.client.raise(g.token)
 	t.poke()
 }
@@ -175,7 +179,7 @@ func (g grant) over() bool {
 
 // lapsed gives the ticket another number, because a grant to it ran out: what still comes for the old one
 // is given back. The next grant may last twice as long (R10). The site's lock is held.
-func (t *ticket) lapsed() {
+func (t *ticket) lapsed(next state) {
 	s := t.site
 	if !t.ghost.IsZero() {
 		// An ask that was not answered may have taken the lock under the old number, or may do so yet.
@@ -187,10 +191,14 @@ func (t *ticket) lapsed() {
 	s.tickets[t.text] = t
 	t.grant, t.told, t.rejoined = grant{}, false, false
 	t.lapses++
-	next := waiting
-	if t.arrival == 0 {
-		next = idling // It was never queued: no check knows it, so it asks again.
-	}
 	t.to(next)
 	t.poke()
+}
+
+// again is where a ticket goes on whose grant ran out. The site's lock is held.
+func (t *ticket) again() state {
+	if t.arrival == 0 {
+		return idling // It was never queued: no check knows it, so it asks again.
+	}
+	return waiting
 }

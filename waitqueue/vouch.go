@@ -45,8 +45,7 @@ func (w *wait) giveWay() {
 	}
 	d := s.depart(t.text, t.grant.token, time.Now())
 	t.arrival = arrival
-	t.lapsed()
-	t.to(idling)
+	t.lapsed(idling)
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
 	s.mu.Unlock()

@@ -49,7 +49,7 @@ func Dial(t testing.TB, s interface{ Option() rueidis.ClientOption }, changes ..
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = c.Close(ctx) // The server may be gone; a test that wants to know closes by itself.
-		require.Zero(t, c.Stats().Strayed, "a ticket was to take a step that its states have not")
+		require.Zero(t, c.Stats().Refused, "steps of tickets that the documentation of package waitqueue does not list")
 	})
 	return c
 }

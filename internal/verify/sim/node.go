@@ -125,6 +125,16 @@ func (n *node) die(how func(*faults.Dialer)) {
 	n.close(0)
 }
 
+// refused is how many steps of its tickets the client has refused.
+func (n *node) refused() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.client == nil {
+		return 0
+	}
+	return n.client.Stats().Refused
+}
+
 // close closes the client, and waits for its farewells for so long.
 func (n *node) close(patience time.Duration) error {
 	n.mu.Lock()

@@ -260,8 +260,10 @@ func (w *world) leave(lookAway func()) {
 		if err := n.close(10 * time.Second); err != nil {
 			w.violate("client %d did not leave in order: %v", n.id, err)
 		}
-		if strayed := n.client.Stats().Strayed; strayed > 0 {
-			w.violate("tickets of client %d were to take %d steps that their states have not", n.id, strayed)
+	}
+	for _, n := range w.nodes {
+		if steps := n.refused(); steps > 0 {
+			w.violate("client %d: %d steps of tickets that do not exist", n.id, steps)
 		}
 	}
 	_ = w.operator.Close(context.Background())
