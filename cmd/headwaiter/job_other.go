@@ -8,9 +8,6 @@ import (
 	"os/signal"
 )
 
-// keyboard is what the console sends to all its processes.
-var keyboard = []os.Signal{os.Interrupt}
-
 // A job is the command's process. Where there are no signals, ^C goes to all that share the console, and
 // a command can only be killed.
 type job struct {

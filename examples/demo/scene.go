@@ -105,7 +105,8 @@ func (s *scene) run(ctx context.Context) error {
 			s.board.started = time.Now()
 		}
 		if s.phase == draining && len(s.busy) == 0 {
-			return s.complete()
+			s.complete()
+			return nil
 		}
 	}
 }
@@ -121,14 +122,13 @@ func (s *scene) ready() bool {
 }
 
 // complete makes sure that the run showed what it is for.
-func (s *scene) complete() error {
+func (s *scene) complete() {
 	if !s.waiter {
 		s.record.lone = append(s.record.lone, "no process could be killed while it waited")
 	}
 	if !s.holder {
 		s.record.lone = append(s.record.lone, "no process could be killed while it held")
 	}
-	return nil
 }
 
 // take records and shows an event, and does what follows from it.
