@@ -75,37 +75,37 @@ func (k MemoryKey) enter(ctx context.Context, token uint64, write bool) (*mark, 
 	if err := usable(ctx, token); err != nil {
 		return nil, refused(k.key, err)
 	}
-	m := k.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for {
-		x, err := m.raise(k.key, token)
+		x, written, err := k.memory.enter(k.key, token, write)
 		if err != nil {
 			return nil, refused(k.key, err)
 		}
-		if x.writing == nil {
-			if write {
-				x.writing = make(chan struct{})
-			}
+		if written == nil {
 			return x, nil
 		}
-		// The mark is raised already, so what is older than this token does not get in before it.
-		if err := m.await(ctx, x.writing); err != nil {
-			return nil, refused(k.key, err)
+		select {
+		case <-written:
+		case <-ctx.Done():
+			return nil, refused(k.key, ended(ctx))
 		}
 	}
 }
 
-// await waits for the end of a write, without the lock.
-func (m *Memory) await(ctx context.Context, written <-chan struct{}) error {
-	m.mu.Unlock()
-	defer m.mu.Lock()
-	select {
-	case <-written:
-		return nil
-	case <-ctx.Done():
-		return ended(ctx)
+// enter admits a token, and begins a write if that is wanted. If one is under way, it returns what is closed at the end
+// of that; the mark is raised already, so what is older than this token does not get in before it.
+func (m *Memory) enter(key string, token uint64, write bool) (x *mark, written <-chan struct{}, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x, err = m.raise(key, token); err != nil {
+		return nil, nil, err
 	}
+	if x.writing != nil {
+		return nil, x.writing, nil
+	}
+	if write {
+		x.writing = make(chan struct{})
+	}
+	return x, nil, nil
 }
 
 // raise returns the mark of a key, which is at least the token then.

@@ -269,17 +269,17 @@ func (h *hold) passable() bool {
 	return h.passed < h.ticket.passes() && int64(h.passed) < (since-since/conn.Drift).Microseconds()
 }
 
-// pass gives the hold to the first mate, and reports whether there was one. Not if that would be one pass too many, or
-// if there is doubt whether the hold lasts. The site's lock is held, which pass gives back if it returns true.
-func (h *hold) pass() bool {
+// passLocked gives the hold to the first mate and returns it, to be called without the site's lock. There is none if
+// that would be one pass too many, or if there is doubt whether the hold lasts.
+func (h *hold) passLocked() *mate {
 	co := h.ticket.cohort
 	if co == nil || !h.passable() || h.ticket.doubted || h.failures > 0 ||
 		time.Until(h.deadline) < h.spans/4 {
-		return false
+		return nil
 	}
 	m := co.call(true)
 	if m == nil {
-		return false
+		return nil
 	}
 	s, note := h.ticket.site, h.note()
 	h.released(h.held(), nil)
@@ -300,9 +300,7 @@ func (h *hold) pass() bool {
 		h.hurry()
 	}
 	s.client.stats.granted.Add(1)
-	s.mu.Unlock()
-	close(m.called)
-	return true
+	return m
 }
 
 // end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round

@@ -192,35 +192,26 @@ func (h *hold) lossOf(r *lua.Reply) error {
 	return lease.ErrForgotten
 }
 
-// release is what Release of the last lease on the hold does, once; ended says that ctx had ended before. The lease's
-// context has ended as released, and the site's lock is held, which release gives back.
-func (h *hold) release(ctx context.Context, ended bool) error {
-	held := h.held()
-	err := h.letGo(ctx, ended)
-	h.released(held, err)
-	return err
+// endLocked begins the end of a hold that is released.
+func (h *hold) endLocked() {
+	h.unwatch()
+	h.ticket.to(ending)
+	h.ticket.note = h.note()
 }
 
+// letGo tells the server of the end of a hold that has begun; ended says that ctx had ended before that, and the end
+// goes in the background.
 func (h *hold) letGo(ctx context.Context, ended bool) error {
 	t := h.ticket
-	s := t.site
-	h.unwatch()
-	t.to(ending)
-	t.note = h.note()
 	if ended {
-		// Nobody can wait for the answer, which is no reason to keep the lock.
-		s.client.ends.add(t)
-		s.mu.Unlock()
 		t.cohort.next()
 		return h.outlast(ctx)
 	}
-	s.mu.Unlock()
-
 	r, err := t.cohort.end(ctx, t)
 	if err == nil {
 		return h.outcome(&r)
 	}
-	if _, refused := s.verdict(t); refused != nil {
+	if _, refused := t.site.verdict(t); refused != nil {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
 	}
 	return h.outlast(ctx)

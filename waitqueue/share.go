@@ -265,31 +265,16 @@ func (h *hold) recount() {
 
 // release is what Release of a lease does, once. The lease's context has ended.
 func (sh *share) release(ctx context.Context) error {
-	h := sh.hold
-	s := h.ticket.site
-	ended := ctx.Err() != nil
-	s.mu.Lock()
-	if !sh.released() {
-		h.lose(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
-	}
-	if h.ticket.state != held {
-		gone := h.gone
-		s.mu.Unlock()
-		if cause := sh.cause(); gone == nil || !errors.Is(cause, lease.ErrReleased) {
-			return cause
-		}
-		return gone // The server's word came between the end of the context and this.
-	}
-	if h.pass() {
-		return nil
-	}
-	if h.open == 1 {
-		return h.release(ctx, ended)
-	}
-	lower := h.leave(sh)
-	h.recount()
-	s.mu.Unlock()
-	if lower {
+	h, ended := sh.hold, ctx.Err() != nil
+	todo := sh.takeOff(ended)
+	switch {
+	case todo.mate != nil:
+		close(todo.mate.called)
+	case todo.last:
+		err := h.letGo(ctx, ended)
+		h.released(todo.held, err)
+		return err
+	case todo.lower:
 		err := h.lower(ctx)
 		switch {
 		case errors.Is(err, lease.ErrReleased):
@@ -299,7 +284,49 @@ func (sh *share) release(ctx context.Context) error {
 		}
 		return err
 	}
-	return nil
+	return todo.gone
+}
+
+// A remainder is what of a release is done without the site's lock.
+type remainder struct {
+	gone  error         // nothing: the hold was lost
+	mate  *mate         // to call it: it was passed the hold
+	last  bool          // to end the hold
+	held  time.Duration // for how long it was held then
+	lower bool          // to tell the server that no lease for writing is left
+}
+
+// takeOff takes a lease off its hold, or passes the hold on, or begins its end; ended says that nobody can wait for the
+// answer.
+func (sh *share) takeOff(ended bool) (todo remainder) {
+	h := sh.hold
+	t := h.ticket
+	t.site.mu.Lock()
+	defer t.site.mu.Unlock()
+	if !sh.released() {
+		h.lose(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
+	}
+	if t.state != held {
+		todo.gone = sh.cause()
+		if h.gone != nil && errors.Is(todo.gone, lease.ErrReleased) {
+			todo.gone = h.gone // The server's word came between the end of the context and this.
+		}
+		return todo
+	}
+	if todo.mate = h.passLocked(); todo.mate != nil {
+		return todo
+	}
+	if h.open > 1 {
+		todo.lower = h.leave(sh)
+		h.recount()
+		return todo
+	}
+	todo.last, todo.held = true, h.held()
+	h.endLocked()
+	if ended {
+		t.site.client.ends.add(t) // Nobody can wait for the answer, which is no reason to keep the lock.
+	}
+	return todo
 }
 
 // let ends the lease as released if its release only has to be sent, and leaves the end of its ticket to the caller:
@@ -319,9 +346,7 @@ func (sh *share) let() bool {
 	if !sh.released() {
 		return false // The deadline has passed just now.
 	}
-	h.unwatch()
-	t.to(ending)
-	t.note = h.note()
+	h.endLocked()
 	return true
 }
 

@@ -1,0 +1,292 @@
+package tidy
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// locked is which mutexes a function has certainly taken, by their text, when it comes to a place; nil where it never
+// comes to.
+type locked map[string]bool
+
+// and is what is locked after either of two ways.
+func (l locked) and(other locked) locked {
+	switch {
+	case l == nil:
+		return other
+	case other == nil:
+		return l
+	}
+	both := maps.Clone(l)
+	maps.DeleteFunc(both, func(mu string, _ bool) bool { return !other[mu] })
+	return both
+}
+
+// A scope is a statement that break or continue leads out of.
+type scope struct {
+	label        string
+	loop         bool
+	after, again locked
+}
+
+// A walk goes along the ways through one function.
+type walk struct {
+	files  *token.FileSet
+	scopes []*scope
+	defers locked // what is given back when it returns
+	found  *[]string
+}
+
+// function goes through a body.
+func (w walk) function(body *ast.BlockStmt) {
+	w.scopes, w.defers = nil, make(locked)
+	w.returns(body.Rbrace, w.block(body.List, make(locked)))
+}
+
+// returns looks at what is locked where the function returns.
+func (w *walk) returns(at token.Pos, l locked) {
+	for mu := range l {
+		if !w.defers[mu] {
+			w.report(at, mu, "is still locked on return")
+		}
+	}
+}
+
+func (w *walk) report(at token.Pos, mu, what string) {
+	*w.found = append(*w.found, fmt.Sprintf("%s: %s %s", w.files.Position(at), strings.TrimSuffix(mu, " for reading"), what))
+}
+
+// mutex returns what a call locks or unlocks. Locks with an argument or a result are other things.
+func mutex(x ast.Expr) (mu string, locks, unlocks bool) {
+	call, ok := x.(*ast.CallExpr)
+	if !ok || len(call.Args) > 0 {
+		return "", false, false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", false, false
+	}
+	mu = types.ExprString(f.X)
+	switch f.Sel.Name {
+	case "Lock":
+		return mu, true, false
+	case "Unlock":
+		return mu, false, true
+	case "RLock":
+		return mu + " for reading", true, false
+	case "RUnlock":
+		return mu + " for reading", false, true
+	}
+	return "", false, false
+}
+
+// call is a statement that is a call alone, as all locking is.
+func (w *walk) call(x ast.Expr, l locked) locked {
+	switch mu, locks, unlocks := mutex(x); {
+	case locks:
+		l = maps.Clone(l)
+		l[mu] = true
+		return l
+	case unlocks:
+		w.unlock(x.Pos(), mu, l)
+		l = maps.Clone(l)
+		delete(l, mu)
+		return l
+	}
+	w.look(x)
+	if call, ok := x.(*ast.CallExpr); ok && types.ExprString(call.Fun) == "panic" {
+		return nil
+	}
+	return l
+}
+
+func (w *walk) unlock(at token.Pos, mu string, l locked) {
+	if !l[mu] {
+		w.report(at, mu, "is unlocked where this function has not locked it")
+	}
+}
+
+// look goes through the functions in an expression or statement, each by itself.
+func (w *walk) look(n ast.Node) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		f, ok := n.(*ast.FuncLit)
+		if ok {
+			w.function(f.Body)
+		}
+		return !ok
+	})
+}
+
+func (w *walk) block(list []ast.Stmt, l locked) locked {
+	for _, s := range list {
+		if l != nil {
+			l = w.statement(s, l, "")
+		}
+	}
+	return l
+}
+
+// statement returns what is locked after a statement; nil if nothing comes after it.
+func (w *walk) statement(s ast.Stmt, l locked, label string) locked {
+	switch s := s.(type) {
+	case nil:
+		return l
+	case *ast.BlockStmt:
+		return w.block(s.List, l)
+	case *ast.LabeledStmt:
+		return w.statement(s.Stmt, l, s.Label.Name)
+	case *ast.ReturnStmt:
+		w.look(s)
+		w.returns(s.Pos(), l)
+		return nil
+	case *ast.BranchStmt:
+		return w.branch(s, l)
+	case *ast.DeferStmt:
+		mu, _, unlocks := mutex(s.Call)
+		if unlocks {
+			w.unlock(s.Pos(), mu, l)
+			w.defers[mu] = true
+		}
+		w.look(s)
+		return l
+	case *ast.ExprStmt:
+		return w.call(s.X, l)
+	case *ast.IfStmt:
+		l = w.statement(s.Init, l, "")
+		w.look(s.Cond)
+		return w.block(s.Body.List, l).and(w.statement(s.Else, l, ""))
+	case *ast.ForStmt:
+		l = w.statement(s.Init, l, "")
+		return w.loop(s.Cond, s.Body, s.Post, l, label, s.Cond != nil)
+	case *ast.RangeStmt:
+		return w.loop(s.X, s.Body, nil, l, label, true)
+	case *ast.SwitchStmt:
+		return w.cases(s.Tag, s.Body, w.statement(s.Init, l, ""), label)
+	case *ast.TypeSwitchStmt:
+		return w.cases(nil, s.Body, w.statement(s.Init, l, ""), label)
+	case *ast.SelectStmt:
+		return w.cases(nil, s.Body, l, label)
+	}
+	w.look(s)
+	return l
+}
+
+func (w *walk) branch(s *ast.BranchStmt, l locked) locked {
+	for i := len(w.scopes) - 1; i >= 0; i-- {
+		at := w.scopes[i]
+		if s.Label != nil && s.Label.Name != at.label || s.Tok == token.CONTINUE && !at.loop {
+			continue
+		}
+		switch s.Tok {
+		case token.BREAK:
+			at.after = at.after.and(l)
+		case token.CONTINUE:
+			at.again = at.again.and(l)
+		case token.FALLTHROUGH:
+			return l
+		}
+		break
+	}
+	return nil
+}
+
+func (w *walk) loop(head ast.Expr, body *ast.BlockStmt, post ast.Stmt, l locked, label string, ends bool) locked {
+	at := &scope{label: label, loop: true}
+	w.scopes = append(w.scopes, at)
+	defer func() { w.scopes = w.scopes[:len(w.scopes)-1] }()
+	if head != nil {
+		w.look(head)
+	}
+	at.again = at.again.and(w.block(body.List, l))
+	if post != nil && at.again != nil {
+		at.again = w.statement(post, at.again, "")
+	}
+	for mu := range l {
+		if at.again != nil && !at.again[mu] {
+			w.report(body.Rbrace, mu, "is not locked any more when this loop comes again")
+		}
+	}
+	if ends {
+		at.after = at.after.and(l)
+	}
+	return at.after
+}
+
+func (w *walk) cases(tag ast.Expr, body *ast.BlockStmt, l locked, label string) locked {
+	at := &scope{label: label}
+	w.scopes = append(w.scopes, at)
+	defer func() { w.scopes = w.scopes[:len(w.scopes)-1] }()
+	if tag != nil {
+		w.look(tag)
+	}
+	whole := false
+	for _, s := range body.List {
+		switch s := s.(type) {
+		case *ast.CaseClause:
+			whole = whole || s.List == nil
+			at.after = at.after.and(w.block(s.Body, l))
+		case *ast.CommClause:
+			whole = true // One of them comes.
+			at.after = at.after.and(w.block(s.Body, w.statement(s.Comm, l, "")))
+		}
+	}
+	if !whole {
+		at.after = at.after.and(l)
+	}
+	return at.after
+}
+
+// strays returns where the functions of a file give back a lock that they have not taken, or keep one.
+func strays(t *testing.T, name string, body any) (found []string) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, body, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	for _, decl := range file.Decls {
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
+			walk{files: files, found: &found}.function(f.Body)
+		}
+	}
+	return found
+}
+
+func TestWhoeverTakesALockGivesItBack(t *testing.T) {
+	for _, x := range texts(t, "*.go") {
+		if !strings.HasSuffix(x.name, "_test.go") {
+			none(t, strays(t, x.name, x.body))
+		}
+	}
+}
+
+func TestALockOfAnotherFunctionIsFound(t *testing.T) {
+	bad := []string{
+		"s.mu.Unlock()", "defer s.mu.Unlock()", "s.mu.RLock(); s.mu.Unlock()", "s.mu.Lock(); t.mu.Unlock(); s.mu.Unlock()",
+		"s.mu.Lock()", "s.mu.Lock(); if a { return }; s.mu.Unlock()", "s.mu.Lock(); if a { s.mu.Unlock() }; s.mu.Unlock()",
+		"s.mu.Lock(); defer func() { s.mu.Unlock() }()", "go func() { s.mu.Unlock() }()",
+		"for { s.mu.Lock(); if a { break }; s.mu.Unlock(); }; s.mu.Unlock(); s.mu.Unlock()",
+		"s.mu.Lock(); for a { s.mu.Unlock() }; s.mu.Unlock()",
+		"s.mu.Lock(); switch { case a: s.mu.Unlock(); case b: s.mu.Unlock() }; s.mu.Unlock()",
+		"s.mu.Lock(); select { case <-a: s.mu.Unlock(); case <-b: }; s.mu.Unlock()",
+	}
+	good := []string{
+		"s.mu.Lock(); s.mu.Unlock()", "s.mu.Lock(); defer s.mu.Unlock(); return", "m.Unlock(ctx)", "return m.Unlock()",
+		"s.mu.Lock(); if a { s.mu.Unlock(); return }; s.mu.Unlock(); f()", "s.mu.Lock(); if a { panic(b) }; s.mu.Unlock()",
+		"for { s.mu.Lock(); if a { break }; s.mu.Unlock(); }; s.mu.Unlock()",
+		"out: for { s.mu.Lock(); switch { case a: break out; case b: s.mu.Unlock(); continue }; s.mu.Unlock() }; s.mu.Unlock()",
+		"s.mu.Lock(); for range a { s.mu.Unlock(); f(); s.mu.Lock() }; s.mu.Unlock()",
+		"s.mu.RLock(); f(func() { t.mu.Lock(); t.mu.Unlock() }); s.mu.RUnlock()",
+	}
+	for _, body := range bad {
+		require.NotEmpty(t, strays(t, "bad.go", "package bad; func f() { "+body+" }"), body)
+	}
+	for _, body := range good {
+		require.Empty(t, strays(t, "good.go", "package good; func f() { "+body+" }"), body)
+	}
+}
