@@ -9,8 +9,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 var stateNames = [ended + 1]string{
@@ -160,4 +163,14 @@ func TestAWriteOfTheStateIsFound(t *testing.T) {
 		func (t *ticket) other() { sub.state = subNone; t.place = 0; _ = t.state == held; t.to(held) }
 		func (t *ticket) to(next state) { t.state = next }
 	`), 6)
+}
+
+// Whoever may publish can forge a message. What waits for an event is granted nothing.
+func TestAForgedGrantToACallThatWaitsForAnEventIsLeftOut(t *testing.T) {
+	c := &client{}
+	x := &ticket{site: &site{client: c, proto: lua.Countdown}, queue: &binding{}, state: waiting}
+	x.offer(grant{token: 7, from: time.Now(), lasts: time.Second})
+	require.Equal(t, waiting, x.state)
+	require.Zero(t, x.grant)
+	require.EqualValues(t, 1, c.stats.forged.Load())
 }
