@@ -201,13 +201,13 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 		for range 5 {
 			c := kit.Dial(t, s)
 			work.Go(func() {
-				for range 30 {
+				for range 12 {
 					some := rand.Perm(len(all))[:1+rand.IntN(4)]
 					chosen := make([]string, len(some))
 					for i, n := range some {
 						chosen[i] = all[n]
 					}
-					m := multilock.New(c, chosen, multilock.WithBound(20*time.Millisecond))
+					m := multilock.New(c, chosen, multilock.WithBound(50*time.Millisecond))
 					err := m.Do(t.Context(), func(context.Context) error {
 						for _, n := range some {
 							if inside[n].Add(1) > 1 {
