@@ -147,7 +147,7 @@ func (b *Barrier) Reset(ctx context.Context) error {
 		return b.wrap("reset", b.err)
 	}
 	id := b.queue.RequestID()
-	r, err := b.queue.Call(ctx, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, b.queue, lua.BarrierReset, resetFor, func(a waitqueue.Attempt) []string {
 		return []string{id, a.NotAfter, a.Repeats}
 	})
 	if err == nil && r.Has(lua.Unwoken) {

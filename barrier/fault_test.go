@@ -114,7 +114,7 @@ func TestAResetAndALeaveWhoseRepliesAreLostAreOne(t *testing.T) {
 			require.ErrorIs(t, leaves.Err(t), context.Canceled)
 			fail(t, stays)
 			kit.LostReplies(t, p.Faults, lost+1)
-			p.LoseReplies(2, kit.Runs(lua.BarrierReset))
+			p.LoseReplies(2, kit.Runs(lua.BarrierReset.Script))
 			require.NoError(t, far.Reset(t.Context()))
 			require.False(t, near.broken(t))
 		}

@@ -85,7 +85,7 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 		return false, l.wrap("set", err)
 	}
 	id := l.queue.RequestID()
-	r, err := l.queue.Call(ctx, lua.LatchSet, repeatFor, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchSet, repeatFor, func(a waitqueue.Attempt) []string {
 		return []string{id, strconv.FormatInt(n, 10), strconv.FormatInt(l.lifetime.Milliseconds(), 10), a.NotAfter, a.Repeats}
 	})
 	return err == nil && r.Status == lua.Done, l.wrap("set", err)
@@ -103,17 +103,17 @@ func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 		return 0, l.wrap("count down", l.err)
 	}
 	id := l.queue.RequestID()
-	r, err := l.queue.Call(ctx, lua.LatchDown, repeatFor, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchDown, repeatFor, func(a waitqueue.Attempt) []string {
 		return []string{id, a.NotAfter, a.Repeats}
 	})
 	switch {
 	case err != nil:
 	case r.Status != lua.Done:
-		err = l.queue.Verdict(&r)
+		err = l.queue.Verdict(&r.Head)
 	case r.Has(lua.Unwoken):
 		err = l.queue.Unwoken()
 	}
-	return max(r.Place, 0), l.wrap("count down", err)
+	return r.Left, l.wrap("count down", err)
 }
 
 // Count returns what is left: 0 if the latch is open. One that is not set is [ErrUnset].
@@ -149,7 +149,7 @@ func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	}
 	// By its generation, so that a repetition removes no later one. If it finds this one gone, an earlier
 	// attempt whose reply was lost has removed it, or somebody else.
-	r, err := l.queue.Call(ctx, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, l.queue, lua.LatchRemove, repeatFor, func(a waitqueue.Attempt) []string {
 		return []string{strconv.FormatUint(info.Token, 10)}
 	})
 	removed := err == nil

@@ -29,7 +29,7 @@ func TestAHundredLostRepliesCountOnceEach(t *testing.T) {
 		v.set(t, 2*cuts)
 		v.down(t, 2*cuts-1) // Now the server knows the script.
 		for i := range int64(cuts) {
-			p.LoseReplies(1, kit.Runs(lua.LatchDown))
+			p.LoseReplies(1, kit.Runs(lua.LatchDown.Script))
 			v.down(t, 2*cuts-2-i)
 		}
 		replies, _ := p.Lost()
@@ -47,7 +47,7 @@ func TestTheLastCountWhoseReplyIsLostOpensOnce(t *testing.T) {
 			v.set(t, 1)
 			c := kit.Run(func() error { return other.Wait(t.Context()) })
 			kit.Waiting(t, 1, v.Inspect)
-			p.LoseReplies(2, kit.Runs(lua.LatchDown))
+			p.LoseReplies(2, kit.Runs(lua.LatchDown.Script))
 			v.down(t, 0)
 			require.NoError(t, c.Err(t))
 			replies, _ := p.Lost()
@@ -61,14 +61,14 @@ func TestASettingWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 		p := kit.Proxy(t, s)
 		v, other := dial(t, s, kit.Through(p)), dial(t, s)
 		for i := range 20 {
-			p.LoseReplies(1+i%3, kit.Runs(lua.LatchSet))
+			p.LoseReplies(1+i%3, kit.Runs(lua.LatchSet.Script))
 			v.set(t, 2)
 			other.down(t, 1)
 			other.down(t, 0)
 		}
-		p.LoseReplies(1, kit.Runs(lua.LatchSet))
+		p.LoseReplies(1, kit.Runs(lua.LatchSet.Script))
 		v.set(t, 1)
-		p.LoseReplies(1, kit.Runs(lua.LatchSet))
+		p.LoseReplies(1, kit.Runs(lua.LatchSet.Script))
 		done, err := v.TrySetCount(t.Context(), 5)
 		require.NoError(t, err)
 		require.False(t, done)
@@ -82,7 +82,7 @@ func TestARemovalWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 		v := dial(t, s, kit.Through(p))
 		for range 5 {
 			v.set(t, 1)
-			p.LoseReplies(1, kit.Runs(lua.LatchRemove))
+			p.LoseReplies(1, kit.Runs(lua.LatchRemove.Script))
 			removed, err := v.Remove(t.Context())
 			require.NoError(t, err)
 			require.True(t, removed)
@@ -149,7 +149,7 @@ func TestAnUnansweredCountSaysThatItMayHaveCounted(t *testing.T) {
 		v, other := dial(t, s, kit.Through(p)), dial(t, s)
 		v.set(t, 3)
 		v.down(t, 2)
-		p.LoseReplies(1<<30, kit.Runs(lua.LatchDown))
+		p.LoseReplies(1<<30, kit.Runs(lua.LatchDown.Script))
 		unanswered(t, v, time.Second)
 		require.EqualValues(t, 1, other.left(t), "and it has, once")
 	})

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -120,18 +119,11 @@ func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 
 // look asks who leads, and as of which generation.
 func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
-	r, err := e.watch.Call(ctx, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
+	r, err := waitqueue.Call(ctx, e.watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
 	if err != nil || r.Status != lua.Done {
-		return lease.Leader{}, r.Arrival, err
+		return lease.Leader{}, r.Generation, err
 	}
-	if len(r.States) != 3 {
-		return lease.Leader{}, 0, fmt.Errorf("the server answered %d states of a leader, not 3: is a client of another version using the same names?", len(r.States))
-	}
-	since, err := strconv.ParseInt(r.States[2], 10, 64)
-	if err != nil {
-		return lease.Leader{}, 0, fmt.Errorf("the server says that the leader is there since %q, which is no time in µs: %w", r.States[2], err)
-	}
-	return lease.Leader{Value: r.States[0], Token: r.Token, Who: r.States[1], Since: time.UnixMicro(since)}, r.Arrival, nil
+	return lease.Leader{Value: r.Value, Token: r.Token, Who: r.Who, Since: time.UnixMicro(r.Since)}, r.Generation, nil
 }
 
 // Observe returns a channel of who leads: at first who does now, then each change, be it of the leader or of its

@@ -31,7 +31,7 @@ func TestAHundredLostRepliesProclaimOnceEach(t *testing.T) {
 		lock := lockKey(e.Name())
 		for i := range cuts {
 			value := fmt.Sprint(i + 1)
-			p.LoseReplies(1+i%2, kit.Runs(lua.ElectionProclaim))
+			p.LoseReplies(1+i%2, kit.Runs(lua.ElectionProclaim.Script))
 			require.NoError(t, e.Proclaim(t.Context(), l, value))
 			leads(t, other, value, l)
 		}
@@ -39,7 +39,7 @@ func TestAHundredLostRepliesProclaimOnceEach(t *testing.T) {
 		require.Equal(t, cuts*3/2, replies)
 		require.NoError(t, l.Context().Err())
 		revision := s.Int("HGET", lock, "revision")
-		p.LoseReplies(3, kit.Runs(lua.ElectionProclaim))
+		p.LoseReplies(3, kit.Runs(lua.ElectionProclaim.Script))
 		s.ResetStats()
 		require.NoError(t, e.Proclaim(t.Context(), l, "once"))
 		require.EqualValues(t, 1, kit.Scripts(s)["publish"])
@@ -57,7 +57,7 @@ func TestCampaigningAndResigningOutliveLostReplies(t *testing.T) {
 		news := other.Observe(t.Context())
 		require.Zero(t, next(t, news))
 		for i, script := range []*lua.Script{
-			lua.Election.Ask, lua.ElectionProclaim, lua.Election.End, lua.Election.Check, lua.Election.Renew,
+			lua.Election.Ask, lua.ElectionProclaim.Script, lua.Election.End, lua.Election.Check, lua.Election.Renew,
 		} {
 			p.LoseReplies(2, kit.Runs(script))
 			value := fmt.Sprint(i)
@@ -86,7 +86,7 @@ func TestObservingOutlivesLostReplies(t *testing.T) {
 		until(t, news, "first", l.Token())
 		for i := range 12 {
 			lost, _ := p.Lost()
-			p.LoseReplies(1, kit.Runs([]*lua.Script{lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader}[i%3]))
+			p.LoseReplies(1, kit.Runs([]*lua.Script{lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script}[i%3]))
 			value := fmt.Sprint(i)
 			require.NoError(t, e.Proclaim(t.Context(), l, value))
 			until(t, news, value, l.Token())
@@ -162,7 +162,7 @@ func TestAnUnansweredProclamationSaysThatItMayBeDone(t *testing.T) {
 		e, _ := of(t, s, kit.Through(p))
 		other, _ := of(t, s)
 		l := lead(t, e, "a")
-		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim))
+		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim.Script))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := e.Proclaim(ctx, l, "b")
@@ -179,7 +179,7 @@ func TestACampaignThatEndsBeforeItHasProclaimedLeavesNoLeader(t *testing.T) {
 		p := kit.Proxy(t, s)
 		e, _ := of(t, s, kit.Through(p))
 		other, _ := of(t, s)
-		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim))
+		p.LoseReplies(1<<30, kit.Runs(lua.ElectionProclaim.Script))
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		_, err := e.Campaign(ctx, "a")

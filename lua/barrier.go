@@ -3,7 +3,6 @@ package lua
 // Barrier is the protocol of the cyclic barrier. A party's lease is prolonged by the checks of its client,
 // so nothing is renewed.
 //
-// In replies the place is the arrival index, token the present generation, arrival that of the ticket.
 // Messages of MessageOpen and MessageBroken are for those who wait in just that generation.
 var Barrier = &Protocol{
 	Kind:      "barrier",
@@ -18,7 +17,7 @@ var Barrier = &Protocol{
 // The scripts of the barrier that only it has.
 var (
 	BarrierOpen  = load("barrier/open")
-	BarrierReset = load("barrier/reset")
+	BarrierReset = request("barrier/reset", headOnly)
 )
 
 // MaxParties is how many parties a barrier may have: scripts do work for each of them.

@@ -2,8 +2,7 @@ package lua
 
 // Countdown is the protocol of the latch. Nothing is held and nobody has a place, so nothing ends.
 //
-// In replies the place is the count that is left, token and arrival are the generation: a number that rises
-// each time the latch is set. A message of MessageOpen or MessageBroken is for those who wait for just that
+// Its generation is a number that rises each time the latch is set. A message of MessageOpen or MessageBroken is for those who wait for just that
 // generation.
 var Countdown = &Protocol{
 	Kind:      "latch",
@@ -16,7 +15,7 @@ var Countdown = &Protocol{
 
 // The scripts of the latch that only it has.
 var (
-	LatchSet    = load("countdown/set")
-	LatchDown   = load("countdown/down")
-	LatchRemove = load("countdown/remove")
+	LatchSet    = request("countdown/set", ofLatch)
+	LatchDown   = request("countdown/down", ofLatch)
+	LatchRemove = request("countdown/remove", ofLatch)
 )

@@ -30,6 +30,6 @@ var Leadership = &Protocol{
 
 // The scripts of an election that wait for nothing.
 var (
-	ElectionProclaim = load("election/proclaim")
-	ElectionLeader   = load("election/leader")
+	ElectionProclaim = request("election/proclaim", headOnly)
+	ElectionLeader   = request("election/leader", ofLeader)
 )

@@ -27,9 +27,11 @@ func (s *Script) DecodeAll(res rueidis.RedisResult, locks int) ([]Reply, error) 
 	}
 	replies := make([]Reply, locks)
 	for i, f := range fields {
-		if replies[i], err = s.decode(f); err != nil {
+		t, err := s.decode(f)
+		if err != nil {
 			return nil, err
 		}
+		replies[i] = Reply(t)
 	}
 	return replies, nil
 }

@@ -30,8 +30,8 @@ var RWLock = &Protocol{
 
 // Resize changes the limit of a semaphore, Downgrade turns a writer into a reader.
 var (
-	Resize    = load("semaphore/resize")
-	Downgrade = load("rwlock/downgrade")
+	Resize    = request("semaphore/resize", headOnly)
+	Downgrade = request("rwlock/downgrade", headOnly)
 )
 
 // permitEndings are the keys of a lock that many hold at a time.

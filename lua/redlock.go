@@ -15,6 +15,6 @@ var Redlock = &Protocol{
 
 // Raise lets the token of a hold rise, Ahead counts those who wait with an earlier arrival.
 var (
-	Raise = load("redlock/raise")
-	Ahead = load("redlock/ahead")
+	Raise = request("redlock/raise", headOnly)
+	Ahead = request("redlock/ahead", ofAhead)
 )

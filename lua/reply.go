@@ -3,8 +3,6 @@ package lua
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -63,38 +61,39 @@ type Grant struct {
 	Until  int64 // server µs
 }
 
-// A Reply is the answer of every script that serves a queue. A field that a script has nothing to say
-// about is zero.
-type Reply struct {
+// A Tuple is a reply as it comes: twelve words, of which the scripts of a queue say what their names say, and other
+// scripts something else in the same places. What that is only the kinds of reply below know; the models of the scripts
+// write tuples too.
+type Tuple struct {
 	Status  Status
-	Now     int64  // server µs
-	Token   uint64 // the last that the lock has given
-	Until   int64  // server µs: the end of the present lease, or of the mark behind which the lock is free
-	Place   int64  // how many are ahead, the holder among them; -1: not queued
-	Waiting int    // tickets, or an estimate of the clients, that wait
+	Now     int64
+	Token   uint64
+	Until   int64
+	Place   int64
+	Waiting int
 	Arrival int64
 	Flags   int64
 	Skipped int
 	Expired int
-	Grants  []Grant // to tickets of the calling client
+	Grants  []Grant
 	States  []string
 }
 
 // Has reports whether the reply carries the flag.
-func (r *Reply) Has(flag int64) bool { return r.Flags&flag != 0 }
+func (t *Tuple) Has(flag int64) bool { return t.Flags&flag != 0 }
 
-// Decode reads the reply of a script. An error of Redis comes back as it is; a reply of another shape is
+// Tuple reads the reply of a script. An error of Redis comes back as it is; a reply of another shape is
 // an error that names the script.
-func (s *Script) Decode(res rueidis.RedisResult) (Reply, error) {
+func (s *Script) Tuple(res rueidis.RedisResult) (Tuple, error) {
 	m, err := res.ToMessage()
 	if err != nil {
-		return Reply{}, err
+		return Tuple{}, err
 	}
 	return s.decode(m)
 }
 
-func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
-	var r Reply
+func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
+	var r Tuple
 	fields, err := m.ToArray()
 	if err != nil {
 		return r, err
@@ -105,7 +104,7 @@ func (s *Script) decode(m rueidis.RedisMessage) (Reply, error) {
 			return r, fmt.Errorf("lua: %s: reply field %d: %w", s.Name, i+1, err)
 		}
 	}
-	r = Reply{
+	r = Tuple{
 		Status: Status(n[0]), Now: n[1], Token: uint64(n[2]), Until: n[3],
 		Place: n[4], Waiting: int(n[5]), Arrival: n[6],
 		Flags: n[7], Skipped: int(n[8]), Expired: int(n[9]),
@@ -138,7 +137,7 @@ func (s *Script) DecodeRenewals(res rueidis.RedisResult, holds int) (now, ends i
 	return all[0], all[1], left, nil
 }
 
-func (s *Script) decodeLists(r *Reply, grants, states rueidis.RedisMessage) error {
+func (s *Script) decodeLists(r *Tuple, grants, states rueidis.RedisMessage) error {
 	list, err := grants.ToArray()
 	if err != nil || len(list)%3 != 0 {
 		return fmt.Errorf("lua: %s: grants of the reply: %d fields: %w", s.Name, len(list), orShape(err))
@@ -166,87 +165,3 @@ func orShape(err error) error {
 	}
 	return err
 }
-
-// MessageKind is the first letter of what is published on a wake channel.
-type MessageKind byte
-
-// The kinds of message.
-const (
-	MessageGrant   MessageKind = 'G' // a ticket holds
-	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
-	MessageForced  MessageKind = 'F' // a hold was released by force; on the channel of the client
-	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
-	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
-	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
-	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open, or who leads has changed
-	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken, or a latch was removed
-)
-
-// A Message is what a client hears on a wake channel.
-type Message struct {
-	Kind       MessageKind
-	Grants     []Grant // for a grant: one or several
-	Note       string  // for a grant: what the holder before wanted it to carry
-	Ticket     string  // for MessageSuspect, MessageForced, MessageLook and MessageExcess
-	Lock       string  // for MessageForced: the key of the lock
-	Limit      int64   // for MessageExcess
-	Generation int64   // for MessageOpen and MessageBroken
-	Nonce      string  // for an echo
-}
-
-// ParseMessage reads a message, or says that it is none: anybody with the right may publish anything.
-func ParseMessage(text string) (Message, error) {
-	kind, rest, ok := strings.Cut(text, " ")
-	if !ok || len(kind) != 1 {
-		return Message{}, fmt.Errorf("lua: message %.80q", text)
-	}
-	m := Message{Kind: MessageKind(kind[0])}
-	var err error
-	switch m.Kind {
-	case MessageGrant:
-		rest, m.Note, _ = strings.Cut(rest, " ~")
-		m.Grants, err = parseGrants(rest)
-	case MessageSuspect, MessageLook:
-		m.Ticket = rest
-	case MessageForced:
-		if m.Ticket, m.Lock, ok = strings.Cut(rest, " "); !ok {
-			err = errShape
-		}
-	case MessageExcess:
-		ticket, limit, _ := strings.Cut(rest, " ")
-		m.Ticket = ticket
-		m.Limit, err = strconv.ParseInt(limit, 10, 54)
-	case MessageOpen, MessageBroken:
-		m.Generation, err = strconv.ParseInt(rest, 10, 54)
-	case MessageEcho:
-		m.Nonce = rest
-	default:
-		err = errShape
-	}
-	if err != nil {
-		return m, fmt.Errorf("lua: message %.80q: %w", text, err)
-	}
-	return m, nil
-}
-
-// parseGrants reads what follows the letter of a grant: four words for each.
-func parseGrants(text string) ([]Grant, error) {
-	f := strings.Fields(text)
-	if len(f) == 0 || len(f)%4 != 0 {
-		return nil, errShape
-	}
-	grants := make([]Grant, 0, len(f)/4)
-	for ; len(f) > 0; f = f[4:] {
-		token, err1 := strconv.ParseUint(f[1], 10, 53)
-		at, err2 := strconv.ParseInt(f[2], 10, 54)
-		until, err3 := strconv.ParseInt(f[3], 10, 54)
-		if err := errors.Join(err1, err2, err3); err != nil || token == 0 || at < 0 || until <= at {
-			return nil, orShape(err)
-		}
-		grants = append(grants, Grant{Ticket: f[0], Token: token, At: at, Until: until})
-	}
-	return grants, nil
-}
-
-// EchoMessage is what a client publishes to itself.
-func EchoMessage(nonce string) string { return string(MessageEcho) + " " + nonce }

@@ -170,12 +170,12 @@ var cycles = map[string][]step{
 		on(lua.Redlock, lua.Granted, func(_ int64, n string) request {
 			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who"}
 		}),
-		on(lua.Redlock, lua.Done, func(int64, string) request { return raw{lua.Ahead, []string{"1"}} }),
+		on(lua.Redlock, lua.Done, func(int64, string) request { return raw{lua.Ahead.Script, []string{"1"}} }),
 		on(lua.Redlock, lua.Granted, func(token int64, n string) request {
 			return raw{lua.Redlock.Renew, model.Renew{Ticket: ticket("a", n, "x", "1"), Token: token, Lease: 10000, Phase: lua.PhaseHeld, Who: "who", NotAfter: ever}.Args()}
 		}),
 		on(lua.Redlock, lua.Granted, func(token int64, _ string) request {
-			return raw{lua.Raise, []string{"a", strconv.FormatInt(token, 10), strconv.FormatInt(token+1, 10), strconv.FormatInt(ever, 10)}}
+			return raw{lua.Raise.Script, []string{"a", strconv.FormatInt(token, 10), strconv.FormatInt(token+1, 10), strconv.FormatInt(ever, 10)}}
 		}),
 		on(lua.Redlock, lua.Done, func(_ int64, n string) request { return model.End{Ticket: ticket("a", n, "x", "1")} }),
 	},

@@ -101,7 +101,7 @@ func (c *call) lookAt(i int) {
 	arrival := strconv.FormatInt(c.terms.Arrival, 10)
 	ctx, cancel := context.WithTimeout(c.ctx, c.m.set.timeout)
 	defer cancel()
-	r, err := c.m.nodes[i].queue.Call(ctx, lua.Ahead, 0, func(waitqueue.Attempt) []string { return []string{arrival} })
+	r, err := waitqueue.Call(ctx, c.m.nodes[i].queue, lua.Ahead, 0, func(waitqueue.Attempt) []string { return []string{arrival} })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &c.votes[i]
@@ -113,7 +113,7 @@ func (c *call) lookAt(i int) {
 		v.last = root(err)
 	default:
 		v.silent = 0
-		if c.mayGiveWay(v, l) && (r.Place > 0 || r.Waiting > 0 && rand.N(2) == 0) {
+		if c.mayGiveWay(v, l) && (r.Before > 0 || r.Same > 0 && rand.N(2) == 0) {
 			c.giveWay(i)
 		}
 	}

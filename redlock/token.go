@@ -65,7 +65,7 @@ func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	id, from, to := n.client.ID(), strconv.FormatUint(known, 10), strconv.FormatUint(wanted, 10)
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	r, err := n.queue.Call(ctx, lua.Raise, c.m.set.timeout, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, n.queue, lua.Raise, c.m.set.timeout, func(a waitqueue.Attempt) []string {
 		return []string{id, from, to, a.NotAfter}
 	})
 	c.mu.Lock()

@@ -99,7 +99,7 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 		l, err := q.Acquire(soon(t))
 		require.NoError(t, err)
 		raise := func(client string, from, to uint64) lua.Status {
-			r, err := q.Call(soon(t), lua.Raise, 0, func(a waitqueue.Attempt) []string {
+			r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
 				return []string{client, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), a.NotAfter}
 			})
 			require.NoError(t, err)

@@ -177,7 +177,7 @@ func TestADowngradeWhoseReplyIsLostIsOne(t *testing.T) {
 			kit.Waiting(t, 1, other.Inspect)
 			writer := kit.Lock(t.Context(), other.Lock)
 			kit.Waiting(t, 2, other.Inspect)
-			p.LoseReplies(1, kit.Runs(lua.Downgrade))
+			p.LoseReplies(1, kit.Runs(lua.Downgrade.Script))
 			require.NoError(t, m.Downgrade(t.Context(), w))
 			replies, _ := p.Lost()
 			require.Equal(t, i+1, replies)

@@ -131,7 +131,7 @@ func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 }
 
 func (s *Semaphore) resize(ctx context.Context, permits int64) error {
-	r, err := s.queue.Call(ctx, lua.Resize, 0, func(a waitqueue.Attempt) []string {
+	r, err := waitqueue.Call(ctx, s.queue, lua.Resize, 0, func(a waitqueue.Attempt) []string {
 		return []string{
 			strconv.FormatInt(permits, 10), strconv.FormatInt(s.permits, 10), a.Floor, a.Counted, a.NotAfter,
 		}

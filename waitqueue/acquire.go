@@ -153,11 +153,12 @@ func (w *wait) run() (*lease.Lease, error) {
 
 // ask sends one ask. An error that will pass is waited out here; any other ends the call.
 func (w *wait) ask() error {
-	reply, err := w.site.ask(w)
+	a := w.site.ask(w)
+	err := a.err
 	w.clean = false
 	switch {
 	case err == nil:
-		return w.answered(&reply)
+		return w.answered(&a)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
 	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
@@ -175,8 +176,8 @@ func (w *wait) ask() error {
 const busyPauses = 4
 
 // answered is what the answer to an ask means to the call.
-func (w *wait) answered(r *lua.Reply) error {
-	switch r.Status {
+func (w *wait) answered(a *answer) error {
+	switch a.Status {
 	case 0: // Not sent: a message was faster.
 	case lua.Late:
 		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
@@ -190,10 +191,10 @@ func (w *wait) answered(r *lua.Reply) error {
 		w.clean = true
 		return lease.ErrBusy
 	case lua.Granted, lua.Waiting, lua.Acting:
-		w.taken = r.Place
+		w.taken = a.drained
 	default:
 		w.clean = true
-		return w.ticket.verdict(r.Status, r.States)
+		return w.ticket.verdict(a.Status, a.States)
 	}
 	w.tries, w.last = 0, nil
 	return nil

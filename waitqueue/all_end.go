@@ -143,11 +143,15 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 			r = replies[i]
 		}
 		h := p.wait.ticket.hold
-		p.wait.site.departed(&departure{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, &r, failed)
+		if failed == nil {
+			p.wait.site.absorb(a, &r, false)
+		}
+		head := r.Head()
+		p.wait.site.departed(&departure{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, failed)
 		ended := lease.ErrUnconfirmed
 		switch {
 		case failed == nil:
-			ended = h.outcome(&r)
+			ended = h.outcome(&head)
 		case err == nil:
 			ended = h.outlast(ctx)
 		}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -25,33 +27,43 @@ type question struct {
 // ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
 // done in the background, and ask comes back early if the context ends: the question stays in flight until it
 // is answered, and then the end of its ticket is sent again (R1).
-func (s *site) ask(w *wait) (lua.Reply, error) {
+func (s *site) ask(w *wait) answer {
 	c, n := s.client, s.node()
 	q := s.prepare(n, w)
 	if q == nil {
-		return lua.Reply{}, nil // A message was faster, or the ticket is ending.
+		return answer{} // A message was faster, or the ticket is ending.
 	}
 	c.stats.asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		r, err := s.proto.Ask.Decode(c.servers.RunFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
-		s.taken(w.ticket, q, &r, err)
-		return r, err
+		return s.replied(w.ticket, q, c.servers.RunFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
 	}
 	begun := false
-	r, err := conn.InBackground(w.ctx, c.servers, func() (lua.Reply, error) {
+	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
 		begun = true
 		if w.ctx.Err() != nil {
 			s.unsent(w.ticket)
-			return lua.Reply{}, w.ctx.Err()
+			return answer{}, w.ctx.Err()
 		}
-		r, err := s.proto.Ask.Decode(c.servers.Patiently(n, s.proto.Ask, s.keys.All(), q.args))
-		s.taken(w.ticket, q, &r, err)
-		return r, err
+		a := s.replied(w.ticket, q, c.servers.Patiently(n, s.proto.Ask, s.keys.All(), q.args))
+		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
 		s.unsent(w.ticket)
 	}
-	return r, err
+	a.err = err
+	return a
+}
+
+// replied takes in the answer to an ask, which is of the kind of the site's protocol.
+func (s *site) replied(t *ticket, q *question, res rueidis.RedisResult) answer {
+	if s.proto.Broadcast {
+		r, err := s.proto.DecodeEvent(s.proto.Ask, res)
+		s.told(t, q, &r, err)
+		return answer{Head: r.Head, err: err}
+	}
+	r, err := s.proto.Ask.Decode(res)
+	s.taken(t, q, &r, err)
+	return answer{r.Head(), r.Drained(), err}
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
@@ -100,8 +112,6 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.landed(t, q.text, q.Attempt, err)
 	switch {
 	case err != nil:
-	case s.proto.Broadcast:
-		s.told(t, r, q.hearing)
 	case r.Status == lua.Waiting:
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
@@ -122,8 +132,8 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.mu.Unlock()
 	if err == nil {
 		s.absorb(q.Attempt, r, false)
-		if r.Status == lua.Waiting || r.Status == lua.Acting {
-			s.await(t, r)
+		if r.Status == lua.Waiting {
+			s.await(t, sight{r.Waiting, r.Now, r.Until}, r.Place < 0)
 		}
 		questions.Put(q) // Without an answer it may still be on its way.
 	}

@@ -99,7 +99,7 @@ func (w *wait) act() (came bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.place = int(r.Place)
+	t.place = r.Index
 	if t.state == acting { // Else the client was closed meanwhile, and its end is under way. The event has come all the same.
 		t.to(passed)
 	}
@@ -108,31 +108,52 @@ func (w *wait) act() (came bool, err error) {
 
 // open tells the server how the action ended. The others wait for it, so it outlasts the call's context by
 // some time.
-func (w *wait) open(ok bool) (lua.Reply, error) {
+func (w *wait) open(ok bool) (lua.EventReply, error) {
 	t, result := w.ticket, "0"
 	if ok {
 		result = "1"
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
 	defer cancel()
-	return t.queue.call(ctx, w.event.Open, 0, func(a Attempt) []string {
+	r, err := t.queue.call(ctx, w.event.Open, 0, func(a Attempt) []string {
 		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
 	})
+	return t.queue.proto.Event(&r), err
 }
 
-// told takes in the answer to an ask for an event; hearing says how often the channel was confirmed before it
-// was sent. The lock is held.
-func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
-	s.generation = max(s.generation, int64(r.Token))
+// sightOf is what a reply to those who wait for an event says of when to look again.
+func sightOf(r *lua.EventReply) sight { return sight{r.Waiting, r.Now, r.Until} }
+
+// told takes in the answer to an ask for an event, or its lack.
+func (s *site) told(t *ticket, q *question, r *lua.EventReply, err error) {
+	s.mu.Lock()
+	s.landed(t, q.text, q.Attempt, err)
+	if err == nil {
+		s.noteLocked(t, r, q.hearing)
+	}
+	s.mu.Unlock()
+	if err == nil {
+		s.client.saw(s.node(), q.Attempt, s.proto.Kind, s.name, &r.Head)
+		if r.Status == lua.Waiting || r.Status == lua.Acting {
+			s.await(t, sightOf(r), true)
+		}
+		questions.Put(q)
+	}
+}
+
+// noteLocked notes what the answer to an ask for an event says; hearing says how often the channel was confirmed before
+// the ask was sent.
+func (s *site) noteLocked(t *ticket, r *lua.EventReply, hearing int) {
+	s.generation = max(s.generation, r.Generation)
 	if t.state != asking {
 		return
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.place = int(r.Place)
+		t.place = r.Index
 		t.pass()
 	case lua.Waiting, lua.Acting:
-		t.place, t.arrival = int(r.Place), r.Arrival
+		t.place, t.arrival = r.Index, r.Awaited
 		switch {
 		case r.Status == lua.Acting:
 			t.to(acting)
@@ -150,20 +171,20 @@ func (s *site) told(t *ticket, r *lua.Reply, hearing int) {
 
 // seen takes in what a check says of a ticket that waits for an event, and of those that are like it. The lock
 // is held.
-func (s *site) seen(t *ticket, state string, r *lua.Reply) {
+func (s *site) seen(t *ticket, state string, waiters int) {
 	if s.proto.End != nil {
-		t.seen(state, r)
+		t.seen(state, waiters)
 		return
 	}
 	arrival := t.arrival
 	for _, alike := range s.tickets {
 		if alike.arrival == arrival {
-			alike.seen(state, r)
+			alike.seen(state, waiters)
 		}
 	}
 }
 
-func (t *ticket) seen(state string, r *lua.Reply) {
+func (t *ticket) seen(state string, waiters int) {
 	if !t.waits() {
 		return
 	}
@@ -177,7 +198,7 @@ func (t *ticket) seen(state string, r *lua.Reply) {
 	default:
 		if t.state == subscribing {
 			t.to(waiting)
-			t.queued(r.Waiting)
+			t.queued(waiters)
 		}
 	}
 }
@@ -215,7 +236,7 @@ const eventSpread = 50 * time.Millisecond
 
 // nextLook says when to look again for an event: before the lease of a place in it runs out, when that of
 // another does, and after d at the latest. The lock is held.
-func (s *site) nextLook(r *lua.Reply, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
+func (s *site) nextLook(v sight, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
 	if s.proto.End != nil {
 		for t := range tickets {
 			if t.waits() {
@@ -223,9 +244,8 @@ func (s *site) nextLook(r *lua.Reply, d time.Duration, tickets iter.Seq[*ticket]
 			}
 		}
 	}
-	if r.Until > 0 {
-		left := max(time.Duration(r.Until-r.Now)*time.Microsecond, 0)
-		d = min(d, left+time.Millisecond+jitter(0, eventSpread))
+	if v.until > 0 {
+		d = min(d, v.left()+time.Millisecond+jitter(0, eventSpread))
 	}
 	return d
 }
@@ -246,25 +266,34 @@ func (q Queue) RequestID() string {
 // Call runs a script that waits for nothing, again and again until it is answered: it must do the same when
 // it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
 // not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
-func (q Queue) Call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
-	return q.call(ctx, script, limit, args)
+func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
+	return callAs(ctx, q.binding, request, limit, args)
 }
 
-func (q *binding) call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+func callAs[R any](ctx context.Context, q *binding, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
+	t, err := q.call(ctx, request.Script, limit, args)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return request.Of(&t)
+}
+
+func (q *binding) call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
 	return q.callWith(ctx, q.keys.All(), script, limit, args)
 }
 
 // callWith is Call with the keys that the script wants.
-func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Reply, error) {
+func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
 	retry.Given(ctx)
 	if q.err != nil {
-		return lua.Reply{}, q.err
+		return lua.Tuple{}, q.err
 	}
 	if ctx.Err() != nil {
-		return lua.Reply{}, retry.WhyEnded(ctx)
+		return lua.Tuple{}, retry.WhyEnded(ctx)
 	}
 	if q.client.servers.Over() {
-		return lua.Reply{}, lease.ErrClosed
+		return lua.Tuple{}, lease.ErrClosed
 	}
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -280,11 +309,11 @@ func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Scrip
 	for tries := 0; ; tries++ {
 		n := c.servers.NodeOf(q.keys.Lock)
 		a := n.Attempt(budget)
-		r, err := script.Decode(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
+		r, err := script.Tuple(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
-			n.Clock.Observe(a, r.Now, true)
-			c.count(q.proto.Kind, q.name, &r)
+			h := r.Head()
+			c.saw(n, a, q.proto.Kind, q.name, &h)
 			budget = min(2*budget, conn.LongestAttempt)
 			continue
 		case err == nil:
@@ -318,15 +347,16 @@ func unsureOf(unsure bool, err error) error {
 }
 
 // took takes in a reply to a request that belongs to no ticket.
-func (q *binding) took(a conn.Attempt, r *lua.Reply) {
+func (q *binding) took(a conn.Attempt, r *lua.Tuple) {
 	c := q.client
 	c.mu.Lock()
 	s := c.sites[q.keys.Site]
 	c.mu.Unlock()
-	if s != nil {
-		s.absorb(a, r, false)
+	if reply := q.proto.Reply(r); s != nil && reply != nil {
+		s.absorb(a, reply, false)
 		return
 	}
-	c.servers.NodeOf(q.keys.Lock).Clock.Observe(a, r.Now, false)
-	c.count(q.proto.Kind, q.name, r)
+	h := r.Head()
+	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto.Kind, q.name, &h)
+	c.raise(q.proto.Token(r))
 }

@@ -52,37 +52,47 @@ func (s *site) lookAt(at time.Time) {
 	s.arm(s.check)
 }
 
-// await sees that a site hears, and looks in time, of which a ticket was told to wait. r is what it was told. The other
-// tickets have been told their own: there may be thousands, and nobody asks them here.
-func (s *site) await(t *ticket, r *lua.Reply) {
+// A sight is what a reply says of when to look again.
+type sight struct {
+	waiting    int   // tickets, or an estimate of the clients, that wait
+	now, until int64 // server µs: of the reply, and of the end of the present lease; 0 if nothing ends
+}
+
+// left is how long after the reply the present lease ends.
+func (v sight) left() time.Duration {
+	return max(time.Duration(v.until-v.now)*time.Microsecond, 0)
+}
+
+// await makes sure that a site is subscribed, and that a check is scheduled, after a ticket was told to wait; deaf says
+// that it has no place in the queue, because the client is not known to hear. Only this ticket counts: the checks of
+// the others were scheduled after their own replies, and there may be thousands.
+func (s *site) await(t *ticket, v sight, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.lookAt(timers.Earlier(s.nextCheck(r, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
-	if r.Place >= 0 && !s.proto.Broadcast {
-		return
-	}
+	s.lookAt(timers.Earlier(s.nextCheck(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
 	switch {
+	case !deaf:
 	case !s.wanted:
 		s.wanted = true
 		s.listen()
-	case s.hears() && r.Place < 0:
+	case s.hears() && !s.proto.Broadcast:
 		s.startCheck() // The confirmation came between the question and its answer.
 	}
 }
 
 // nextCheck says when to look again after a reply, for some tickets: about when the present lease ends if they are in
 // front, and in any case after a time that grows with the number of clients that wait. The lock is held.
-func (s *site) nextCheck(r *lua.Reply, now time.Time, tickets iter.Seq[*ticket]) time.Time {
-	every := max(checkEvery, time.Duration(r.Waiting)*checkClient)
+func (s *site) nextCheck(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
+	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
 	if !s.hears() {
 		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
 	}
 	if s.proto.Broadcast {
-		return now.Add(s.nextLook(r, d, tickets))
+		return now.Add(s.nextLook(v, d, tickets))
 	}
-	place := r.Waiting
+	place := v.waiting
 	for t := range tickets {
 		if t.waits() && t.place >= 0 {
 			place = min(place, t.place)
@@ -90,8 +100,8 @@ func (s *site) nextCheck(r *lua.Reply, now time.Time, tickets iter.Seq[*ticket])
 	}
 	if place <= frontRow {
 		left := freeAgain
-		if r.Until > 0 {
-			left = max(time.Duration(r.Until-r.Now)*time.Microsecond, 0)
+		if v.until > 0 {
+			left = v.left()
 		}
 		d = min(d, left+time.Millisecond+jitter(0, frontStep*time.Duration(place+1)))
 	}
@@ -114,11 +124,12 @@ func (s *site) runChecks() {
 		round := s.newRound()
 		s.again, s.all = false, false
 		s.mu.Unlock()
-		var reply lua.Reply
+		var reply lua.Head
+		var last sight
 		var err error
 		more := false
 		for ok := true; ok; ok = round.next() {
-			if reply, err = s.checkOnce(round); err != nil {
+			if reply, last, err = s.checkOnce(round); err != nil {
 				break
 			}
 			more = more || reply.Has(lua.More) || reply.Status == lua.Late
@@ -133,7 +144,7 @@ func (s *site) runChecks() {
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.lookAt(s.nextCheck(&reply, time.Now(), maps.Values(s.tickets)))
+			s.lookAt(s.nextCheck(last, time.Now(), maps.Values(s.tickets)))
 		}
 		s.checking = false
 		s.mu.Unlock()
@@ -213,7 +224,7 @@ func (r *round) next() bool {
 }
 
 // checkOnce sends one check and takes in the reply.
-func (s *site) checkOnce(round *round) (lua.Reply, error) {
+func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 	c := s.client
 	a := s.node().Attempt(conn.AttemptTime)
 	args := []string{c.id, round.mode, a.NotAfter, c.highest(), c.servers.Counted()}
@@ -234,10 +245,7 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 	}
 
 	c.stats.checks.Add(1)
-	r, err := c.servers.Run(s.proto.Check, s.keys.All(), args...)
-	if err == nil {
-		s.absorb(a, &r, true)
-	}
+	r, v, err := s.read(s.proto.Check, a, c.servers.Run(s.proto.Check, s.keys.All(), args...), true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {
@@ -248,19 +256,19 @@ func (s *site) checkOnce(round *round) (lua.Reply, error) {
 		switch {
 		case err != nil || i >= len(r.States) || t.text != texts[i]:
 		case s.proto.Broadcast:
-			s.seen(t, r.States[i], &r)
+			s.seen(t, r.States[i], v.waiting)
 		default:
-			s.checked(t, r.States[i], &r, round.mode)
+			s.checked(t, r.States[i], v.waiting, round.mode)
 		}
 	}
 	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
 		s.proven = false
 	}
-	return r, err
+	return r, v, err
 }
 
 // checked takes in what a check says of one ticket. The lock is held.
-func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
+func (s *site) checked(t *ticket, state string, waiters int, mode string) {
 	state, place, _ := strings.Cut(state, " ")
 	if n, err := strconv.Atoi(place); err == nil {
 		t.place = n
@@ -288,7 +296,7 @@ func (s *site) checked(t *ticket, state string, r *lua.Reply, mode string) {
 		}
 		if t.waits() {
 			t.to(waiting)
-			t.queued(r.Waiting)
+			t.queued(waiters)
 		}
 	case lua.StateGone:
 		if t.waits() {

@@ -305,7 +305,7 @@ func (h *hold) passLocked() *mate {
 
 // end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round
 // trip, ahead of the end: it is in the queue when that is served. Both go on if ctx ends. On nil it ends the ticket.
-func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
+func (co *cohort) end(ctx context.Context, t *ticket) answer {
 	if co == nil {
 		return t.site.sendEnd(ctx, t)
 	}
@@ -320,24 +320,25 @@ func (co *cohort) end(ctx context.Context, t *ticket) (lua.Reply, error) {
 	}
 	m.wait = w
 	begun := false
-	r, err := conn.InBackground(ctx, co.client.servers, func() (lua.Reply, error) {
+	a, err := conn.InBackground(ctx, co.client.servers, func() (answer, error) {
 		begun = true
 		defer close(m.called)
-		return co.relay(w, t)
+		a := co.relay(w, t)
+		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
 		close(m.called)
 		return t.site.sendEnd(ctx, t)
 	}
-	return r, err
+	a.err = err
+	return a
 }
 
 // relay sends the ask of the next leader and the end of the last, and takes in both answers.
-func (co *cohort) relay(w *wait, t *ticket) (lua.Reply, error) {
+func (co *cohort) relay(w *wait, t *ticket) answer {
 	c, s, n := co.client, w.site, w.site.node()
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
 	next := []outgoing{{w, s.prepare(n, w)}}
-	ended := c.send(n, next, []*departure{{site: s, text: t.text, ticket: t}})[1]
-	return ended.reply, ended.err
+	return c.send(n, next, []*departure{{site: s, text: t.text, ticket: t}})[1]
 }

@@ -142,7 +142,7 @@ func answerEach(batch []*wait, answers []answer) {
 			continue
 		}
 		w := batch[i]
-		if err := w.answered(&a.reply); err != nil {
+		if err := w.answered(&a); err != nil {
 			w.site.mu.Lock()
 			w.ticket.refused = err
 			w.site.mu.Unlock()
@@ -197,7 +197,7 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 	for i, e := range endings {
 		h := e.share.hold
 		if replies[i].err == nil {
-			errs[e.index] = h.outcome(&replies[i].reply)
+			errs[e.index] = h.outcome(&replies[i].Head)
 		} else {
 			errs[e.index] = h.outlast(ctx)
 		}

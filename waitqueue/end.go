@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
@@ -117,7 +119,7 @@ func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 }
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
-func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
+func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 	s.client.ends.owe() // Close waits for it.
 	defer s.client.ends.done(1)
 	sent := conn.Sending()
@@ -125,12 +127,35 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) (lua.Reply, error) {
 	s.client.stats.ends.Add(1)
 	d := departures.Get().(*departure)
 	*d = departure{site: s, text: t.text, ticket: t}
-	r, err := s.proto.End.Decode(s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
-	s.departed(d, sent, &r, err)
-	if err == nil { // Otherwise it may be sent again.
+	a := s.ended(d, sent, s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
+	if a.err == nil { // Otherwise it may be sent again.
 		departures.Put(d)
 	}
-	return r, err
+	return a
+}
+
+// ended takes in the answer to an end, which is of the kind of the site's protocol.
+func (s *site) ended(d *departure, a conn.Attempt, res rueidis.RedisResult) answer {
+	h, _, err := s.read(s.proto.End, a, res, false)
+	s.departed(d, a, err)
+	return answer{Head: h, err: err}
+}
+
+// read reads the reply to a request about the site's name that is no ask, and takes in what it says beside the fate of
+// tickets.
+func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult, check bool) (lua.Head, sight, error) {
+	if s.proto.Broadcast {
+		r, err := s.proto.DecodeEvent(script, res)
+		if err == nil {
+			s.client.saw(s.node(), a, s.proto.Kind, s.name, &r.Head)
+		}
+		return r.Head, sightOf(&r), err
+	}
+	r, err := script.Decode(res)
+	if err == nil {
+		s.absorb(a, &r, check)
+	}
+	return r.Head(), sight{r.Waiting, r.Now, r.Until}, err
 }
 
 // args is what the script for the end of a ticket gets.
@@ -159,11 +184,8 @@ func (d *departure) note() string {
 }
 
 // departed takes in the answer to an end, or its lack.
-func (s *site) departed(d *departure, a conn.Attempt, r *lua.Reply, err error) {
+func (s *site) departed(d *departure, a conn.Attempt, err error) {
 	c := s.client
-	if err == nil {
-		s.absorb(a, r, false)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket

@@ -20,7 +20,7 @@ func excess(t *ticket, limit string) error {
 }
 
 // Verdict is what an answer means that is not the one that was hoped for.
-func (q Queue) Verdict(r *lua.Reply) error { return q.verdicts.of(r.Status, r.States) }
+func (q Queue) Verdict(r *lua.Head) error { return q.verdicts.of(r.Status, r.States) }
 
 // verdict is what an answer that ends the wait of a ticket means.
 func (t *ticket) verdict(status lua.Status, states []string) error {

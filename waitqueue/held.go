@@ -20,20 +20,20 @@ type Holding struct {
 	Number string // of the request: later ones of the same hold have higher ones
 }
 
-// CallHeld runs a script that only a holder may run, as [Queue.Call] does, with the keys of a renewal. It gives up when
+// CallHeld runs a script that only a holder may run, as [Call] does, with the keys of a renewal. It gives up when
 // l ends, with the cause of that. If the server says that l does not hold any more, l is lost at once, and the error is
 // why. The lease of another name is [lease.ErrNotHeld].
-func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script, limit time.Duration, args func(Holding, Attempt) []string) (lua.Reply, error) {
+func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request[lua.Head], limit time.Duration, args func(Holding, Attempt) []string) (lua.Head, error) {
 	retry.Given(ctx)
 	if q.err != nil {
-		return lua.Reply{}, q.err
+		return lua.Head{}, q.err
 	}
 	if found, _ := l.Context().Value(q.held).(*lease.Lease); found != l {
-		return lua.Reply{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
+		return lua.Head{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
 	}
 	h := q.holdOf(l)
 	if h == nil || l.Context().Err() != nil {
-		return lua.Reply{}, context.Cause(l.Context())
+		return lua.Head{}, context.Cause(l.Context())
 	}
 	c, s := q.client, h.ticket.site
 	x := Holding{
@@ -43,7 +43,8 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, script *lua.Script,
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
-	r, err := q.callWith(during, q.keys.Renewed(), script, limit, func(a Attempt) []string { return args(x, a) })
+	t, err := q.callWith(during, q.keys.Renewed(), request.Script, limit, func(a Attempt) []string { return args(x, a) })
+	r := t.Head()
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.
 		return r, unsureOf(errors.Is(err, lease.ErrOutcomeUnknown), context.Cause(during))

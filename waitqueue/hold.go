@@ -174,7 +174,7 @@ func (h *hold) lose(cause error) {
 
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
 // the own clock it is known of all.
-func (h *hold) lossOf(r *lua.Reply) error {
+func (h *hold) lossOf(r *lua.Head) error {
 	if !time.Now().Before(h.deadline) {
 		return lease.ErrExpired
 	}
@@ -207,9 +207,9 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 		t.cohort.next()
 		return h.outlast(ctx)
 	}
-	r, err := t.cohort.end(ctx, t)
-	if err == nil {
-		return h.outcome(&r)
+	a := t.cohort.end(ctx, t)
+	if a.err == nil {
+		return h.outcome(&a.Head)
 	}
 	if _, refused := t.site.verdict(t); refused != nil {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
@@ -218,7 +218,7 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 }
 
 // outcome is what the answer to a first release means to its caller.
-func (h *hold) outcome(r *lua.Reply) error {
+func (h *hold) outcome(r *lua.Head) error {
 	switch {
 	case r.Status != lua.Done:
 		return h.lossOf(r)

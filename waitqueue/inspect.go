@@ -110,10 +110,11 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 	c, begun := q.client, time.Now()
 	for tries := 0; ; tries++ {
 		a := conn.Sending()
-		r, err := c.servers.Run(q.proto.Force, q.keys.All(), which, c.highest(), c.servers.Counted())
+		r, err := q.proto.Force.Decode(c.servers.Run(q.proto.Force, q.keys.All(), which, c.highest(), c.servers.Counted()))
 		if err == nil {
-			c.servers.NodeOf(q.keys.Lock).Clock.Observe(a, r.Now, false)
-			c.count(q.proto.Kind, q.name, &r)
+			h := r.Head()
+			c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto.Kind, q.name, &h)
+			c.raise(r.Token)
 		}
 		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Pause(tries)) != nil {
 			return r, err

@@ -18,7 +18,7 @@ func (quiet) Observe(context.Context, observe.Observation) {}
 
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
-	t, reply := w.ticket, lua.Reply{Flags: 1, Skipped: 1, Expired: 1}
+	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
 	t.placed, h.tooLong = false, false
 	t.asked(ctx)
 	t.queued(1)

@@ -92,7 +92,7 @@ func ExampleQueue_For() {
 }
 
 // A script that waits for nothing is run until it is answered; what its answer means is the primitive's to say.
-func ExampleQueue_Call() {
+func ExampleCall() {
 	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
@@ -102,18 +102,18 @@ func ExampleQueue_Call() {
 		Says(waitqueue.Verdicts{lua.Unset: unset})
 	down := func() error {
 		id := latch.RequestID() // However often it is sent, it counts once.
-		reply, err := latch.Call(ctx, lua.LatchDown, time.Minute, func(a waitqueue.Attempt) []string {
+		reply, err := waitqueue.Call(ctx, latch, lua.LatchDown, time.Minute, func(a waitqueue.Attempt) []string {
 			return []string{id, a.NotAfter, a.Repeats}
 		})
 		if err == nil && reply.Status != lua.Done {
-			err = latch.Verdict(&reply)
+			err = latch.Verdict(&reply.Head)
 		}
 		return err
 	}
 	fmt.Println(down())
 
 	id := latch.RequestID()
-	_, err := latch.Call(ctx, lua.LatchSet, time.Minute, func(a waitqueue.Attempt) []string {
+	_, err := waitqueue.Call(ctx, latch, lua.LatchSet, time.Minute, func(a waitqueue.Attempt) []string {
 		return []string{id, "1", strconv.FormatInt(time.Hour.Milliseconds(), 10), a.NotAfter, a.Repeats}
 	})
 	fmt.Println(err, down())
@@ -144,11 +144,11 @@ func ExampleFollow() {
 
 	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(lua.Party, 1)
 	leaders := waitqueue.Follow(ctx, watch, func(ctx context.Context) (string, int64, error) {
-		reply, err := watch.Call(ctx, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
+		reply, err := waitqueue.Call(ctx, watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
 		if err != nil {
 			return "", 0, err
 		}
-		return reply.States[0], reply.Arrival, nil
+		return reply.Value, reply.Generation, nil
 	}, error.Error)
 	fmt.Println(<-leaders)
 	// Output:

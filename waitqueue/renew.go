@@ -96,8 +96,7 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
 	for i, res := range c.servers.RunBeside(n, jobs) {
 		r, err := jobs[i].Script.Decode(res)
 		if err == nil {
-			n.Clock.Observe(a, r.Now, r.Status == lua.Late)
-			c.count(asked[i].hold.ticket.site.proto.Kind, asked[i].hold.ticket.site.name, &r)
+			asked[i].hold.ticket.site.renewed(n, a, &r)
 		}
 		asked[i].answered(a, &r, err)
 	}
@@ -169,7 +168,8 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
-		h.lose(h.lossOf(reply))
+		head := reply.Head()
+		h.lose(h.lossOf(&head))
 		return
 	default:
 		h.failures = 0
@@ -240,8 +240,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 		return r, err
 	}
-	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
-	c.count(s.proto.Kind, s.name, &r)
+	s.renewed(n, a, &r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != confirming {
@@ -270,4 +269,11 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 	}
 	return r, nil
+}
+
+// renewed takes in what the reply to a renewal says of the server and the name.
+func (s *site) renewed(n *conn.Node, a conn.Attempt, r *lua.Reply) {
+	h := r.Head()
+	s.client.saw(n, a, s.proto.Kind, s.name, &h)
+	s.client.raise(r.Token)
 }

@@ -11,10 +11,11 @@ type outgoing struct {
 	question *question // nil: there is nothing to ask
 }
 
-// An answer is the reply to one of several requests.
+// An answer is what the call behind an ask or an end learns of the reply; what it says of the name, the site has taken in.
 type answer struct {
-	reply lua.Reply
-	err   error
+	lua.Head
+	drained int64 // how many permits a drain has
+	err     error
 }
 
 // send sends asks, and ends behind them, in one round trip to one node, and takes in the answers. It returns them in the
@@ -37,21 +38,15 @@ func (c *client) send(n *conn.Node, asks []outgoing, ends []*departure) []answer
 	sent := conn.Sending()
 	results := c.servers.RunAll(n, jobs)
 	answers := make([]answer, len(asks)+len(ends))
-	next := func(a *answer) {
-		a.reply, a.err = jobs[0].Script.Decode(results[0])
-		jobs, results = jobs[1:], results[1:]
-	}
 	for i, a := range asks {
 		if a.question != nil {
-			next(&answers[i])
-			a.wait.site.taken(a.wait.ticket, a.question, &answers[i].reply, answers[i].err)
+			answers[i] = a.wait.site.replied(a.wait.ticket, a.question, results[0])
+			results = results[1:]
 		}
 	}
 	for i, d := range ends {
-		a := &answers[len(asks)+i]
-		next(a)
 		sent.Note = d.note()
-		d.site.departed(d, sent, &a.reply, a.err)
+		answers[len(asks)+i] = d.site.ended(d, sent, results[i])
 	}
 	return answers
 }

@@ -354,7 +354,7 @@ func (sh *share) let() bool {
 // hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
-	r, err := h.ticket.queue.call(ctx, lua.Downgrade, 0, func(a Attempt) []string {
+	r, err := callAs(ctx, h.ticket.queue, lua.Downgrade, 0, func(a Attempt) []string {
 		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
 	if err != nil {

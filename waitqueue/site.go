@@ -138,9 +138,9 @@ func (s *site) settled(t *ticket) {
 // absorb takes in what a reply says beside the fate of its ticket. The grants in the reply of a check may be
 // old ones, of which it is not known yet whether they were missed.
 func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
-	c := s.client
-	s.node().Clock.Observe(a, r.Now, r.Status == lua.Late)
-	c.count(s.proto.Kind, s.name, r)
+	c, h := s.client, r.Head()
+	c.saw(s.node(), a, s.proto.Kind, s.name, &h)
+	c.raise(r.Token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
@@ -173,13 +173,11 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	}
 }
 
-// count keeps the statistics of a reply to a request about a name, and the highest token.
-func (c *client) count(kind, name string, r *lua.Reply) {
+// saw takes in what a reply of any kind says: the server's clock, and what the statistics and the observer want of it.
+func (c *client) saw(n *conn.Node, a conn.Attempt, kind, name string, r *lua.Head) {
+	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 	if r.Status == lua.Late {
 		c.stats.late.Add(1)
-	}
-	if r.Token > 0 {
-		c.raise(r.Token)
 	}
 	if r.Flags == 0 && r.Skipped == 0 && r.Expired == 0 {
 		return

@@ -229,7 +229,7 @@ func (h *hold) long(now, next time.Time) time.Time {
 }
 
 // served tells what a reply says of the queue of a name.
-func (c *client) served(kind, name string, r *lua.Reply) {
+func (c *client) served(kind, name string, r *lua.Head) {
 	w := c.watch
 	if w == nil {
 		return

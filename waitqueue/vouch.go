@@ -37,9 +37,9 @@ func (w *wait) giveWay() {
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
 		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.headStart()
 	}
-	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead, s.keys.All(), strconv.FormatInt(arrival, 10)))
+	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, s.keys.All(), strconv.FormatInt(arrival, 10)))
 	s.mu.Lock()
-	if err != nil || r.Place == 0 || arrival == 0 || t.state != held {
+	if err != nil || r.Before == 0 || arrival == 0 || t.state != held {
 		s.mu.Unlock()
 		return
 	}

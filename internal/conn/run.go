@@ -36,8 +36,8 @@ func Sending() Attempt {
 
 // Run runs a script on the commands' connection to the node that has its keys, until the connection's own time
 // limits, whoever waits for it.
-func (c *Servers) Run(s *lua.Script, keys []string, args ...string) (lua.Reply, error) {
-	return s.Decode(c.runUntil(c.Patient, c.routes.of(keys[0]), s, keys, args))
+func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
+	return c.runUntil(c.Patient, c.routes.of(keys[0]), s, keys, args)
 }
 
 func (c *Servers) runUntil(ctx context.Context, n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {

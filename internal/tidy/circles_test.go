@@ -2,14 +2,8 @@ package tidy
 
 import (
 	"go/ast"
-	"go/importer"
-	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,38 +131,13 @@ func (g graph) circle() (largest int) {
 
 func TestNoCircleIsTooLargeToBeRead(t *testing.T) {
 	t.Parallel()
-	exports := map[string]string{}
-	all := listed(t, "-export", "-deps", "./...")
-	for _, p := range all {
-		exports[p.ImportPath] = p.Export
+	for _, p := range checked(t) {
+		size, limit := graphOf(p.files, p.syntax, p.info).circle(), max(maxCircle, larger[p.folder])
+		require.LessOrEqual(t, size, limit, p.folder)
+		if larger[p.folder] > 0 {
+			require.Greater(t, size, larger[p.folder]-100, "%s has become smaller: say so here", p.folder)
+		}
 	}
-	checked := 0
-	for _, p := range all {
-		if p.ImportPath != module && !strings.HasPrefix(p.ImportPath, module+"/") {
-			continue
-		}
-		files := token.NewFileSet()
-		var syntax []*ast.File
-		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
-			syntax = append(syntax, file)
-		}
-		info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-		conf := types.Config{Importer: importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
-			return os.Open(exports[path])
-		})}
-		_, err := conf.Check(p.ImportPath, files, syntax, info)
-		require.NoError(t, err)
-		folder := strings.TrimPrefix(p.ImportPath, module+"/")
-		size, limit := graphOf(files, syntax, info).circle(), max(maxCircle, larger[folder])
-		require.LessOrEqual(t, size, limit, folder)
-		if larger[folder] > 0 {
-			require.Greater(t, size, larger[folder]-100, "%s has become smaller: say so here", folder)
-		}
-		checked++
-	}
-	require.Greater(t, checked, 20, "the packages are not found")
 }
 
 func TestACircleIsFoundThroughAMethod(t *testing.T) {
@@ -182,11 +151,6 @@ func f() {
 	_ = x
 }
 func alone() { f() }`
-	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "x.go", source, 0)
-	require.NoError(t, err)
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	_, err = new(types.Config).Check("x", files, []*ast.File{file}, info)
-	require.NoError(t, err)
-	require.Equal(t, 1+3+4, graphOf(files, []*ast.File{file}, info).circle())
+	p := checkedSource(t, source)
+	require.Equal(t, 1+3+4, graphOf(p.files, p.syntax, p.info).circle())
 }

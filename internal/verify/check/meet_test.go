@@ -62,7 +62,7 @@ func TestACountDownWhoseAnswerIsLostCountsOnce(t *testing.T) {
 		require.NoError(t, err)
 		_, err = second.CountDown(t.Context()) // From here on the server knows the script.
 		require.NoError(t, err)
-		p.LoseReplies(1, kit.Runs(lua.LatchDown))
+		p.LoseReplies(1, kit.Runs(lua.LatchDown.Script))
 		p.Refuse()
 		call := kit.Go(func() (int64, error) { return first.CountDown(t.Context()) })
 		kit.LostReplies(t, p.Faults, 1)

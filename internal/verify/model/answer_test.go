@@ -131,10 +131,10 @@ func names(r Request, ticket string) bool {
 }
 
 // unsettled reports whether there is more to do than the request did.
-func unsettled(r lua.Reply) bool { return r.Has(lua.More) || r.Has(lua.Unwoken) }
+func unsettled(r lua.Tuple) bool { return r.Has(lua.More) || r.Has(lua.Unwoken) }
 
 // sameTwice: a request that is sent twice has the effect of one (I8).
-func sameTwice(r Request, one, two lua.Reply, first, second state) error {
+func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 	if force, ok := r.(Force); ok && force.Token == 0 {
 		return nil // It says itself that it is not safe to repeat.
 	} else if ok && one.Status == lua.Refused && int64(one.Token) == force.Token {

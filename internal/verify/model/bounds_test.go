@@ -26,7 +26,7 @@ func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Reply {
+func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
 	reply, err := p.send(r)
 	require.NoError(t, err)

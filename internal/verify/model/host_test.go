@@ -50,7 +50,7 @@ func (h host) besides() error {
 	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", decimal(h.Now()+365*24*60*minute)).Error()
 }
 
-func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
+func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
 	s := r.Script()
 	keys := k.All()
 	if s == lua.Fairlock.Renew {
@@ -59,13 +59,13 @@ func (h host) run(k lua.Keys, r Request) (lua.Reply, error) {
 			return reply, err
 		}
 	}
-	return s.Decode(h.Call(keys, s, r.Args()))
+	return s.Tuple(h.Call(keys, s, r.Args()))
 }
 
 // renewals asks for a renewal as one of several, as a client does that has nothing to tell of entries, and reports
 // whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
 // third is renewed, or absent too.
-func (h host) renewals(k lua.Keys, r Renew) (reply lua.Reply, ok bool, err error) {
+func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error) {
 	if r.Count > 0 {
 		return reply, false, nil
 	}
@@ -86,7 +86,7 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Reply, ok bool, err error
 	if err != nil || !slices.Contains(left, 0) || !slices.Contains(left, 3-which) && !r.Still {
 		return reply, false, fmt.Errorf("several renewals: without %v: %w", left, err)
 	}
-	return lua.Reply{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
+	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
 }
 
 func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {

@@ -14,7 +14,7 @@ import (
 // happened is one script that ran, as seen from outside.
 type happened struct {
 	request        Request
-	reply          lua.Reply
+	reply          lua.Tuple
 	sent           []Sent
 	now            int64
 	before, after  state

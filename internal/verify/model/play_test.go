@@ -293,7 +293,7 @@ func (p *player) request(r Request, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (p *player) send(r Request) (lua.Reply, error) {
+func (p *player) send(r Request) (lua.Tuple, error) {
 	p.model.Mute, p.model.Blind = p.muted, p.blinded
 	p.server.Deny(p.muted, p.blinded)
 	reply, err := p.server.run(p.keys, r)
@@ -322,7 +322,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 }
 
 // took holds what the lock shows of a request against the model and the invariants.
-func (p *player) took(h happened, want lua.Reply) error {
+func (p *player) took(h happened, want lua.Tuple) error {
 	wanted := p.model.Sent
 	p.model.Sent = nil
 	if err := sameReply(want, h.reply); err != nil {
@@ -340,7 +340,7 @@ func (p *player) took(h happened, want lua.Reply) error {
 }
 
 // note counts what came of a request.
-func (p *player) note(r Request, reply lua.Reply, messages []Sent) {
+func (p *player) note(r Request, reply lua.Tuple, messages []Sent) {
 	p.seen[fmt.Sprintf("%s %d", r.Script().Name, reply.Status)]++
 	if r, ok := r.(Renew); ok && r.Still && reply.Status == lua.Granted {
 		p.seen["renewed still"]++
@@ -394,7 +394,7 @@ func (p *player) compare() error {
 }
 
 // learn lets a client take in a reply as waitqueue does.
-func (p *player) learn(r Request, reply lua.Reply) {
+func (p *player) learn(r Request, reply lua.Tuple) {
 	for _, g := range reply.Grants {
 		p.granted(g.Ticket, g.Token)
 	}
@@ -417,7 +417,7 @@ func (p *player) learn(r Request, reply lua.Reply) {
 	}
 }
 
-func (p *player) renewed(r Renew, reply lua.Reply) {
+func (p *player) renewed(r Renew, reply lua.Tuple) {
 	t := p.find(r.Ticket)
 	if t == nil || reply.Status != lua.Granted || r.Still {
 		return

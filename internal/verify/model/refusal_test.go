@@ -233,7 +233,7 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 			require.NoError(t, p.enqueue("rubbish", -1))
 			release := End{Ticket: short("a", 10*second), Uncounted: uncounted}
 			require.Equal(t, lua.Done, p.must(t, release).Status)
-			for reply := (lua.Reply{Flags: lua.More}); reply.Has(lua.More) && p.before.owner() == ""; {
+			for reply := (lua.Tuple{Flags: lua.More}); reply.Has(lua.More) && p.before.owner() == ""; {
 				reply = p.must(t, p.looks("e", lua.Hears))
 			}
 			require.Equal(t, short("b", 10*second), p.before.owner())

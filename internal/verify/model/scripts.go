@@ -14,7 +14,7 @@ type Request interface {
 	// Args are what the script gets beside the keys.
 	Args() []string
 	// Run does to m what the script should do at that time, and returns what it should answer.
-	Run(m *Mutex, now int64) lua.Reply
+	Run(m *Mutex, now int64) lua.Tuple
 }
 
 // An Ask is a request of fairlock/ask.
@@ -146,9 +146,9 @@ func (r Force) Args() []string {
 }
 
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
-func (r Ask) Run(m *Mutex, now int64) lua.Reply {
+func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	lease, _ := terms(r.Ticket)
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
@@ -175,14 +175,14 @@ func (r Ask) Run(m *Mutex, now int64) lua.Reply {
 }
 
 // atOnce grants where nobody holds and nobody waits.
-func (r Ask) atOnce(c *call, lease int64) lua.Reply {
+func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase, r.Who)
 	if need := max(h.Until, c.ahead()); h.Kept < need+leastKept {
 		h.Kept = need + spare
 		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
 	}
-	return lua.Reply{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
+	return lua.Tuple{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
 }
 
 // serve serves the queue for an ask, whose ticket may be in it.
@@ -195,7 +195,7 @@ func (c *call) serve(ticket string) {
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
-func (r Ask) queue(c *call) lua.Reply {
+func (r Ask) queue(c *call) lua.Tuple {
 	h := &c.Lock
 	arrival := r.Arrival
 	if arrival == 0 {
@@ -252,7 +252,7 @@ func (c *call) clients() int {
 }
 
 // Run takes a ticket out of the queue, frees what it holds, and serves the queue (R9).
-func (r End) Run(m *Mutex, now int64) lua.Reply {
+func (r End) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	c.note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
@@ -263,7 +263,7 @@ func (r End) Run(m *Mutex, now int64) lua.Reply {
 }
 
 // atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
-func (r End) atOnce(c *call, lowest int64) lua.Reply {
+func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
 	h.Owner = ""
 	if raised := c.raise(lowest); raised || h.Lease > mostKept-spare || h.Kept > h.Until-h.Lease+mostKept {
@@ -274,11 +274,11 @@ func (r End) atOnce(c *call, lowest int64) lua.Reply {
 		}
 		c.tidy()
 	}
-	return lua.Reply{Status: lua.Done}
+	return lua.Tuple{Status: lua.Done}
 }
 
 // leave ends a ticket and serves the queue. The last token of what was held is raised to the lowest that is allowed.
-func (r End) leave(c *call, owns bool, lowest int64) lua.Reply {
+func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 	status := lua.Done
 	var states []string
 	size := len(c.Queue)
@@ -337,9 +337,9 @@ func (m *Mutex) reason(ticket string) string {
 }
 
 // Run lets a hold last for another lease, and never revives one that has ended.
-func (r Renew) Run(m *Mutex, now int64) lua.Reply {
+func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := m.call(now, "", 0, false)
 	h := &m.Lock
@@ -362,9 +362,9 @@ func (r Renew) Run(m *Mutex, now int64) lua.Reply {
 
 // Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
 // ticket.
-func (r Check) Run(m *Mutex, now int64) lua.Reply {
+func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
 	c.open()
@@ -422,7 +422,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 }
 
 // Run frees the lock whoever holds it, tells the holder, and serves the queue.
-func (r Force) Run(m *Mutex, now int64) lua.Reply {
+func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, "", r.Floor, !r.Uncounted)
 	h := &m.Lock
 	size := len(m.Queue)

@@ -324,12 +324,12 @@ func (c *call) report() {
 }
 
 // reply is the long form of an answer.
-func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Reply {
+func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Tuple {
 	until := c.Lock.Mark
 	if c.held() {
 		until = c.Lock.Until
 	}
-	return lua.Reply{
+	return lua.Tuple{
 		Status: status, Now: c.now, Token: uint64(c.Lock.Token), Until: until,
 		Place: int64(place), Waiting: waiting, Arrival: arrival,
 		Flags: c.flags, Skipped: c.skipped, Expired: c.expired, Grants: c.grants, States: states,

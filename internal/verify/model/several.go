@@ -48,9 +48,9 @@ func (r AskAll) One(n int) Request {
 
 // Run takes all if all are free and nobody waits, else what is free, and keeps a place in the queues of the rest. A try
 // that cannot have all takes nothing.
-func (r AskAll) Run(all []*Mutex, now int64) []lua.Reply {
+func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	if now > r.NotAfter { // R7
-		return slices.Repeat([]lua.Reply{{Status: lua.Late, Now: now}}, len(all))
+		return slices.Repeat([]lua.Tuple{{Status: lua.Late, Now: now}}, len(all))
 	}
 	calls := make([]*call, len(all))
 	var last int64
@@ -63,7 +63,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Reply {
 		c.floor = max(c.floor, last) // Whoever guards something by one of the tokens may have seen the highest.
 		atOnce = atOnce && !c.held() && len(c.Queue) == 0
 	}
-	replies := make([]lua.Reply, len(all))
+	replies := make([]lua.Tuple, len(all))
 	if atOnce {
 		for i, c := range calls {
 			one := r.One(i).(Ask)
@@ -117,7 +117,7 @@ func (r EndAll) One(n int) Request {
 
 // Run ends a ticket of each lock. The locks that were held have the highest of their tokens from then on, or the floor
 // if that is higher.
-func (r EndAll) Run(all []*Mutex, now int64) []lua.Reply {
+func (r EndAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	calls := make([]*call, len(all))
 	atOnce, highest := true, int64(0)
 	for i, m := range all {
@@ -127,7 +127,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []lua.Reply {
 		}
 		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0
 	}
-	replies := make([]lua.Reply, len(all))
+	replies := make([]lua.Tuple, len(all))
 	for i, c := range calls {
 		owned := c.Lock.Owner == r.Tickets[i]
 		if owned {

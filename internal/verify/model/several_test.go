@@ -18,7 +18,7 @@ type requestAll interface {
 	Args() []string
 	// One is what it asks of the nth of them.
 	One(n int) Request
-	Run(all []*Mutex, now int64) []lua.Reply
+	Run(all []*Mutex, now int64) []lua.Tuple
 }
 
 var (
@@ -226,7 +226,7 @@ func (w *together) request(b sentAll, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (w *together) send(b sentAll) ([]lua.Reply, error) {
+func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	muted, blinded := b.players[0].muted, b.players[0].blinded
 	var keys []string
 	models := make([]*Mutex, len(b.players))
@@ -238,13 +238,17 @@ func (w *together) send(b sentAll) ([]lua.Reply, error) {
 	}
 	script, args := b.request.Script(), b.request.Args()
 	w.server.Deny(muted, blinded)
-	replies, err := script.DecodeAll(w.server.Call(keys, script, args), len(models))
+	decoded, err := script.DecodeAll(w.server.Call(keys, script, args), len(models))
 	w.server.Deny(false, false)
 	if err != nil {
 		return nil, fmt.Errorf("the script: %w", err)
 	}
-	if len(replies) < len(models) {
-		replies = slices.Repeat(replies, len(models))
+	if len(decoded) < len(models) {
+		decoded = slices.Repeat(decoded, len(models))
+	}
+	replies := make([]lua.Tuple, len(models))
+	for i, r := range decoded {
+		replies[i] = lua.Tuple(r)
 	}
 	scans := make([]*Scan, len(models))
 	for i, p := range b.players {
@@ -301,7 +305,7 @@ func raised(b sentAll, before []state) error {
 }
 
 // note counts what came of a request.
-func (w *together) note(b sentAll, replies []lua.Reply) {
+func (w *together) note(b sentAll, replies []lua.Tuple) {
 	name := b.request.Script().Name
 	statuses := map[lua.Status]bool{}
 	for _, r := range replies {

@@ -15,7 +15,7 @@ import (
 type backend interface {
 	stage.Host
 	// run runs the script of a request.
-	run(k lua.Keys, r Request) (lua.Reply, error)
+	run(k lua.Keys, r Request) (lua.Tuple, error)
 	// state reads the keys.
 	state(k lua.Keys) (state, error)
 	// sent returns what was published since the last call.
@@ -77,12 +77,12 @@ func expected(m *Mutex, now int64) state {
 	return s
 }
 
-func replyText(r lua.Reply) string {
+func replyText(r lua.Tuple) string {
 	return fmt.Sprintf("%d now %d token %d until %d place %d waiting %d arrival %d flags %d skipped %d expired %d %v %v",
 		r.Status, r.Now, r.Token, r.Until, r.Place, r.Waiting, r.Arrival, r.Flags, r.Skipped, r.Expired, r.Grants, r.States)
 }
 
-func sameReply(want, got lua.Reply) error {
+func sameReply(want, got lua.Tuple) error {
 	if want.Waiting == Estimated && got.Waiting > 0 {
 		got.Waiting = Estimated
 	}

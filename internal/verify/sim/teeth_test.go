@@ -18,8 +18,8 @@ const mostSeeds = 150
 // scripts are those that a bug can be put into.
 func scripts() []*lua.Script {
 	all := []*lua.Script{
-		lua.LatchSet, lua.LatchDown, lua.LatchRemove, lua.BarrierOpen, lua.BarrierReset, lua.Resize, lua.Downgrade,
-		lua.ElectionProclaim, lua.ElectionLeader, lua.MultiAsk, lua.MultiEnd,
+		lua.LatchSet.Script, lua.LatchDown.Script, lua.LatchRemove.Script, lua.BarrierOpen, lua.BarrierReset.Script, lua.Resize.Script, lua.Downgrade.Script,
+		lua.ElectionProclaim.Script, lua.ElectionLeader.Script, lua.MultiAsk, lua.MultiEnd,
 	}
 	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier, lua.Election, lua.Leadership} {
 		for _, s := range []*lua.Script{p.Ask, p.End, p.Renew, p.Check, p.Force} {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 var scripts = []*lua.Script{
-	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset,
+	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset.Script,
 }
 
 // keysOf are the keys of a barrier for one history.
@@ -80,10 +80,10 @@ func everySight() []string {
 		lua.Barrier.Ask: {
 			lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Mismatch, lua.Broken, lua.Acting,
 		},
-		lua.Barrier.Check: {lua.Done, lua.Late},
-		lua.Barrier.End:   {lua.Done, lua.Refused},
-		lua.BarrierOpen:   {lua.Granted, lua.Broken, lua.Refused, lua.Late},
-		lua.BarrierReset:  {lua.Done, lua.Late},
+		lua.Barrier.Check:       {lua.Done, lua.Late},
+		lua.Barrier.End:         {lua.Done, lua.Refused},
+		lua.BarrierOpen:         {lua.Granted, lua.Broken, lua.Refused, lua.Late},
+		lua.BarrierReset.Script: {lua.Done, lua.Late},
 	} {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))

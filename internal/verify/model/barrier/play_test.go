@@ -231,7 +231,7 @@ func (p *player) request(r Request, s step) error {
 	return p.learn(r, one)
 }
 
-func (p *player) send(r Request) (lua.Reply, error) {
+func (p *player) send(r Request) (lua.Tuple, error) {
 	h, err := p.Send(r)
 	if err == nil {
 		err = p.judge.step(h)
@@ -241,7 +241,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 }
 
 // learn lets a client take in a reply.
-func (p *player) learn(r Request, reply lua.Reply) error {
+func (p *player) learn(r Request, reply lua.Tuple) error {
 	switch r := r.(type) {
 	case Ask:
 		c := r.Ticket[0] - 'a'
@@ -262,7 +262,7 @@ func (p *player) learn(r Request, reply lua.Reply) error {
 	return nil
 }
 
-func (p *player) asked(t *slot, reply lua.Reply) error {
+func (p *player) asked(t *slot, reply lua.Tuple) error {
 	if t == nil {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (p *player) find(ticket string) *slot {
 }
 
 // sameTwice: a request that is sent twice has the effect of one, and the same answer.
-func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.State) error {
+func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
 	one.Flags, two.Flags, one.Expired, two.Expired = 0, 0, 0, 0
 	switch r.(type) {
 	case Reset:

@@ -12,7 +12,7 @@ import (
 )
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Reply {
+func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
 	reply, err := p.send(r)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func (p *player) after(t *testing.T, micros int64) {
 // meet lets everybody come.
 func (p *player) meet(t *testing.T, number uint64) (generation int64) {
 	t.Helper()
-	var reply lua.Reply
+	var reply lua.Tuple
 	for i := range p.parties {
 		reply = p.must(t, p.asks(clientName(int(i)), number))
 		require.EqualValues(t, p.parties-1-i, reply.Place)
@@ -241,12 +241,12 @@ func TestThousandsMeet(t *testing.T) {
 	s := stage.Serve(t, scripts...)
 	k := keysOf(0)
 	p := newPlayer(s, k, lua.MaxParties)
-	run := func(r Request) lua.Reply {
+	run := func(r Request) lua.Tuple {
 		reply, err := s.Run(k, r.Script(), r.Args())
 		require.NoError(t, err)
 		return reply
 	}
-	var reply lua.Reply
+	var reply lua.Tuple
 	looks := Check{Client: "a", Mode: lua.Hears, NotAfter: p.later()}
 	for i := range uint64(lua.MaxParties - 1) {
 		ask := p.asks("a", i)

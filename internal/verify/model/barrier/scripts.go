@@ -112,7 +112,7 @@ func (r Open) Args() []string {
 }
 
 // Script returns barrier/reset.
-func (Reset) Script() *lua.Script { return lua.BarrierReset }
+func (Reset) Script() *lua.Script { return lua.BarrierReset.Script }
 
 // Args returns what the script gets.
 func (r Reset) Args() []string {
@@ -122,12 +122,12 @@ func (r Reset) Args() []string {
 func gone(ticket string) string { return "end " + ticket }
 
 // Run lets a ticket arrive, once.
-func (r Ask) Run(b *Barrier, now int64) lua.Reply {
+func (r Ask) Run(b *Barrier, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	if b.Generation != 0 && b.Parties != r.Parties {
-		return lua.Reply{
+		return lua.Tuple{
 			Status: lua.Mismatch, Now: now, Token: uint64(b.Generation), Place: -1,
 			Waiting: int(b.Arrived), States: []string{stage.Decimal(b.Parties)},
 		}
@@ -173,7 +173,7 @@ func (r Ask) Run(b *Barrier, now int64) lua.Reply {
 }
 
 // again answers a ticket that has arrived in the present generation.
-func (r Ask) again(c *call, here Arrival) lua.Reply {
+func (r Ask) again(c *call, here Arrival) lua.Tuple {
 	if fate, known := c.fate(c.Generation); !known || fate != 0 {
 		return c.outcome(fate, -1, c.Generation)
 	}
@@ -205,9 +205,9 @@ func (r Ask) lost(b *Barrier, now int64) bool {
 }
 
 // Run lets the leases of tickets last, and tells what became of them.
-func (r Check) Run(b *Barrier, now int64) lua.Reply {
+func (r Check) Run(b *Barrier, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := b.call(now)
 	var states []string
@@ -230,7 +230,7 @@ func (r Check) Run(b *Barrier, now int64) lua.Reply {
 }
 
 // Run breaks the barrier if the ticket waits there.
-func (r End) Run(b *Barrier, now int64) lua.Reply {
+func (r End) Run(b *Barrier, now int64) lua.Tuple {
 	c := b.call(now)
 	c.note, c.repeats = gone(r.Ticket), ghost
 	generation := b.Generation
@@ -255,9 +255,9 @@ func (r End) Run(b *Barrier, now int64) lua.Reply {
 }
 
 // Run ends the action of the last to come.
-func (r Open) Run(b *Barrier, now int64) lua.Reply {
+func (r Open) Run(b *Barrier, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := b.call(now)
 	fate, known := b.fate(r.Generation)
@@ -274,9 +274,9 @@ func (r Open) Run(b *Barrier, now int64) lua.Reply {
 }
 
 // Run begins a new generation, unless the present one is new.
-func (r Reset) Run(b *Barrier, now int64) lua.Reply {
+func (r Reset) Run(b *Barrier, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := b.call(now)
 	if b.Generation == 0 {

@@ -89,8 +89,8 @@ func (c *call) arrive(r Ask) int64 {
 func (c *call) prolong(ticket string) { c.Leases[ticket] = c.now + stage.Lease(ticket) }
 
 // reply ends the call.
-func (c *call) reply(status lua.Status, place int64, arrival int64, states ...string) lua.Reply {
-	r := lua.Reply{
+func (c *call) reply(status lua.Status, place int64, arrival int64, states ...string) lua.Tuple {
+	r := lua.Tuple{
 		Status: status, Now: c.now, Token: uint64(c.Generation), Place: place, Arrival: arrival,
 		Expired: c.expired, States: states,
 	}
@@ -120,7 +120,7 @@ func (c *call) reply(status lua.Status, place int64, arrival int64, states ...st
 }
 
 // outcome ends a call about a ticket whose generation is over or not known.
-func (c *call) outcome(fate byte, index, generation int64) lua.Reply {
+func (c *call) outcome(fate byte, index, generation int64) lua.Tuple {
 	switch fate {
 	case tripped:
 		return c.reply(lua.Granted, index, generation)

@@ -83,7 +83,7 @@ func (e *Election) tell(generation int64) bool {
 }
 
 // vacant tells those who observe of the end of a leadership after which nobody leads.
-func (e *Election) vacant(r lua.Reply) lua.Reply {
+func (e *Election) vacant(r lua.Tuple) lua.Tuple {
 	if r.Status == lua.Done && e.Lock.Owner == "" && e.Revision != 0 && !e.tell(e.Revision) {
 		if r.Now == 0 { // The shortest reply.
 			r.Place = -1

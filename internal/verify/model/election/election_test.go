@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 
 var scripts = []*lua.Script{
 	lua.Election.Ask, lua.Election.End, lua.Election.Renew, lua.Election.Check, lua.Election.Force,
-	lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader, lua.ElectionProclaim,
+	lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script, lua.ElectionProclaim.Script,
 }
 
 // check plays a history and, if it fails, the shortest that fails too.
@@ -67,15 +67,15 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 func everySight() []string {
 	var sights []string
 	for script, statuses := range map[*lua.Script][]lua.Status{
-		lua.Election.Ask:     {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
-		lua.Election.End:     {lua.Done, lua.Refused},
-		lua.Election.Renew:   {lua.Granted, lua.Refused, lua.Late},
-		lua.Election.Check:   {lua.Done, lua.Late},
-		lua.Election.Force:   {lua.Done, lua.Refused},
-		lua.Leadership.Ask:   {lua.Granted, lua.Waiting},
-		lua.Leadership.Check: {lua.Done},
-		lua.ElectionLeader:   {lua.Done, lua.Unset},
-		lua.ElectionProclaim: {lua.Done, lua.Refused, lua.Late},
+		lua.Election.Ask:            {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
+		lua.Election.End:            {lua.Done, lua.Refused},
+		lua.Election.Renew:          {lua.Granted, lua.Refused, lua.Late},
+		lua.Election.Check:          {lua.Done, lua.Late},
+		lua.Election.Force:          {lua.Done, lua.Refused},
+		lua.Leadership.Ask:          {lua.Granted, lua.Waiting},
+		lua.Leadership.Check:        {lua.Done},
+		lua.ElectionLeader.Script:   {lua.Done, lua.Unset},
+		lua.ElectionProclaim.Script: {lua.Done, lua.Refused, lua.Late},
 	} {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
@@ -84,7 +84,7 @@ func everySight() []string {
 	for _, state := range []string{lua.StateExpired, lua.StateForced, lua.StateForgotten} {
 		sights = append(sights, lua.ElectionProclaim.Name+" "+state)
 	}
-	for _, s := range []*lua.Script{lua.ElectionProclaim, lua.Election.End, lua.Election.Force} {
+	for _, s := range []*lua.Script{lua.ElectionProclaim.Script, lua.Election.End, lua.Election.Force} {
 		sights = append(sights, fmt.Sprintf("%s flag %d", s.Name, lua.Unwoken))
 	}
 	return append(sights, lua.Leadership.Check.Name+" "+lua.StateGranted, lua.Leadership.Check.Name+" "+lua.StateQueued,

@@ -12,7 +12,7 @@ import (
 // happened is one request that was served, as seen from outside.
 type happened struct {
 	request       Request
-	reply         lua.Reply
+	reply         lua.Tuple
 	now           int64
 	before, after stage.State // before with the time of the request
 	told          []string    // to those who observe

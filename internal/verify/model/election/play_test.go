@@ -208,7 +208,7 @@ func (p *player) request(r Request, s step) error {
 }
 
 // send runs a request on both and holds the results against each other and the promises.
-func (p *player) send(r Request) (lua.Reply, error) {
+func (p *player) send(r Request) (lua.Tuple, error) {
 	p.model.Mute, p.model.Blind = p.muted, p.blinded
 	p.server.Deny(p.muted, p.blinded)
 	keys := p.keys.All()
@@ -220,7 +220,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 			keys = p.keys.Renewed()
 		}
 	}
-	reply, err := r.Script().Decode(p.server.Call(keys, r.Script(), r.Args()))
+	reply, err := r.Script().Tuple(p.server.Call(keys, r.Script(), r.Args()))
 	p.server.Deny(false, false)
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)
@@ -288,7 +288,7 @@ func (p *player) compare() error {
 }
 
 // learn lets a client take in a reply as waitqueue does.
-func (p *player) learn(r Request, reply lua.Reply) {
+func (p *player) learn(r Request, reply lua.Tuple) {
 	for _, g := range reply.Grants {
 		for i := range p.candidates {
 			if p.candidates[i].ticket == g.Ticket {

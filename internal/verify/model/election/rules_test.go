@@ -15,7 +15,7 @@ import (
 func host(s stage.Server) stage.Host { return s.(stage.Host) }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Reply {
+func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
 	reply, err := p.send(r)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 					require.NoError(t, s.Do("SET", p.keys.All()[which], "text").Error())
 					before, err := s.State(p.keys)
 					require.NoError(t, err)
-					_, refused := r.Script().Decode(host(s).Call(p.keys.All(), r.Script(), r.Args()))
+					_, refused := r.Script().Tuple(host(s).Call(p.keys.All(), r.Script(), r.Args()))
 					after, err := s.State(p.keys)
 					require.NoError(t, err)
 					sent, err := host(s).Woken(p.heed)

@@ -10,7 +10,7 @@ import (
 type Request interface {
 	Script() *lua.Script
 	Args() []string
-	Run(e *Election, now int64) lua.Reply
+	Run(e *Election, now int64) lua.Tuple
 }
 
 // A Plain is a request of which an election makes nothing of its own.
@@ -58,22 +58,22 @@ var (
 )
 
 // Run does what the fair lock does.
-func (r Plain) Run(e *Election, now int64) lua.Reply { return r.Request.Run(e.Mutex, now) }
+func (r Plain) Run(e *Election, now int64) lua.Tuple { return r.Request.Run(e.Mutex, now) }
 
 // Script returns election/end.
 func (End) Script() *lua.Script { return lua.Election.End }
 
 // Run does what the fair lock does, and tells those who observe.
-func (r End) Run(e *Election, now int64) lua.Reply { return e.vacant(r.End.Run(e.Mutex, now)) }
+func (r End) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.End.Run(e.Mutex, now)) }
 
 // Script returns election/force.
 func (Force) Script() *lua.Script { return lua.Election.Force }
 
 // Run does what the fair lock does, and tells those who observe.
-func (r Force) Run(e *Election, now int64) lua.Reply { return e.vacant(r.Force.Run(e.Mutex, now)) }
+func (r Force) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }
 
 // Script returns election/proclaim.
-func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim }
+func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim.Script }
 
 // Args returns what the script gets.
 func (r Proclaim) Args() []string {
@@ -81,15 +81,15 @@ func (r Proclaim) Args() []string {
 }
 
 // Run keeps the value of who leads, and tells those who observe.
-func (r Proclaim) Run(e *Election, now int64) lua.Reply {
+func (r Proclaim) Run(e *Election, now int64) lua.Tuple {
 	h := &e.Lock
-	reply := lua.Reply{Status: lua.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
+	reply := lua.Tuple{Status: lua.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
 	if h.Owner != "" {
 		reply.Until = h.Until
 	}
 	switch {
 	case now > r.NotAfter: // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	case h.Owner != r.Ticket || h.Token != r.Token || h.Until <= now:
 		reply.States = []string{lua.StateForgotten}
 		switch r.Ticket {
@@ -114,8 +114,8 @@ func (r Proclaim) Run(e *Election, now int64) lua.Reply {
 }
 
 // reply is what those who observe get.
-func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Reply {
-	r := lua.Reply{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
+func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Tuple {
+	r := lua.Tuple{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
 	switch {
 	case uncounted:
 	case e.Blind:
@@ -130,13 +130,13 @@ func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Reply
 }
 
 // Script returns election/leader.
-func (Leader) Script() *lua.Script { return lua.ElectionLeader }
+func (Leader) Script() *lua.Script { return lua.ElectionLeader.Script }
 
 // Args returns what the script gets.
 func (Leader) Args() []string { return nil }
 
 // Run tells who leads.
-func (Leader) Run(e *Election, now int64) lua.Reply {
+func (Leader) Run(e *Election, now int64) lua.Tuple {
 	if !e.leads(now) {
 		return e.reply(lua.Unset, now, true)
 	}
@@ -161,7 +161,7 @@ func (r Watch) Args() []string {
 }
 
 // Run tells whether there is another generation.
-func (r Watch) Run(e *Election, now int64) lua.Reply {
+func (r Watch) Run(e *Election, now int64) lua.Tuple {
 	if r.Seen == e.generation(now) {
 		return e.reply(lua.Waiting, now, r.Uncounted)
 	}
@@ -181,7 +181,7 @@ func (r Look) Args() []string {
 }
 
 // Run tells of each ticket whether there is another generation.
-func (r Look) Run(e *Election, now int64) lua.Reply {
+func (r Look) Run(e *Election, now int64) lua.Tuple {
 	reply := e.reply(lua.Done, now, r.Uncounted)
 	for _, seen := range r.Seen {
 		state := lua.StateGranted

@@ -117,6 +117,6 @@ func (l *Latch) publish(kind lua.MessageKind, generation int64) (flags int64) {
 	return 0
 }
 
-func (l *Latch) reply(status lua.Status, now int64) lua.Reply {
-	return lua.Reply{Status: status, Now: now, Token: uint64(l.Generation), Place: -1}
+func (l *Latch) reply(status lua.Status, now int64) lua.Tuple {
+	return lua.Tuple{Status: status, Now: now, Token: uint64(l.Generation), Place: -1}
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 var scripts = []*lua.Script{
-	lua.Countdown.Ask, lua.Countdown.Check, lua.Countdown.Inspect, lua.LatchSet, lua.LatchDown, lua.LatchRemove,
+	lua.Countdown.Ask, lua.Countdown.Check, lua.Countdown.Inspect, lua.LatchSet.Script, lua.LatchDown.Script, lua.LatchRemove.Script,
 }
 
 // keysOf are the keys of a latch for one history.
@@ -74,11 +74,11 @@ func everySight() []string {
 		"countdown/inspect unset", "countdown/inspect closed", "countdown/inspect open",
 	}
 	for script, statuses := range map[*lua.Script][]lua.Status{
-		lua.Countdown.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Unset},
-		lua.Countdown.Check: {lua.Done, lua.Late},
-		lua.LatchSet:        {lua.Done, lua.Refused, lua.Late},
-		lua.LatchDown:       {lua.Done, lua.Unset, lua.Late},
-		lua.LatchRemove:     {lua.Done, lua.Refused},
+		lua.Countdown.Ask:      {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Unset},
+		lua.Countdown.Check:    {lua.Done, lua.Late},
+		lua.LatchSet.Script:    {lua.Done, lua.Refused, lua.Late},
+		lua.LatchDown.Script:   {lua.Done, lua.Unset, lua.Late},
+		lua.LatchRemove.Script: {lua.Done, lua.Refused},
 	} {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))

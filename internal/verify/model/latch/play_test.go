@@ -173,7 +173,7 @@ func (p *player) request(r Request, s step) error {
 	return sameTwice(p.Keys, r, one, two, first, p.State)
 }
 
-func (p *player) send(r Request) (lua.Reply, error) {
+func (p *player) send(r Request) (lua.Tuple, error) {
 	h, err := p.Send(r)
 	if err == nil {
 		err = p.judge.step(h)
@@ -183,7 +183,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 }
 
 // sameTwice: a request that is sent twice has the effect of one, and the same answer.
-func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.State) error {
+func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
 	if _, ok := r.(Remove); ok {
 		return nil // It says itself that it is not safe to repeat.
 	}

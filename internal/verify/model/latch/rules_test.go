@@ -11,7 +11,7 @@ import (
 )
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Reply {
+func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
 	reply, err := p.send(r)
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func (r Check) Args() []string {
 }
 
 // Script returns countdown/set.
-func (Set) Script() *lua.Script { return lua.LatchSet }
+func (Set) Script() *lua.Script { return lua.LatchSet.Script }
 
 // Args returns what the script gets.
 func (r Set) Args() []string {
@@ -94,7 +94,7 @@ func (r Set) Args() []string {
 }
 
 // Script returns countdown/down.
-func (Down) Script() *lua.Script { return lua.LatchDown }
+func (Down) Script() *lua.Script { return lua.LatchDown.Script }
 
 // Args returns what the script gets.
 func (r Down) Args() []string {
@@ -102,15 +102,15 @@ func (r Down) Args() []string {
 }
 
 // Script returns countdown/remove.
-func (Remove) Script() *lua.Script { return lua.LatchRemove }
+func (Remove) Script() *lua.Script { return lua.LatchRemove.Script }
 
 // Args returns what the script gets.
 func (r Remove) Args() []string { return []string{stage.Decimal(r.Generation)} }
 
 // Run tells whether the latch is open to one who has seen a generation of it.
-func (r Ask) Run(l *Latch, now int64) lua.Reply {
+func (r Ask) Run(l *Latch, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	l.used(now)
 	passes, known := l.passes(r.Seen)
@@ -134,9 +134,9 @@ func (r Ask) Run(l *Latch, now int64) lua.Reply {
 }
 
 // Run tells of each ticket whether it may pass.
-func (r Check) Run(l *Latch, now int64) lua.Reply {
+func (r Check) Run(l *Latch, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	l.used(now)
 	reply := l.reply(lua.Done, now)
@@ -155,9 +155,9 @@ func (r Check) Run(l *Latch, now int64) lua.Reply {
 }
 
 // Run closes the latch unless it is closed.
-func (r Set) Run(l *Latch, now int64) lua.Reply {
+func (r Set) Run(l *Latch, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	status := lua.Done
 	switch {
@@ -181,9 +181,9 @@ func (r Set) Run(l *Latch, now int64) lua.Reply {
 }
 
 // Run counts down, once a request.
-func (r Down) Run(l *Latch, now int64) lua.Reply {
+func (r Down) Run(l *Latch, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	known := l.Calls.Known(r.ID)
 	if l.Generation == 0 && !known {
@@ -206,7 +206,7 @@ func (r Down) Run(l *Latch, now int64) lua.Reply {
 }
 
 // Run deletes the latch.
-func (r Remove) Run(l *Latch, now int64) lua.Reply {
+func (r Remove) Run(l *Latch, now int64) lua.Tuple {
 	reply := l.reply(lua.Refused, now)
 	if l.Generation == 0 || r.Generation != 0 && r.Generation != l.Generation {
 		return reply

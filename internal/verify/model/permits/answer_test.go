@@ -161,7 +161,7 @@ func names(r Request, ticket string) bool {
 }
 
 // sameTwice: a request that is sent twice has the effect of one (I8).
-func sameTwice(k lua.Keys, r Request, one, two lua.Reply, first, second stage.State) error {
+func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.State) error {
 	const unsettled = lua.More | lua.Unwoken
 	if (one.Flags|two.Flags)&unsettled != 0 {
 		return nil

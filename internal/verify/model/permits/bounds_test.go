@@ -25,7 +25,7 @@ func onBoth(t *testing.T, locks bool, limit int64, run func(t *testing.T, p *pla
 }
 
 // must sends a request, which must do what the model says.
-func (p *player) must(t *testing.T, r Request) lua.Reply {
+func (p *player) must(t *testing.T, r Request) lua.Tuple {
 	t.Helper()
 	reply, err := p.send(r)
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {
 }
 
 // holds lets a ticket hold.
-func (p *player) holds(t *testing.T, ticket string) lua.Reply {
+func (p *player) holds(t *testing.T, ticket string) lua.Tuple {
 	t.Helper()
 	reply := p.must(t, p.asks(ticket, lua.Try))
 	require.Equal(t, lua.Granted, reply.Status)
@@ -57,7 +57,7 @@ func (p *player) holds(t *testing.T, ticket string) lua.Reply {
 }
 
 // waits queues a ticket whose client hears.
-func (p *player) waits(t *testing.T, client int, ticket string) lua.Reply {
+func (p *player) waits(t *testing.T, client int, ticket string) lua.Tuple {
 	t.Helper()
 	require.NoError(t, p.hear(client, true))
 	reply := p.must(t, p.asks(ticket, lua.Wait))

@@ -15,7 +15,7 @@ import (
 // happened is one script that ran, as seen from outside.
 type happened struct {
 	request        Request
-	reply          lua.Reply
+	reply          lua.Tuple
 	sent           []stage.Message
 	now            int64
 	before, after  stage.State
@@ -162,7 +162,7 @@ func expiry(h happened) error {
 		return nil
 	}
 	resized := h.after[0].Members["resized"] != ""
-	if left := h.after[0].Left; resized && h.request.Script() == lua.Resize && h.reply.Status == lua.Done && left < resizedFor-stage.Second {
+	if left := h.after[0].Left; resized && h.request.Script() == lua.Resize.Script && h.reply.Status == lua.Done && left < resizedFor-stage.Second {
 		return fmt.Errorf("the limit that was set is forgotten in %d µs", left)
 	}
 	for ticket, r := range holdsOf(h.after) {

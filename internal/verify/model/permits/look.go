@@ -10,9 +10,9 @@ import (
 
 // Run queues again what is neither queued nor granted, serves the queue, and tells the state of each
 // ticket.
-func (r Check) Run(l *Lock, now int64) lua.Reply {
+func (r Check) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	stated := r.Limit
 	if len(r.Tickets) == 0 {
@@ -85,7 +85,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 }
 
 // Run takes the permits of one hold back, tells its client, and serves the queue.
-func (r Force) Run(l *Lock, now int64) lua.Reply {
+func (r Force) Run(l *Lock, now int64) lua.Tuple {
 	c := l.call(now, "", r.Floor, !r.Uncounted, 0)
 	size := len(l.Queue)
 	c.settle(false)
@@ -102,9 +102,9 @@ func (r Force) Run(l *Lock, now int64) lua.Reply {
 }
 
 // Run changes how many permits there are.
-func (r Resize) Run(l *Lock, now int64) lua.Reply {
+func (r Resize) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := l.call(now, "", r.Floor, !r.Uncounted, r.Stated)
 	if !c.agrees() {
@@ -120,9 +120,9 @@ func (r Resize) Run(l *Lock, now int64) lua.Reply {
 }
 
 // Run turns a hold for writing into one for reading, and lets the readers at the head in.
-func (r Downgrade) Run(l *Lock, now int64) lua.Reply {
+func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := l.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted, 0)
 	size := len(l.Queue)

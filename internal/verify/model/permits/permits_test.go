@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 
 var scripts = []*lua.Script{
 	lua.Semaphore.Ask, lua.Semaphore.End, lua.Semaphore.Renew, lua.Semaphore.Check, lua.Semaphore.Force,
-	lua.Semaphore.Inspect, lua.Resize, lua.Downgrade,
+	lua.Semaphore.Inspect, lua.Resize.Script, lua.Downgrade.Script,
 }
 
 // check plays a history and, if it fails, the shortest that fails too.
@@ -97,13 +97,13 @@ func everySight() []string {
 		"another number after a resize",
 	}
 	for script, statuses := range map[*lua.Script][]lua.Status{
-		lua.Semaphore.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch},
-		lua.Semaphore.End:   {lua.Done, lua.Refused},
-		lua.Semaphore.Renew: {lua.Granted, lua.Refused, lua.Late},
-		lua.Semaphore.Check: {lua.Done, lua.Late},
-		lua.Semaphore.Force: {lua.Done, lua.Refused},
-		lua.Resize:          {lua.Done, lua.Mismatch, lua.Late},
-		lua.Downgrade:       {lua.Granted, lua.Refused, lua.Late},
+		lua.Semaphore.Ask:    {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch},
+		lua.Semaphore.End:    {lua.Done, lua.Refused},
+		lua.Semaphore.Renew:  {lua.Granted, lua.Refused, lua.Late},
+		lua.Semaphore.Check:  {lua.Done, lua.Late},
+		lua.Semaphore.Force:  {lua.Done, lua.Refused},
+		lua.Resize.Script:    {lua.Done, lua.Mismatch, lua.Late},
+		lua.Downgrade.Script: {lua.Granted, lua.Refused, lua.Late},
 	} {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))

@@ -188,16 +188,16 @@ func (p *player) request(r Request, s step) error {
 }
 
 // run runs the script of a request.
-func (p *player) run(r Request) (lua.Reply, error) {
+func (p *player) run(r Request) (lua.Tuple, error) {
 	keys := p.keys.All()
 	if _, ok := r.(Renew); ok {
 		keys = p.renewed
 	}
-	return r.Script().Decode(p.host.Call(keys, r.Script(), r.Args()))
+	return r.Script().Tuple(p.host.Call(keys, r.Script(), r.Args()))
 }
 
 // send runs a request on both and holds the results against each other and the invariants.
-func (p *player) send(r Request) (lua.Reply, error) {
+func (p *player) send(r Request) (lua.Tuple, error) {
 	p.model.Mute, p.model.Blind = p.muted, p.blinded
 	p.host.Deny(p.muted, p.blinded)
 	reply, err := p.run(r)
@@ -239,7 +239,7 @@ func (p *player) send(r Request) (lua.Reply, error) {
 }
 
 // note counts what came of a request.
-func (p *player) note(r Request, reply lua.Reply, messages []stage.Message) {
+func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	name := r.Script().Name
 	p.seen[fmt.Sprintf("%s %d", name, reply.Status)]++
 	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
@@ -304,7 +304,7 @@ func (p *player) inspect() error {
 }
 
 // learn lets a client take in a reply as waitqueue does.
-func (p *player) learn(r Request, reply lua.Reply) {
+func (p *player) learn(r Request, reply lua.Tuple) {
 	for _, g := range reply.Grants {
 		p.granted(g.Ticket, g.Token)
 	}
@@ -341,7 +341,7 @@ func (p *player) find(ticket string) *slot {
 	return nil
 }
 
-func sameReply(want, got lua.Reply) error {
+func sameReply(want, got lua.Tuple) error {
 	if want.Waiting == Estimated && got.Waiting > 0 {
 		got.Waiting = Estimated
 	}

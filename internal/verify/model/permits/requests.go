@@ -12,7 +12,7 @@ type Request interface {
 	// Args are what the script gets beside the keys.
 	Args() []string
 	// Run does to l what the script should do at that time, and returns what it should answer.
-	Run(l *Lock, now int64) lua.Reply
+	Run(l *Lock, now int64) lua.Tuple
 }
 
 // An Ask is a request of semaphore/ask.
@@ -157,7 +157,7 @@ func (r Force) Args() []string {
 }
 
 // Script returns semaphore/resize.
-func (Resize) Script() *lua.Script { return lua.Resize }
+func (Resize) Script() *lua.Script { return lua.Resize.Script }
 
 // Args returns what the script gets.
 func (r Resize) Args() []string {
@@ -168,7 +168,7 @@ func (r Resize) Args() []string {
 }
 
 // Script returns rwlock/downgrade.
-func (Downgrade) Script() *lua.Script { return lua.Downgrade }
+func (Downgrade) Script() *lua.Script { return lua.Downgrade.Script }
 
 // Args returns what the script gets.
 func (r Downgrade) Args() []string {

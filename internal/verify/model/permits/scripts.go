@@ -6,9 +6,9 @@ import (
 )
 
 // Run takes permits if enough are free and nobody waits, else keeps a place in the queue.
-func (r Ask) Run(l *Lock, now int64) lua.Reply {
+func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	t, _ := read(r.Ticket)
 	c := l.call(now, t.client, r.Floor, !r.Uncounted, r.Limit)
@@ -71,7 +71,7 @@ func (r Ask) usual(c *call) bool {
 }
 
 // outcome is what an ask answers when the queue was served.
-func (r Ask) outcome(c *call, permits int64) lua.Reply {
+func (r Ask) outcome(c *call, permits int64) lua.Tuple {
 	if hold, ok := c.Hash.Holds[r.Ticket]; ok {
 		place := int64(0)
 		if r.Mode == lua.Drain {
@@ -89,7 +89,7 @@ func (r Ask) outcome(c *call, permits int64) lua.Reply {
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
-func (r Ask) queue(c *call) lua.Reply {
+func (r Ask) queue(c *call) lua.Tuple {
 	h := &c.Hash
 	arrival := r.Arrival
 	if arrival == 0 {
@@ -153,7 +153,7 @@ func (c *call) clients() int {
 }
 
 // Run takes a ticket out of the queue, gives back what it holds, and serves the queue (R9).
-func (r End) Run(l *Lock, now int64) lua.Reply {
+func (r End) Run(l *Lock, now int64) lua.Tuple {
 	client := lua.TicketClient(r.Ticket)
 	c := l.call(now, client, r.Floor, !r.Uncounted, 0)
 	c.note = r.Note
@@ -164,7 +164,7 @@ func (r End) Run(l *Lock, now int64) lua.Reply {
 		c.free(r.Ticket, now+hold.Lease)
 		c.cut(hold)
 		l.tidy()
-		return lua.Reply{Status: lua.Done}
+		return lua.Tuple{Status: lua.Done}
 	}
 	left := false
 	if freed {
@@ -260,9 +260,9 @@ func (l *Lock) reason(ticket string) string {
 }
 
 // Run lets a hold last for another lease, and never revives one that has ended.
-func (r Renew) Run(l *Lock, now int64) lua.Reply {
+func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 	if now > r.NotAfter {
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	hold, known := l.Hash.Holds[r.Ticket]
 	if !known || hold.Token != r.Token || l.Holders[r.Ticket] <= now {
@@ -270,7 +270,7 @@ func (r Renew) Run(l *Lock, now int64) lua.Reply {
 		if !known || l.Holders[r.Ticket] == 0 {
 			reason = l.reason(r.Ticket)
 		}
-		return lua.Reply{
+		return lua.Tuple{
 			Status: lua.Refused, Now: now, Token: uint64(hold.Token), Place: -1, States: []string{reason},
 		}
 	}
@@ -280,5 +280,5 @@ func (r Renew) Run(l *Lock, now int64) lua.Reply {
 	l.Holders[r.Ticket] = now + hold.Lease
 	l.LockEnds = c.in(float64(max(l.Hash.Kept, now+hold.Lease+spare)-now) / stage.Millisecond)
 	l.HoldersEnds = l.LockEnds
-	return lua.Reply{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
+	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
 }

@@ -306,8 +306,8 @@ func (c *call) until() int64 {
 }
 
 // reply is the long form of an answer.
-func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Reply {
-	return lua.Reply{
+func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Tuple {
+	return lua.Tuple{
 		Status: status, Now: c.now, Token: uint64(c.Hash.Token), Until: c.until(),
 		Place: int64(place), Waiting: waiting, Arrival: arrival,
 		Flags: c.flags, Skipped: c.skipped, Expired: c.expired, Grants: c.grants, States: states,
@@ -315,14 +315,14 @@ func (c *call) reply(status lua.Status, place, waiting int, arrival int64, state
 }
 
 // granted is the answer to a ticket that holds.
-func (c *call) granted(ticket string, place int64) lua.Reply {
+func (c *call) granted(ticket string, place int64) lua.Tuple {
 	r := c.reply(lua.Granted, int(place), 0, 0)
 	r.Token, r.Until = c.hold(ticket).Token, c.Holders[ticket]
 	return r
 }
 
 // refuse is the answer to one that goes by another limit, or asks for more than there is.
-func (c *call) refuse(status lua.Status) lua.Reply {
+func (c *call) refuse(status lua.Status) lua.Tuple {
 	r := c.reply(status, -1, 0, 0, stage.Decimal(c.limit()))
 	r.Until = 0
 	return r

@@ -186,12 +186,12 @@ func (p *player) build(s step) model.Request {
 }
 
 // send runs a request on both and holds the results against each other and the promises.
-func (p *player) send(r model.Request) (lua.Reply, error) {
+func (p *player) send(r model.Request) (lua.Tuple, error) {
 	keys := p.keys.All()
 	if _, renew := r.(Renew); renew {
 		keys = p.keys.Renewed()
 	}
-	reply, err := r.Script().Decode(p.server.Call(keys, r.Script(), r.Args()))
+	reply, err := r.Script().Tuple(p.server.Call(keys, r.Script(), r.Args()))
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)
 	}
@@ -249,7 +249,7 @@ func (p *player) compare() error {
 }
 
 // learn lets a client take in a reply as waitqueue and package redlock do.
-func (p *player) learn(r model.Request, reply lua.Reply) {
+func (p *player) learn(r model.Request, reply lua.Tuple) {
 	switch r := r.(type) {
 	case model.Ask:
 		if c := &p.callers[r.Ticket[0]-'a']; c.ticket == r.Ticket && reply.Status == lua.Waiting {

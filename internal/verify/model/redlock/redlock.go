@@ -31,7 +31,7 @@ var (
 func (Renew) Script() *lua.Script { return lua.Redlock.Renew }
 
 // Run does what the fair lock does, also where the token has risen since the grant.
-func (r Renew) Run(m *model.Mutex, now int64) lua.Reply {
+func (r Renew) Run(m *model.Mutex, now int64) lua.Tuple {
 	if m.Lock.Owner == r.Ticket {
 		r.Token = max(r.Token, m.Lock.Token)
 	}
@@ -39,7 +39,7 @@ func (r Renew) Run(m *model.Mutex, now int64) lua.Reply {
 }
 
 // Script returns redlock/raise.
-func (Raise) Script() *lua.Script { return lua.Raise }
+func (Raise) Script() *lua.Script { return lua.Raise.Script }
 
 // Args returns what the script gets.
 func (r Raise) Args() []string {
@@ -47,29 +47,29 @@ func (r Raise) Args() []string {
 }
 
 // Run lets the token of a hold rise whose lease has not ended.
-func (r Raise) Run(m *model.Mutex, now int64) lua.Reply {
+func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 	h := &m.Lock
 	switch {
 	case now > r.NotAfter: // R7
-		return lua.Reply{Status: lua.Late, Now: now}
+		return lua.Tuple{Status: lua.Late, Now: now}
 	case h.Owner == "" || lua.TicketClient(h.Owner) != r.Client || h.Until <= now:
-		return lua.Reply{Status: lua.Refused, Now: now}
+		return lua.Tuple{Status: lua.Refused, Now: now}
 	case h.Token != r.Token && h.Token != r.Wanted:
-		return lua.Reply{Status: lua.Refused, Now: now}
+		return lua.Tuple{Status: lua.Refused, Now: now}
 	}
 	h.Token = max(h.Token, r.Wanted)
-	return lua.Reply{Status: lua.Granted, Now: now}
+	return lua.Tuple{Status: lua.Granted, Now: now}
 }
 
 // Script returns redlock/ahead.
-func (Ahead) Script() *lua.Script { return lua.Ahead }
+func (Ahead) Script() *lua.Script { return lua.Ahead.Script }
 
 // Args returns what the script gets.
 func (r Ahead) Args() []string { return []string{stage.Decimal(r.Arrival)} }
 
 // Run counts those who wait with an earlier arrival, and with the same.
-func (r Ahead) Run(m *model.Mutex, now int64) lua.Reply {
-	reply := lua.Reply{Status: lua.Done, Now: now}
+func (r Ahead) Run(m *model.Mutex, now int64) lua.Tuple {
+	reply := lua.Tuple{Status: lua.Done, Now: now}
 	for _, a := range m.Queue {
 		switch {
 		case a.Arrival < r.Arrival:

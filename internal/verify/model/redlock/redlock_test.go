@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 var scripts = []*lua.Script{
-	lua.Redlock.Ask, lua.Redlock.End, lua.Redlock.Renew, lua.Redlock.Check, lua.Redlock.Force, lua.Raise, lua.Ahead,
+	lua.Redlock.Ask, lua.Redlock.End, lua.Redlock.Renew, lua.Redlock.Check, lua.Redlock.Force, lua.Raise.Script, lua.Ahead.Script,
 }
 
 // check plays a history and, if it fails, the shortest that fails too.
@@ -63,8 +63,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 		lua.Redlock.Renew: {lua.Granted, lua.Refused, lua.Late},
 		lua.Redlock.Check: {lua.Done, lua.Late},
 		lua.Redlock.Force: {lua.Done, lua.Refused},
-		lua.Raise:         {lua.Granted, lua.Refused, lua.Late},
-		lua.Ahead:         {lua.Done},
+		lua.Raise.Script:  {lua.Granted, lua.Refused, lua.Late},
+		lua.Ahead.Script:  {lua.Done},
 	} {
 		for _, status := range statuses {
 			require.NotZero(t, sights[fmt.Sprintf("%s %d", script.Name, status)], "no history reaches %s %d", script.Name, status)

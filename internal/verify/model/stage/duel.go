@@ -27,7 +27,7 @@ type Request[M Model] interface {
 	// Args are what the script gets beside the keys.
 	Args() []string
 	// Run does to m what the script should do at that time, and returns what it should answer.
-	Run(m M, now int64) lua.Reply
+	Run(m M, now int64) lua.Tuple
 }
 
 // A Duel is a server and a model that get the same requests.
@@ -46,7 +46,7 @@ type Duel[M Model] struct {
 // Happened is one request that was served, as seen from outside.
 type Happened[M Model] struct {
 	Request       Request[M]
-	Reply         lua.Reply
+	Reply         lua.Tuple
 	Sent          []string
 	Now           int64
 	Before, After State

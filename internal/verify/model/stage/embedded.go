@@ -111,8 +111,8 @@ func (m *Embedded) hook(peer *server.Peer, command string, args ...string) bool 
 	return false
 }
 
-func (m *Embedded) Run(k lua.Keys, s *lua.Script, args []string) (lua.Reply, error) {
-	return s.Decode(evalsha(m.client, k, s, args...))
+func (m *Embedded) Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error) {
+	return s.Tuple(evalsha(m.client, k, s, args...))
 }
 
 func (m *Embedded) Inspect(k lua.Keys, s *lua.Script, most int) (lua.View, error) {

@@ -34,7 +34,7 @@ const Ears = 3
 // A Server is one on which histories are played.
 type Server interface {
 	// Run runs a script. Inspect runs one that only looks.
-	Run(k lua.Keys, s *lua.Script, args []string) (lua.Reply, error)
+	Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error)
 	Inspect(k lua.Keys, s *lua.Script, most int) (lua.View, error)
 	// Do runs a command.
 	Do(args ...string) rueidis.RedisResult
@@ -125,7 +125,7 @@ func Same(k lua.Keys, want, got State, slack int64) error {
 }
 
 // ReplyText tells a reply.
-func ReplyText(r lua.Reply) string {
+func ReplyText(r lua.Tuple) string {
 	return fmt.Sprintf("%d now %d token %d until %d place %d waiting %d arrival %d flags %d skipped %d expired %d %v %q",
 		r.Status, r.Now, r.Token, r.Until, r.Place, r.Waiting, r.Arrival, r.Flags, r.Skipped, r.Expired, r.Grants, r.States)
 }

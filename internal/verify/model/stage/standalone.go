@@ -59,8 +59,8 @@ func Serve(t testing.TB, scripts ...*lua.Script) *Standalone {
 	return r
 }
 
-func (r *Standalone) Run(k lua.Keys, s *lua.Script, args []string) (lua.Reply, error) {
-	return s.Decode(evalsha(r.clients[r.denied], k, s, args...))
+func (r *Standalone) Run(k lua.Keys, s *lua.Script, args []string) (lua.Tuple, error) {
+	return s.Tuple(evalsha(r.clients[r.denied], k, s, args...))
 }
 
 func (r *Standalone) Inspect(k lua.Keys, s *lua.Script, most int) (lua.View, error) {

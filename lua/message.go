@@ -1,0 +1,92 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MessageKind is the first letter of what is published on a wake channel.
+type MessageKind byte
+
+// The kinds of message.
+const (
+	MessageGrant   MessageKind = 'G' // a ticket holds
+	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
+	MessageForced  MessageKind = 'F' // a hold was released by force; on the channel of the client
+	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
+	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
+	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
+	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open, or who leads has changed
+	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken, or a latch was removed
+)
+
+// A Message is what a client hears on a wake channel.
+type Message struct {
+	Kind       MessageKind
+	Grants     []Grant // for a grant: one or several
+	Note       string  // for a grant: what the holder before wanted it to carry
+	Ticket     string  // for MessageSuspect, MessageForced, MessageLook and MessageExcess
+	Lock       string  // for MessageForced: the key of the lock
+	Limit      int64   // for MessageExcess
+	Generation int64   // for MessageOpen and MessageBroken
+	Nonce      string  // for an echo
+}
+
+// ParseMessage reads a message, or says that it is none: anybody with the right may publish anything.
+func ParseMessage(text string) (Message, error) {
+	kind, rest, ok := strings.Cut(text, " ")
+	if !ok || len(kind) != 1 {
+		return Message{}, fmt.Errorf("lua: message %.80q", text)
+	}
+	m := Message{Kind: MessageKind(kind[0])}
+	var err error
+	switch m.Kind {
+	case MessageGrant:
+		rest, m.Note, _ = strings.Cut(rest, " ~")
+		m.Grants, err = parseGrants(rest)
+	case MessageSuspect, MessageLook:
+		m.Ticket = rest
+	case MessageForced:
+		if m.Ticket, m.Lock, ok = strings.Cut(rest, " "); !ok {
+			err = errShape
+		}
+	case MessageExcess:
+		ticket, limit, _ := strings.Cut(rest, " ")
+		m.Ticket = ticket
+		m.Limit, err = strconv.ParseInt(limit, 10, 54)
+	case MessageOpen, MessageBroken:
+		m.Generation, err = strconv.ParseInt(rest, 10, 54)
+	case MessageEcho:
+		m.Nonce = rest
+	default:
+		err = errShape
+	}
+	if err != nil {
+		return m, fmt.Errorf("lua: message %.80q: %w", text, err)
+	}
+	return m, nil
+}
+
+// parseGrants reads what follows the letter of a grant: four words for each.
+func parseGrants(text string) ([]Grant, error) {
+	f := strings.Fields(text)
+	if len(f) == 0 || len(f)%4 != 0 {
+		return nil, errShape
+	}
+	grants := make([]Grant, 0, len(f)/4)
+	for ; len(f) > 0; f = f[4:] {
+		token, err1 := strconv.ParseUint(f[1], 10, 53)
+		at, err2 := strconv.ParseInt(f[2], 10, 54)
+		until, err3 := strconv.ParseInt(f[3], 10, 54)
+		if err := errors.Join(err1, err2, err3); err != nil || token == 0 || at < 0 || until <= at {
+			return nil, orShape(err)
+		}
+		grants = append(grants, Grant{Ticket: f[0], Token: token, At: at, Until: until})
+	}
+	return grants, nil
+}
+
+// EchoMessage is what a client publishes to itself.
+func EchoMessage(nonce string) string { return string(MessageEcho) + " " + nonce }
