@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -110,11 +111,8 @@ func (q Request[R]) Of(t *Tuple) (R, error) { return q.read(t) }
 // Decode reads the reply of the script.
 func (q Request[R]) Decode(res rueidis.RedisResult) (R, error) {
 	t, err := q.Tuple(res)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return q.read(&t)
+	r, strange := q.read(&t)
+	return r, cmp.Or(err, strange)
 }
 
 // request is a script whose replies are all of one kind.

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -272,11 +273,8 @@ func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit tim
 
 func callAs[R any](ctx context.Context, q *binding, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
 	t, err := q.call(ctx, request.Script, limit, args)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return request.Of(&t)
+	r, strange := request.Of(&t)
+	return r, cmp.Or(err, strange)
 }
 
 func (q *binding) call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {

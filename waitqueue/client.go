@@ -12,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -31,8 +32,7 @@ type client struct {
 	numbers  atomic.Uint64 // of tickets
 	floor    tokenFloor
 	stats    counters
-	watch    *watch  // nil: nobody looks
-	log      *logger // nil: nobody reads
+	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals
 	ends     ends
 
@@ -67,7 +67,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	c := newClient(o)
 	if c.servers, err = connect(c.wants()); err != nil {
-		c.log.stop()
+		c.notifier.Stop()
 		return nil, err
 	}
 	if err := c.servers.Probe(); err != nil {
@@ -86,8 +86,7 @@ func newClient(o Options) *client {
 	}
 	c.renewals.client, c.ends.client = c, c
 	c.ends.ready = make(map[*conn.Node][]*departure)
-	c.log = newLogger(o.Log)
-	c.watch = newWatch(o, c.log, c.who)
+	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, c.who)
 	return c
 }
 

@@ -56,7 +56,7 @@ func (c *client) shut() {
 	c.closing = true
 	c.mu.Unlock()
 	c.servers.Close()
-	c.log.stop()
+	c.notifier.Stop()
 }
 
 // close ends the waits and the holds of the site, for a client that closes.

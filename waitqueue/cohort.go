@@ -73,7 +73,7 @@ func (q Queue) inCohort(ctx context.Context) (*lease.Lease, error) {
 // obtain is one call of the cohort.
 func (co *cohort) obtain(ctx context.Context) (*lease.Lease, error) {
 	m := &mate{ctx: ctx, begun: time.Now()}
-	if co.client.watch != nil {
+	if co.client.notifier != nil {
 		m.ticket = co.newTicket()
 		m.ticket.asked(ctx)
 	}

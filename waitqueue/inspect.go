@@ -112,9 +112,7 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 		a := conn.Sending()
 		r, err := q.proto.Force.Decode(c.servers.Run(q.proto.Force, q.keys.All(), which, c.highest(), c.servers.Counted()))
 		if err == nil {
-			h := r.Head()
-			c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto.Kind, q.name, &h)
-			c.raise(r.Token)
+			c.sawReply(c.servers.NodeOf(q.keys.Lock), a, q.binding, &r)
 		}
 		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Pause(tries)) != nil {
 			return r, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -35,7 +36,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 
 // observedBy returns a call of a client with the given observer.
 func observedBy(o observe.Observer) (*wait, *hold) {
-	c := &client{watch: newWatch(Options{Observer: o, HeldTooLong: time.Minute}, nil, "who")}
+	c := &client{notifier: notify.New(o, nil, time.Minute, "who")}
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
 	t := &ticket{site: s, state: waiting, text: "text"}
 	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, since: time.Now(), first: share{over: true}}

@@ -96,7 +96,7 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
 	for i, res := range c.servers.RunBeside(n, jobs) {
 		r, err := jobs[i].Script.Decode(res)
 		if err == nil {
-			asked[i].hold.ticket.site.renewed(n, a, &r)
+			c.sawReply(n, a, asked[i].hold.ticket.queue, &r)
 		}
 		asked[i].answered(a, &r, err)
 	}
@@ -240,7 +240,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 		return r, err
 	}
-	s.renewed(n, a, &r)
+	c.sawReply(n, a, t.queue, &r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != confirming {
@@ -269,11 +269,4 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 	}
 	return r, nil
-}
-
-// renewed takes in what the reply to a renewal says of the server and the name.
-func (s *site) renewed(n *conn.Node, a conn.Attempt, r *lua.Reply) {
-	h := r.Head()
-	s.client.saw(n, a, s.proto.Kind, s.name, &h)
-	s.client.raise(r.Token)
 }

@@ -193,6 +193,13 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, kind, name string, r *lua.Hea
 	c.served(kind, name, r)
 }
 
+// sawReply takes in what a reply says whose ticket, if any, is none that waits.
+func (c *client) sawReply(n *conn.Node, a conn.Attempt, q *binding, r *lua.Reply) {
+	h := r.Head()
+	c.saw(n, a, q.proto.Kind, q.name, &h)
+	c.raise(r.Token)
+}
+
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
 func (s *site) Message(text string, received time.Time) {
 	c := s.client

@@ -3,8 +3,6 @@ package waitqueue
 import (
 	"context"
 	"errors"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/timers"
@@ -15,115 +13,48 @@ import (
 
 // What a client tells its observer. Without one all of this is a comparison with nil.
 
-// watch is what a client has to observe with: nil where nobody looks.
-type watch struct {
-	observer observe.Observer
-	tracer   observe.Tracer // nil if the observer is none
-	long     time.Duration
-	who      string
-	log      *logger // nil: nobody reads
-	warned   sync.Once
-}
-
-// observe tells the observer, often with a site's lock held.
-func (w *watch) observe(ctx context.Context, o observe.Observation) {
-	defer w.contain()
-	w.observer.Observe(ctx, o)
-}
-
-// contain ends a panic of the observer, which must neither leave a lock taken nor a call or a hold half made. The first
-// one is reported.
-func (w *watch) contain() {
-	if p := recover(); p != nil {
-		w.warned.Do(func() { w.log.panicked(p, debug.Stack()) })
-	}
-}
-
-// wait and hold are what the tracer makes of a context; that context, if it panics or makes none.
-func (w *watch) wait(ctx context.Context, o observe.Observation) (within context.Context) {
-	defer w.contain()
-	within = ctx
-	if made := w.tracer.Wait(ctx, o); made != nil {
-		within = made
-	}
-	return within
-}
-
-func (w *watch) hold(ctx context.Context, o observe.Observation) (within context.Context) {
-	defer w.contain()
-	within = ctx
-	if made := w.tracer.Hold(ctx, o); made != nil {
-		within = made
-	}
-	return within
-}
-
-func (w *watch) note(ctx context.Context) string {
-	defer w.contain()
-	return w.tracer.Note(ctx)
-}
-
-func newWatch(o Options, log *logger, who string) *watch {
-	var all []observe.Observer
-	if log != nil {
-		all = append(all, log)
-	}
-	observer := observe.Observers(append(all, o.Observer)...)
-	if observer == nil {
-		return nil
-	}
-	w := &watch{observer: observer, long: o.HeldTooLong, who: who, log: log}
-	w.tracer, _ = observer.(observe.Tracer)
-	return w
-}
-
 // tell tells of a name.
 func (s *site) tell(o observe.Observation) {
-	if w := s.client.watch; w != nil {
+	if w := s.client.notifier; w != nil {
 		o.Kind, o.Name = s.proto.Kind, s.name
-		w.observe(context.Background(), o)
+		w.Tell(context.Background(), o)
 	}
 }
 
 // tell tells of a ticket.
 func (t *ticket) tell(o observe.Observation) {
-	if w := t.site.client.watch; w != nil {
-		w.tell(t, o)
+	if w := t.site.client.notifier; w != nil {
+		o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
+		w.Tell(t.ctx, o)
 	}
-}
-
-func (w *watch) tell(t *ticket, o observe.Observation) {
-	o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
-	w.observe(t.ctx, o)
 }
 
 // asked begins what is told of a ticket.
 func (t *ticket) asked(ctx context.Context) {
-	w := t.site.client.watch
+	w := t.site.client.notifier
 	if w == nil {
 		return
 	}
 	o := observe.Observation{Moment: observe.Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
 	t.ctx = context.WithoutCancel(ctx)
-	if w.tracer != nil {
-		t.ctx = w.wait(t.ctx, o)
+	if w.Traces() {
+		t.ctx = w.Wait(t.ctx, o)
 	}
-	w.observe(t.ctx, o)
+	w.Tell(t.ctx, o)
 }
 
 // queued tells once that a ticket has its place. The site's lock is held.
 func (t *ticket) queued(behind int) {
-	if w := t.site.client.watch; w != nil && !t.placed && t.state == waiting {
+	if w := t.site.client.notifier; w != nil && !t.placed && t.state == waiting {
 		t.placed = true
-		w.tell(t, observe.Observation{Moment: observe.Queued, Place: t.place, Waiting: behind})
+		t.tell(observe.Observation{Moment: observe.Queued, Place: t.place, Waiting: behind})
 	}
 }
 
 // granted tells of a hold that is about to be made, and returns the context that it is made with. The site's lock is
-//
 // held.
 func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
-	w := t.site.client.watch
+	w := t.site.client.notifier
 	if w == nil {
 		return ctx
 	}
@@ -131,17 +62,17 @@ func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration
 		Moment: observe.Granted, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text,
 		Token: token, Waited: waited, Note: note,
 	}
-	if w.tracer != nil {
-		t.ctx = w.hold(t.ctx, o)
+	if w.Traces() {
+		t.ctx = w.Hold(t.ctx, o)
 		ctx = t.ctx
 	}
-	w.observe(t.ctx, o)
+	w.Tell(t.ctx, o)
 	return ctx
 }
 
 // ended tells how the wait of a call ended without a hold.
 func (w *wait) ended(err error) {
-	if w.site.client.watch == nil {
+	if w.site.client.notifier == nil {
 		return
 	}
 	o := observe.Observation{Moment: observe.Passed, Waited: time.Since(w.begun)}
@@ -167,7 +98,7 @@ func (h *hold) held() time.Duration { return time.Since(h.since) }
 
 // released tells how the release of a hold went that lasted for so long.
 func (h *hold) released(held time.Duration, err error) {
-	if h.ticket.site.client.watch == nil {
+	if h.ticket.site.client.notifier == nil {
 		return
 	}
 	o := observe.Observation{Moment: observe.Released, Token: h.fence(), Held: held, Err: err}
@@ -180,7 +111,7 @@ func (h *hold) released(held time.Duration, err error) {
 // lost tells of a loss, with the cause that the holder sees: a lease may have ended by itself before. The site's lock
 // is held.
 func (h *hold) lost(cause error) {
-	if h.ticket.site.client.watch != nil {
+	if h.ticket.site.client.notifier != nil {
 		for sh := range h.shares {
 			if seen := sh.cause(); errors.Is(seen, lease.ErrLost) {
 				cause = seen
@@ -192,57 +123,44 @@ func (h *hold) lost(cause error) {
 
 // note is what the grant to the next is to carry.
 func (h *hold) note() string {
-	w := h.ticket.site.client.watch
-	if w == nil || w.tracer == nil {
+	w := h.ticket.site.client.notifier
+	if w == nil || !w.Traces() {
 		return ""
 	}
-	if note := w.note(h.teller().ctx); len(note) <= observe.MaxNote && wordy(note) {
-		return note
-	}
-	return ""
-}
-
-// wordy reports whether a note can stand in a message.
-func wordy(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return w.Note(h.teller().ctx)
 }
 
 // long tells, once, of a hold that lasts for longer than it should, and returns when to look for that. The site's lock
 // is held.
 func (h *hold) long(now, next time.Time) time.Time {
-	w := h.ticket.site.client.watch
-	if w == nil || w.long == 0 || h.tooLong {
+	w := h.ticket.site.client.notifier
+	if w == nil || w.Long == 0 || h.tooLong {
 		return next
 	}
-	at := h.since.Add(w.long)
+	at := h.since.Add(w.Long)
 	if now.Before(at) {
 		return timers.Earlier(next, at)
 	}
 	h.tooLong = true
-	h.teller().tell(observe.Observation{Moment: observe.HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.who})
+	h.teller().tell(observe.Observation{Moment: observe.HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.Who})
 	return next
 }
 
 // served tells what a reply says of the queue of a name.
 func (c *client) served(kind, name string, r *lua.Head) {
-	w := c.watch
+	w := c.notifier
 	if w == nil {
 		return
 	}
 	o := observe.Observation{Kind: kind, Name: name}
 	if o.Moment, o.Count = observe.Skipped, r.Skipped; o.Count > 0 {
-		w.observe(context.Background(), o)
+		w.Tell(context.Background(), o)
 	}
 	if o.Moment, o.Count = observe.Expired, r.Expired; o.Count > 0 {
-		w.observe(context.Background(), o)
+		w.Tell(context.Background(), o)
 	}
 	if o.Moment, o.Count = observe.HandedOff, 0; r.Has(lua.Handed) {
-		w.observe(context.Background(), o)
+		w.Tell(context.Background(), o)
 	}
 }
 

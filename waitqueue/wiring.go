@@ -49,13 +49,13 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 	c := newClient(o)
 	var hangUp func()
 	if c.servers, hangUp, err = conn.Peek(c.wants()); err != nil {
-		c.log.stop()
+		c.notifier.Stop()
 		return Wiring{}, nil, err
 	}
 	_ = c.servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
 	return wiringOf(c, true), func() {
 		hangUp()
-		c.log.stop()
+		c.notifier.Stop()
 	}, nil
 }
 

@@ -38,12 +38,13 @@ var layers = map[string][]string{
 	"internal/names":  {"lease"},
 	"internal/retry":  {},
 	"internal/timers": {"lease"},
+	"internal/notify": {"observe"},
 	// For programs.
 	"internal/tty": {},
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2
-	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/retry", "internal/timers", rueidis},
+	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis},
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.

@@ -12,7 +12,7 @@ import (
 // What a program gets that imports package fairlock, of this module: these packages, and so many lines, comments and
 // scripts left out.
 var reach = []string{
-	".", "fairlock", "internal/conn", "internal/names", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
+	".", "fairlock", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
 }
 
 const maxReach = 8900

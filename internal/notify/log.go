@@ -1,4 +1,4 @@
-package waitqueue
+package notify
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// logQueue is how many records wait to be written at the most.
-	logQueue = 1024
-	// logPatience is how long Close waits for a handler that does not return.
-	logPatience = time.Second
+	// LogQueue is how many records wait to be written at the most.
+	LogQueue = 1024
+	// LogPatience is how long Close waits for a handler that does not return.
+	LogPatience = time.Second
 )
 
 // A logger is an Observer that writes to a log, on a goroutine of its own: a handler may take its time.
@@ -43,7 +43,7 @@ func newLogger(log *slog.Logger) *logger {
 		return nil
 	}
 	l := &logger{
-		handler: log.Handler(), records: make(chan logged, logQueue),
+		handler: log.Handler(), records: make(chan logged, LogQueue),
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go l.write()
@@ -160,7 +160,7 @@ func (l *logger) stop() {
 		return
 	}
 	l.once.Do(func() { close(l.end) })
-	timer := time.NewTimer(logPatience)
+	timer := time.NewTimer(LogPatience)
 	defer timer.Stop()
 	select {
 	case <-l.done:

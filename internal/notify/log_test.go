@@ -1,4 +1,4 @@
-package waitqueue
+package notify_test
 
 import (
 	"context"
@@ -13,6 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/observe"
@@ -64,9 +67,9 @@ func attrs(r slog.Record) map[string]any {
 }
 
 // logging returns a client of s that logs to h.
-func logging(t *testing.T, s redistest.Backend, h slog.Handler) *Client {
+func logging(t *testing.T, s redistest.Backend, h slog.Handler) *headwaiter.Client {
 	t.Helper()
-	c, err := Dial(Options{Redis: s.Option(), Name: "test", Log: slog.New(h), HeldTooLong: time.Minute})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option(), Name: "test", Log: slog.New(h), HeldTooLong: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c
@@ -103,13 +106,13 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.GivenBack:     {slog.LevelInfo, nil},
 	} {
 		h := &records{level: slog.LevelDebug}
-		l := newLogger(slog.New(h))
+		l := notify.New(nil, slog.New(h), 0, "")
 		o := full
 		o.Moment = moment
-		l.Observe(t.Context(), o)
+		l.Tell(t.Context(), o)
 		o.Err = failure
-		l.Observe(t.Context(), o)
-		l.stop()
+		l.Tell(t.Context(), o)
+		l.Stop()
 		kept := h.kept()
 		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
 		require.Equal(t, "headwaiter: "+moment.String(), kept[0].Message)
@@ -134,7 +137,7 @@ func TestTheLogTellsOfCallsInOrder(t *testing.T) {
 		all, some := &records{level: slog.LevelDebug}, &records{level: slog.LevelInfo}
 		for _, h := range []*records{all, some} {
 			c := logging(t, s, h)
-			l, err := queueOf(c, "name").Acquire(t.Context())
+			l, err := fairlock.New(c, "name").Lock(t.Context())
 			require.NoError(t, err)
 			synctime.Pass(61 * time.Second)
 			require.NoError(t, l.Release(t.Context()))
@@ -155,38 +158,36 @@ func TestALogThatBlocksDelaysNoLock(t *testing.T) {
 		h := &records{level: slog.LevelDebug, block: make(chan struct{})}
 		c := logging(t, s, h)
 		begun := time.Now()
-		const cycles = logQueue
+		const cycles = notify.LogQueue
 		for range cycles {
-			l, err := queueOf(c, "name").Acquire(t.Context())
+			l, err := fairlock.New(c, "name").Lock(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, l.Release(t.Context()))
 		}
 		require.Zero(t, time.Since(begun), "no time passes in the bubble but by waiting")
 		require.NoError(t, c.Close(t.Context()))
-		require.Equal(t, logPatience, time.Since(begun), "Close waits for so long and no longer")
+		require.Equal(t, notify.LogPatience, time.Since(begun), "Close waits for so long and no longer")
 		require.Empty(t, h.messages())
 
 		close(h.block)
 		synctest.Wait()
 		kept := h.kept()
-		require.Len(t, kept, logQueue+2, "what was in its hand, in the queue, and what it says of the rest")
+		require.Len(t, kept, notify.LogQueue+2, "what was in its hand, in the queue, and what it says of the rest")
 		last := kept[len(kept)-1]
 		require.Equal(t, "the log is too slow: records were left out", last.Message)
 		require.Equal(t, slog.LevelWarn, last.Level)
-		require.Equal(t, map[string]any{"records": uint64(3*cycles - logQueue - 1)}, attrs(last))
+		require.Equal(t, map[string]any{"records": uint64(3*cycles - notify.LogQueue - 1)}, attrs(last))
 	})
 }
 
-func TestAClientWithoutALogHasNoGoroutineForIt(t *testing.T) {
-	require.Nil(t, newLogger(nil))
-	var l *logger
-	l.stop()
-	require.Nil(t, newWatch(Options{}, nil, ""))
-	require.NotNil(t, newWatch(Options{Log: slog.New(&records{})}, &logger{}, ""))
+func TestWhereNobodyLooksThereIsNone(t *testing.T) {
+	n := notify.New(nil, nil, 0, "")
+	require.Nil(t, n)
+	n.Stop()
 }
 
 func TestALogMayBeStoppedTwice(t *testing.T) {
-	l := newLogger(slog.New(&records{}))
-	l.stop()
-	l.stop()
+	l := notify.New(nil, slog.New(&records{}), 0, "")
+	l.Stop()
+	l.Stop()
 }

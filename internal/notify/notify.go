@@ -1,0 +1,102 @@
+// Package notify tells a client's observer what happens to its calls and holds, and writes it to a log. A panic of the
+// observer ends here.
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/observe"
+)
+
+// A Notifier tells of what happens. Where nobody looks there is none, and to ask for that is all it costs.
+type Notifier struct {
+	Long time.Duration // how long a hold may last before that is told; 0: as long as it likes
+	Who  string        // the client, for operators
+
+	observer observe.Observer
+	tracer   observe.Tracer // nil if the observer is none
+	log      *logger        // nil: nobody reads
+	warned   sync.Once
+}
+
+// New returns what tells an observer and writes a log, of which either may be nil; nil if both are.
+func New(to observe.Observer, log *slog.Logger, long time.Duration, who string) *Notifier {
+	l := newLogger(log)
+	var all []observe.Observer
+	if l != nil {
+		all = append(all, l)
+	}
+	observer := observe.Observers(append(all, to)...)
+	if observer == nil {
+		return nil
+	}
+	n := &Notifier{observer: observer, Long: long, Who: who, log: l}
+	n.tracer, _ = observer.(observe.Tracer)
+	return n
+}
+
+// Stop writes what is left of the log, and waits for that for [LogPatience] at the most. It may be called on nil.
+func (n *Notifier) Stop() {
+	if n != nil {
+		n.log.stop()
+	}
+}
+
+// Tell tells the observer. The caller may hold a lock.
+func (n *Notifier) Tell(ctx context.Context, o observe.Observation) {
+	defer n.contain()
+	n.observer.Observe(ctx, o)
+}
+
+// contain ends a panic of the observer, which must neither leave a lock taken nor a call or a hold half made. The first
+// one is reported.
+func (n *Notifier) contain() {
+	if p := recover(); p != nil {
+		n.warned.Do(func() { n.log.panicked(p, debug.Stack()) })
+	}
+}
+
+// Traces reports whether the observer is a tracer. Without one there is nothing to ask of the following.
+func (n *Notifier) Traces() bool { return n.tracer != nil }
+
+// Wait is what the tracer makes of the context of a call; that context, if it panics or makes none.
+func (n *Notifier) Wait(ctx context.Context, o observe.Observation) context.Context {
+	return n.within(ctx, o, n.tracer.Wait)
+}
+
+// Hold is what the tracer makes of the context of a hold, as Wait.
+func (n *Notifier) Hold(ctx context.Context, o observe.Observation) context.Context {
+	return n.within(ctx, o, n.tracer.Hold)
+}
+
+func (n *Notifier) within(ctx context.Context, o observe.Observation, trace func(context.Context, observe.Observation) context.Context) (within context.Context) {
+	defer n.contain()
+	within = ctx
+	if made := trace(ctx, o); made != nil {
+		within = made
+	}
+	return within
+}
+
+// Note is what the tracer wants the next grant to carry; nothing if that cannot stand in a message.
+func (n *Notifier) Note(ctx context.Context) (note string) {
+	defer n.contain()
+	if made := n.tracer.Note(ctx); len(made) <= observe.MaxNote && wordy(made) {
+		note = made
+	}
+	return note
+}
+
+// wordy reports whether a note can stand in a message.
+func wordy(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
