@@ -111,7 +111,7 @@ func (c *call) voted(i int, l *lease.Lease, err error) bool {
 	v := &c.votes[i]
 	if err != nil {
 		v.failed = err
-		c.retry(i)
+		c.retryLocked(i)
 	} else {
 		v.lease, v.token, v.silent = l, l.Token(), 0
 		v.unwatch = context.AfterFunc(l.Context(), func() { c.gone(i, l) })
@@ -120,9 +120,9 @@ func (c *call) voted(i int, l *lease.Lease, err error) bool {
 	return true
 }
 
-// retry asks again where a try has found a node busy, once it has its quorum: with a bare one it would outlast nothing,
-// and what the node is busy with is no hold. The lock is held.
-func (c *call) retry(i int) {
+// retryLocked asks again where a try has found a node busy, once it has its quorum: with a bare one it would outlast
+// nothing, and what the node is busy with is no hold.
+func (c *call) retryLocked(i int) {
 	v := &c.votes[i]
 	if c.keeper == nil || v.lease != nil || !errors.Is(v.failed, lease.ErrBusy) {
 		return
@@ -141,9 +141,9 @@ func (c *call) gone(i int, l *lease.Lease) {
 		return
 	}
 	cause := context.Cause(l.Context())
-	c.drop(v)
+	c.dropLocked(v)
 	if c.keeper != nil {
-		c.keep(cause)
+		c.keepLocked(cause)
 		if c.lost != nil || c.m.set.trustful || errors.Is(cause, lease.ErrForced) {
 			return
 		}
@@ -152,8 +152,8 @@ func (c *call) gone(i int, l *lease.Lease) {
 	c.poke()
 }
 
-// drop takes the vote out of the count. The lock is held.
-func (c *call) drop(v *vote) *lease.Lease {
+// dropLocked takes the vote out of the count.
+func (c *call) dropLocked(v *vote) *lease.Lease {
 	l := v.lease
 	v.unwatch()
 	v.lease, v.unwatch, v.token, v.raising = nil, nil, 0, false
@@ -166,9 +166,9 @@ func (c *call) giveBack(l *lease.Lease) {
 	_ = l.Release(context.Background())
 }
 
-// giveWay gives a vote back and asks for it again, behind those who came before. The lock is held.
-func (c *call) giveWay(i int) {
-	l := c.drop(&c.votes[i])
+// giveWayLocked gives a vote back and asks for it again, behind those who came before.
+func (c *call) giveWayLocked(i int) {
+	l := c.dropLocked(&c.votes[i])
 	c.run(func() {
 		c.giveBack(l)
 		c.ask(i)
@@ -182,8 +182,8 @@ func (c *call) poke() {
 	}
 }
 
-// certain reports whether the vote is there by the clocks of this machine. The lock is held.
-func (v *vote) certain() bool { return v.lease != nil && v.lease.Context().Err() == nil }
+// certainLocked reports whether the vote is there by the clocks of this machine.
+func (v *vote) certainLocked() bool { return v.lease != nil && v.lease.Context().Err() == nil }
 
 // wait judges until the call holds or cannot.
 func (c *call) wait(ctx context.Context) (*lease.Lease, error) {
@@ -209,7 +209,7 @@ func (c *call) wait(ctx context.Context) (*lease.Lease, error) {
 func (c *call) judge(ctx context.Context) (*lease.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k := c.elect(ctx); k != nil {
+	if k := c.electLocked(ctx); k != nil {
 		return k.Lease(), nil
 	}
 	missing := 0
@@ -219,7 +219,7 @@ func (c *call) judge(ctx context.Context) (*lease.Lease, error) {
 		}
 	}
 	if missing > len(c.votes)-c.m.quorum {
-		return nil, c.hopeless(missing)
+		return nil, c.hopelessLocked(missing)
 	}
 	return nil, nil
 }
@@ -230,8 +230,8 @@ const mostSilent = 2
 // missing reports whether the node will not vote, as far as is known.
 func (v *vote) missing() bool { return v.lease == nil && (v.failed != nil || v.silent >= mostSilent) }
 
-// hopeless says why there is no quorum. The lock is held.
-func (c *call) hopeless(missing int) error {
+// hopelessLocked says why there is no quorum.
+func (c *call) hopelessLocked(missing int) error {
 	busy, silent := 0, 0
 	var why nodeErrors
 	none := lease.ErrBusy
@@ -289,7 +289,7 @@ func (c *call) ended(ctx context.Context) error {
 	votes := 0
 	var last error
 	for i := range c.votes {
-		if v := &c.votes[i]; v.certain() {
+		if v := &c.votes[i]; v.certainLocked() {
 			votes++
 		} else if v.last != nil && v.silent > 0 {
 			last = fmt.Errorf("node %d: %w", i+1, v.last)
@@ -305,7 +305,7 @@ func (c *call) ended(ctx context.Context) error {
 // have confirmed that, as far as they do so in time and ctx lasts.
 func (c *call) abandon(ctx context.Context) {
 	c.mu.Lock()
-	leases := c.end()
+	leases := c.endLocked()
 	c.mu.Unlock()
 	c.stop()
 	answers := c.giveAllBack(leases)
@@ -322,9 +322,8 @@ func (c *call) abandon(ctx context.Context) {
 	}
 }
 
-// end ends the call or its hold, and returns what has to be given back. What is asked for goes on until stop. The lock
-// is held.
-func (c *call) end() []*lease.Lease {
+// endLocked ends the call or its hold, and returns what has to be given back. What is asked for goes on until stop.
+func (c *call) endLocked() []*lease.Lease {
 	c.over = true
 	if c.timer != nil {
 		c.timer.Stop()
@@ -332,7 +331,7 @@ func (c *call) end() []*lease.Lease {
 	var leases []*lease.Lease
 	for i := range c.votes {
 		if v := &c.votes[i]; v.lease != nil {
-			leases = append(leases, c.drop(v))
+			leases = append(leases, c.dropLocked(v))
 		}
 	}
 	return leases

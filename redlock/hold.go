@@ -10,16 +10,16 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// elect makes the hold if a quorum of votes is certain and agrees on a token. The lock is held.
-func (c *call) elect(ctx context.Context) *lease.Keeper {
-	token, ok := c.agree()
+// electLocked makes the hold if a quorum of votes is certain and agrees on a token.
+func (c *call) electLocked(ctx context.Context) *lease.Keeper {
+	token, ok := c.agreeLocked()
 	if !ok {
 		return nil
 	}
 	if c.m.set.maxHold > 0 {
 		c.limit = time.Now().Add(c.m.set.maxHold)
 	}
-	u, _ := c.until()
+	u, _ := c.untilLocked()
 	left := time.Until(u.Deadline)
 	if left <= 0 {
 		return nil // A renewal makes it longer, or the votes are lost.
@@ -30,7 +30,7 @@ func (c *call) elect(ctx context.Context) *lease.Keeper {
 	})
 	c.timer = time.AfterFunc(c.pace(left), c.watch)
 	for i := range c.votes {
-		c.retry(i)
+		c.retryLocked(i)
 	}
 	return c.keeper
 }
@@ -39,13 +39,13 @@ func (c *call) elect(ctx context.Context) *lease.Keeper {
 // the larger of both before; Redlock wants the sum.
 const drift = 2 * time.Millisecond
 
-// until returns how long the votes that are certain make a quorum, and how many there are: to the earliest deadline
-// of the quorum that lasts longest. The lock is held.
-func (c *call) until() (u lease.Until, votes int) {
+// untilLocked returns how long the votes that are certain make a quorum, and how many there are: to the earliest
+// deadline of the quorum that lasts longest.
+func (c *call) untilLocked() (u lease.Until, votes int) {
 	var few [8]time.Time
 	ends := few[:0]
 	for i := range c.votes {
-		if v := &c.votes[i]; v.certain() {
+		if v := &c.votes[i]; v.certainLocked() {
 			ends = append(ends, v.lease.Deadline())
 		}
 	}
@@ -71,20 +71,20 @@ func (c *call) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over && c.lost == nil {
-		c.keep(lease.ErrExpired)
+		c.keepLocked(lease.ErrExpired)
 	}
 }
 
-// keep moves the end of the hold, or ends it where the votes are too few. The lock is held.
-func (c *call) keep(cause error) {
-	u, votes := c.until()
+// keepLocked moves the end of the hold, or ends it where the votes are too few.
+func (c *call) keepLocked(cause error) {
+	u, votes := c.untilLocked()
 	if votes < c.m.quorum {
 		c.lost = fmt.Errorf("%w (%d of %d nodes are left)", cause, votes, len(c.votes))
-		c.lose(c.lost)
+		c.loseLocked(c.lost)
 		return
 	}
 	if !c.keeper.Extend(u) {
-		c.lose(lease.ErrExpired) // Or released, or the maximum: then that is the cause already.
+		c.loseLocked(lease.ErrExpired) // Or released, or the maximum: then that is the cause already.
 		return
 	}
 	// What the machine slept is reckoned from two looks ago: no renewal was that long on its way.
@@ -92,15 +92,15 @@ func (c *call) keep(cause error) {
 	c.timer.Reset(c.pace(time.Until(u.Deadline)))
 }
 
-// lose ends the hold as lost, and gives back what is left of it. The lock is held.
-func (c *call) lose(cause error) {
+// loseLocked ends the hold as lost, and gives back what is left of it.
+func (c *call) loseLocked(cause error) {
 	c.keeper.Lose(cause)
 	ended := context.Cause(c.keeper.Lease().Context())
 	if errors.Is(ended, lease.ErrReleased) {
 		return // The release has begun, and does the rest.
 	}
 	c.lost = ended
-	c.giveAllBack(c.end())
+	c.giveAllBack(c.endLocked())
 	c.stop()
 }
 
@@ -118,7 +118,7 @@ func (c *call) release(ctx context.Context) error {
 		c.mu.Unlock()
 		return c.lost
 	}
-	leases, lost := c.end(), c.lost
+	leases, lost := c.endLocked(), c.lost
 	c.mu.Unlock()
 	if time.Since(c.begun) > grace {
 		c.stop() // What has not voted by now is slow, or has voted for another.

@@ -26,7 +26,7 @@ func (c *call) next() time.Time {
 	defer c.mu.Unlock()
 	votes := 0
 	for i := range c.votes {
-		if c.votes[i].certain() {
+		if c.votes[i].certainLocked() {
 			votes++
 		}
 	}
@@ -113,22 +113,21 @@ func (c *call) lookAt(i int) {
 		v.last = root(err)
 	default:
 		v.silent = 0
-		if c.mayGiveWay(v, l) && (r.Before > 0 || r.Same > 0 && rand.N(2) == 0) {
-			c.giveWay(i)
+		if c.mayGiveWayLocked(v, l) && (r.Before > 0 || r.Same > 0 && rand.N(2) == 0) {
+			c.giveWayLocked(i)
 		}
 	}
 	c.poke()
 }
 
-// mayGiveWay reports whether the vote is still l, which was there when the look began, and no part of a quorum. The lock
-// is held.
-func (c *call) mayGiveWay(v *vote, l *lease.Lease) bool {
+// mayGiveWayLocked reports whether the vote is still l, which was there when the look began, and no part of a quorum.
+func (c *call) mayGiveWayLocked(v *vote, l *lease.Lease) bool {
 	if l == nil || v.lease != l || c.keeper != nil {
 		return false
 	}
 	votes := 0
 	for i := range c.votes {
-		if c.votes[i].certain() {
+		if c.votes[i].certainLocked() {
 			votes++
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// agree returns the token of the hold, if a quorum of certain votes has it: the same one, so that it is in each of
-// these nodes and above all that they have given before. Where the votes differ, those below are made to rise, which
-// costs a round trip, and there is none yet. The lock is held.
-func (c *call) agree() (uint64, bool) {
+// agreeLocked returns the token of the hold, if a quorum of certain votes has it: the same one, so that it is in each
+// of these nodes and above all that they have given before. Where the votes differ, those below are made to rise,
+// which costs a round trip, and there is none yet.
+func (c *call) agreeLocked() (uint64, bool) {
 	var few [8]uint64
 	tokens := few[:0]
 	for i := range c.votes {
-		if v := &c.votes[i]; v.certain() && !v.raising {
+		if v := &c.votes[i]; v.certainLocked() && !v.raising {
 			tokens = append(tokens, v.token)
 		}
 	}
@@ -29,7 +29,7 @@ func (c *call) agree() (uint64, bool) {
 		return token, true
 	}
 	for i := range c.votes {
-		if v := &c.votes[i]; v.certain() && !v.raising && v.token < token {
+		if v := &c.votes[i]; v.certainLocked() && !v.raising && v.token < token {
 			v.raising = true
 			l, known := v.lease, v.token
 			c.run(func() { c.raised(i, l, known, token) })
@@ -81,7 +81,7 @@ func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	case c.keeper != nil:
 		v.raising = false // A quorum had the token when the hold began, and a renewal tells whether the vote is there.
 	default:
-		c.giveWay(i)
+		c.giveWayLocked(i)
 	}
 	c.poke()
 }

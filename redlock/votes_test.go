@@ -42,7 +42,7 @@ func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
 		{[]int{10, 20, 30, 40}, 4, 20},
 		{[]int{10}, 1, 10},
 	} {
-		u, votes := votesFor(t, now, c.seconds...).until()
+		u, votes := votesFor(t, now, c.seconds...).untilLocked()
 		require.Equal(t, c.votes, votes, c.seconds)
 		if c.valid == 0 {
 			require.Zero(t, u.Deadline, c.seconds)
@@ -53,7 +53,7 @@ func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
 	}
 	c := votesFor(t, now, 10, 20, 30)
 	c.limit = now.Add(15 * time.Second)
-	u, _ := c.until()
+	u, _ := c.untilLocked()
 	require.Equal(t, c.limit, u.Deadline)
 	require.Equal(t, lease.ErrMaxHold, u.Cause)
 }

@@ -104,7 +104,7 @@ func (w *wait) run() (*lease.Lease, error) {
 	for {
 		s.mu.Lock()
 		st, failure := t.state, errors.Join(t.err, t.refused)
-		other := s.heldBy(t)
+		other := s.heldByLocked(t)
 		var wake <-chan struct{}
 		switch st {
 		case passed, idling, asking, confirming, held, acting:

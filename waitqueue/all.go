@@ -176,16 +176,16 @@ func (w *whole) hear(parts []*part) {
 		s := p.wait.site
 		for {
 			s.mu.Lock()
-			if !p.wait.ticket.asks() {
+			if !p.wait.ticket.asksLocked() {
 				s.mu.Unlock()
 				break // It is granted, or the client was closed.
 			}
 			p.wait.ticket.to(idling) // It is poked when the site hears.
 			if !s.wanted {
 				s.wanted = true
-				s.listen()
+				s.subscribeLocked()
 			}
-			hears, wake := s.hears(), p.wait.ticket.waking()
+			hears, wake := s.hearsLocked(), p.wait.ticket.waking()
 			s.mu.Unlock()
 			if hears {
 				break
@@ -247,11 +247,11 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 	for _, p := range parts {
 		s, t := p.wait.site, p.wait.ticket
 		s.mu.Lock()
-		if !t.asks() {
+		if !t.asksLocked() {
 			s.mu.Unlock()
 			continue // A message was faster, or the ticket is ending.
 		}
-		if mode == lua.Wait && !s.hears() {
+		if mode == lua.Wait && !s.hearsLocked() {
 			mode = lua.Look
 		}
 		t.to(asking)

@@ -29,7 +29,7 @@ func TestALossBesideTheReleaseOfSeveralNamesIsNoSecondRelease(t *testing.T) {
 		all.End()
 		lost := w.parts[1].lease.Engine().(*share).hold
 		lost.ticket.site.mu.Lock()
-		lost.lose(lease.ErrForced)
+		lost.loseLocked(lease.ErrForced)
 		lost.ticket.site.mu.Unlock()
 		w.lost(all, w.parts[1].lease)
 		require.ErrorIs(t, w.release(t.Context(), w.parts), lease.ErrForced)

@@ -72,13 +72,13 @@ func (s *site) prepare(n *conn.Node, w *wait) *question {
 	q := questions.Get().(*question)
 	q.Attempt = n.Attempt(w.budget)
 	s.mu.Lock()
-	if !t.asks() {
+	if !t.asksLocked() {
 		s.mu.Unlock()
 		questions.Put(q)
 		return nil
 	}
 	mode := w.mode
-	if mode == lua.Wait && !s.hears() {
+	if mode == lua.Wait && !s.hearsLocked() {
 		mode = lua.Look
 	}
 	t.to(asking)
@@ -103,13 +103,13 @@ func (s *site) prepare(n *conn.Node, w *wait) *question {
 func (s *site) unsent(t *ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settled(t)
+	s.settledLocked(t)
 }
 
 // taken takes in the answer to an ask, or its lack, and with that the question is over.
 func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 	s.mu.Lock()
-	s.landed(t, q.text, q.Attempt, err)
+	s.landedLocked(t, q.text, q.Attempt, err)
 	switch {
 	case err != nil:
 	case r.Status == lua.Waiting:
@@ -124,10 +124,10 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 			} else {
 				t.to(waiting)
 			}
-			t.queued(r.Waiting)
+			t.tellQueuedLocked(r.Waiting)
 		}
 	case r.Status == lua.Granted:
-		s.offer(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
+		s.offerLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
 	if err == nil {

@@ -14,9 +14,9 @@ import (
 // attendAfter is how long a hold lasts before its client listens for it.
 const attendAfter = 250 * time.Millisecond
 
-// attend sees that the client hears of a release by force once the hold has lasted for some time, also where the slot of
-// its name has moved, and returns when to look again. The site's lock is held.
-func (h *hold) attend(now, next time.Time) time.Time {
+// attendLocked sees that the client hears of a release by force once the hold has lasted for some time, also where
+// the slot of its name has moved, and returns when to look again.
+func (h *hold) attendLocked(now, next time.Time) time.Time {
 	s := h.ticket.site
 	if h.ears == nil {
 		if at := h.ticket.grant.from.Add(attendAfter); now.Before(at) {
@@ -33,8 +33,8 @@ func (h *hold) attend(now, next time.Time) time.Time {
 	return next
 }
 
-// unwatch ends the hold's timer, because the hold ends. The site's lock is held.
-func (h *hold) unwatch() {
+// unwatchLocked ends the hold's timer, because the hold ends.
+func (h *hold) unwatchLocked() {
 	h.ticket.site.client.servers.Timers.Remove(&h.entry)
 	if h.ears != nil {
 		h.ears.Leave()
@@ -62,7 +62,7 @@ func (c *client) told(text string) {
 	if t := s.tickets[m.Ticket]; t != nil {
 		t.doubted = true
 		if t.hold != nil {
-			t.hold.hurry()
+			t.hold.hurryLocked()
 		}
 	}
 }

@@ -128,9 +128,9 @@ func sightOf(r *lua.EventReply) sight { return sight{r.Waiting, r.Now, r.Until} 
 // told takes in the answer to an ask for an event, or its lack.
 func (s *site) told(t *ticket, q *question, r *lua.EventReply, err error) {
 	s.mu.Lock()
-	s.landed(t, q.text, q.Attempt, err)
+	s.landedLocked(t, q.text, q.Attempt, err)
 	if err == nil {
-		s.noteLocked(t, r, q.hearing)
+		s.eventAnsweredLocked(t, r, q.hearing)
 	}
 	s.mu.Unlock()
 	if err == nil {
@@ -142,9 +142,9 @@ func (s *site) told(t *ticket, q *question, r *lua.EventReply, err error) {
 	}
 }
 
-// noteLocked notes what the answer to an ask for an event says; hearing says how often the channel was confirmed before
-// the ask was sent.
-func (s *site) noteLocked(t *ticket, r *lua.EventReply, hearing int) {
+// eventAnsweredLocked notes what the answer to an ask for an event says; hearing says how often the channel was
+// confirmed before the ask was sent.
+func (s *site) eventAnsweredLocked(t *ticket, r *lua.EventReply, hearing int) {
 	s.generation = max(s.generation, r.Generation)
 	if t.state != asking {
 		return
@@ -152,61 +152,59 @@ func (s *site) noteLocked(t *ticket, r *lua.EventReply, hearing int) {
 	switch r.Status {
 	case lua.Granted:
 		t.place = r.Index
-		t.pass()
+		t.passLocked()
 	case lua.Waiting, lua.Acting:
 		t.place, t.arrival = r.Index, r.Awaited
 		switch {
 		case r.Status == lua.Acting:
 			t.to(acting)
-		case s.hears():
+		case s.hearsLocked():
 			t.to(waiting)
-			t.queued(r.Waiting)
+			t.tellQueuedLocked(r.Waiting)
 		default:
 			t.to(subscribing)
 		}
-		if t.arrival <= s.news || s.hears() && s.confirms != hearing {
-			s.startCheck() // The message may have overtaken the answer, or come before the subscription.
+		if t.arrival <= s.news || s.hearsLocked() && s.confirms != hearing {
+			s.startCheckLocked() // The message may have overtaken the answer, or come before the subscription.
 		}
 	}
 }
 
-// seen takes in what a check says of a ticket that waits for an event, and of those that are like it. The lock
-// is held.
-func (s *site) seen(t *ticket, state string, waiters int) {
+// eventCheckedLocked takes in what a check says of a ticket that waits for an event, and of those that are like it.
+func (s *site) eventCheckedLocked(t *ticket, state string, waiters int) {
 	if s.proto.End != nil {
-		t.seen(state, waiters)
+		t.seenLocked(state, waiters)
 		return
 	}
 	arrival := t.arrival
 	for _, alike := range s.tickets {
 		if alike.arrival == arrival {
-			alike.seen(state, waiters)
+			alike.seenLocked(state, waiters)
 		}
 	}
 }
 
-func (t *ticket) seen(state string, waiters int) {
+func (t *ticket) seenLocked(state string, waiters int) {
 	if !t.waits() {
 		return
 	}
 	switch state {
 	case lua.StateGranted:
-		t.pass()
+		t.passLocked()
 	case lua.StateBroken:
-		t.refuse(t.verdict(lua.Broken, nil))
+		t.refuseLocked(t.verdict(lua.Broken, nil))
 	case lua.StateForgotten:
-		t.refuse(t.verdict(lua.Refused, []string{state}))
+		t.refuseLocked(t.verdict(lua.Refused, []string{state}))
 	default:
 		if t.state == subscribing {
 			t.to(waiting)
-			t.queued(waiters)
+			t.tellQueuedLocked(waiters)
 		}
 	}
 }
 
-// happened takes in the news of an event. What a message does not say for certain a check finds out. The lock
-// is held.
-func (s *site) happened(m lua.Message) {
+// eventLocked takes in the news of an event. What a message does not say for certain a check finds out.
+func (s *site) eventLocked(m lua.Message) {
 	s.news = max(s.news, m.Generation)
 	s.generation = max(s.generation, m.Generation)
 	unsure := false
@@ -215,29 +213,29 @@ func (s *site) happened(m lua.Message) {
 		case !t.waits():
 		case s.proto.Latest:
 			if t.arrival <= m.Generation {
-				t.pass()
+				t.passLocked()
 			}
 		case t.arrival < m.Generation:
 			unsure = true
 		case t.arrival > m.Generation:
 			// Old news.
 		case m.Kind == lua.MessageOpen:
-			t.pass()
+			t.passLocked()
 		default:
-			t.refuse(t.verdict(lua.Broken, nil))
+			t.refuseLocked(t.verdict(lua.Broken, nil))
 		}
 	}
 	if unsure {
-		s.startCheck()
+		s.startCheckLocked()
 	}
 }
 
 // eventSpread is how long the looks of all clients are spread over that wait for the same time.
 const eventSpread = 50 * time.Millisecond
 
-// nextLook says when to look again for an event: before the lease of a place in it runs out, when that of
-// another does, and after d at the latest. The lock is held.
-func (s *site) nextLook(v sight, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
+// nextEventCheckLocked says when to look again for an event: before the lease of a place in it runs out, when that of
+// another does, and after d at the latest.
+func (s *site) nextEventCheckLocked(v sight, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
 	if s.proto.End != nil {
 		for t := range tickets {
 			if t.waits() {

@@ -44,12 +44,12 @@ const (
 	freeAgain = 20 * time.Millisecond
 )
 
-// lookAt sets a time for a check, unless there is an earlier one. The lock is held.
-func (s *site) lookAt(at time.Time) {
+// checkAtLocked sets a time for a check, unless there is an earlier one.
+func (s *site) checkAtLocked(at time.Time) {
 	if s.check.IsZero() || at.Before(s.check) {
 		s.check = at
 	}
-	s.arm(s.check)
+	s.armLocked(s.check)
 }
 
 // A sight is what a reply says of when to look again.
@@ -70,27 +70,27 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.lookAt(timers.Earlier(s.nextCheck(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
+	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
 	switch {
 	case !deaf:
 	case !s.wanted:
 		s.wanted = true
-		s.listen()
-	case s.hears() && !s.proto.Broadcast:
-		s.startCheck() // The confirmation came between the question and its answer.
+		s.subscribeLocked()
+	case s.hearsLocked() && !s.proto.Broadcast:
+		s.startCheckLocked() // The confirmation came between the question and its answer.
 	}
 }
 
-// nextCheck says when to look again after a reply, for some tickets: about when the present lease ends if they are in
-// front, and in any case after a time that grows with the number of clients that wait. The lock is held.
-func (s *site) nextCheck(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
+// nextCheckLocked says when to look again after a reply, for some tickets: about when the present lease ends if they
+// are in front, and in any case after a time that grows with the number of clients that wait.
+func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
-	if !s.hears() {
+	if !s.hearsLocked() {
 		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
 	}
 	if s.proto.Broadcast {
-		return now.Add(s.nextLook(v, d, tickets))
+		return now.Add(s.nextEventCheckLocked(v, d, tickets))
 	}
 	place := v.waiting
 	for t := range tickets {
@@ -108,8 +108,8 @@ func (s *site) nextCheck(v sight, now time.Time, tickets iter.Seq[*ticket]) time
 	return now.Add(d)
 }
 
-// startCheck runs a check in the background, or after the one that is under way. The lock is held.
-func (s *site) startCheck() {
+// startCheckLocked runs a check in the background, or after the one that is under way.
+func (s *site) startCheckLocked() {
 	if s.checking {
 		s.again = true
 		return
@@ -121,7 +121,7 @@ func (s *site) startCheck() {
 func (s *site) runChecks() {
 	for {
 		s.mu.Lock()
-		round := s.newRound()
+		round := s.newRoundLocked()
 		s.again, s.all = false, false
 		s.mu.Unlock()
 		var reply lua.Head
@@ -137,14 +137,14 @@ func (s *site) runChecks() {
 		s.mu.Lock()
 		switch {
 		case err != nil:
-			s.failed(round.tickets, err)
+			s.checkFailedLocked(round.tickets, err)
 		case s.again || more:
 			s.failures = 0
 			s.mu.Unlock()
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.lookAt(s.nextCheck(last, time.Now(), maps.Values(s.tickets)))
+			s.checkAtLocked(s.nextCheckLocked(last, time.Now(), maps.Values(s.tickets)))
 		}
 		s.checking = false
 		s.mu.Unlock()
@@ -152,20 +152,20 @@ func (s *site) runChecks() {
 	}
 }
 
-// failed ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any other
-// error is waited out, by those who wait. The lock is held.
-func (s *site) failed(tickets []*ticket, err error) {
+// checkFailedLocked ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any
+// other error is waited out, by those who wait.
+func (s *site) checkFailedLocked(tickets []*ticket, err error) {
 	passes := conn.Transient(err)
 	for _, t := range tickets {
 		t.last = conn.Advise(err)
 	}
 	for _, t := range s.tickets {
 		if t.waits() && !passes {
-			t.refuse(conn.Advise(err)) // Also those that were not named: their keys are the same.
+			t.refuseLocked(conn.Advise(err)) // Also those that were not named: their keys are the same.
 		}
 	}
 	if passes && s.anyWaits() {
-		s.lookAt(time.Now().Add(retry.Pause(s.failures)))
+		s.checkAtLocked(time.Now().Add(retry.Pause(s.failures)))
 	}
 	s.failures++
 }
@@ -186,11 +186,11 @@ type round struct {
 	rest    []*ticket // of those after it
 }
 
-// newRound chooses the tickets of a look, the oldest first. The lock is held.
-func (s *site) newRound() *round {
+// newRoundLocked chooses the tickets of a look, the oldest first.
+func (s *site) newRoundLocked() *round {
 	r := &round{mode: lua.Hears}
 	switch {
-	case !s.hears():
+	case !s.hearsLocked():
 		r.mode = lua.Deaf
 	case s.proven:
 		r.mode = lua.Proven
@@ -249,16 +249,16 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {
-		s.landed(t, texts[i], a, err)
+		s.landedLocked(t, texts[i], a, err)
 		if err == nil {
 			t.last = nil
 		}
 		switch {
 		case err != nil || i >= len(r.States) || t.text != texts[i]:
 		case s.proto.Broadcast:
-			s.seen(t, r.States[i], v.waiting)
+			s.eventCheckedLocked(t, r.States[i], v.waiting)
 		default:
-			s.checked(t, r.States[i], v.waiting, round.mode)
+			s.ticketCheckedLocked(t, r.States[i], v.waiting, round.mode)
 		}
 	}
 	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
@@ -267,8 +267,8 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 	return r, v, err
 }
 
-// checked takes in what a check says of one ticket. The lock is held.
-func (s *site) checked(t *ticket, state string, waiters int, mode string) {
+// ticketCheckedLocked takes in what a check says of one ticket.
+func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode string) {
 	state, place, _ := strings.Cut(state, " ")
 	if n, err := strconv.Atoi(place); err == nil {
 		t.place = n
@@ -281,7 +281,7 @@ func (s *site) checked(t *ticket, state string, waiters int, mode string) {
 		// way; if it does not come, this client does not hear (R10).
 		if mode != lua.Deaf && s.heard && !t.told {
 			s.missing, s.missBy = t.text, time.Now().Add(soonEnough)
-			s.arm(s.missBy)
+			s.armLocked(s.missBy)
 		}
 	case lua.StateAgain, lua.StateQueued:
 		if state == lua.StateAgain && t.state == waiting {
@@ -291,12 +291,12 @@ func (s *site) checked(t *ticket, state string, waiters int, mode string) {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}
 			if mode != lua.Deaf && s.heard {
-				s.dropped(t)
+				s.droppedLocked(t)
 			}
 		}
 		if t.waits() {
 			t.to(waiting)
-			t.queued(waiters)
+			t.tellQueuedLocked(waiters)
 		}
 	case lua.StateGone:
 		if t.waits() {
@@ -304,7 +304,7 @@ func (s *site) checked(t *ticket, state string, waiters int, mode string) {
 		}
 	case lua.StateExcess:
 		if t.waits() {
-			t.refuse(excess(t, place))
+			t.refuseLocked(excess(t, place))
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (c *client) register(q *binding, t *ticket) (*site, error) {
 	if c.closing {
 		return nil, lease.ErrClosed
 	}
-	s := c.site(q)
+	s := c.siteLocked(q)
 	s.mu.Lock()
 	t.site = s
 	s.tickets[t.text] = t
@@ -134,8 +134,8 @@ func (c *client) register(q *binding, t *ticket) (*site, error) {
 	return s, nil
 }
 
-// site returns the site of a queue, which it makes if there is none. c.mu is held.
-func (c *client) site(q *binding) *site {
+// siteLocked returns the site of a queue, which it makes if there is none.
+func (c *client) siteLocked(q *binding) *site {
 	s := c.sites[q.keys.Site]
 	if s == nil {
 		s = newSite(c, q)

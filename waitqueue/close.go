@@ -68,15 +68,15 @@ func (s *site) close() {
 	}
 	for _, t := range s.tickets {
 		if t.hold != nil {
-			t.hold.lose(lease.ErrClientClosed)
+			t.hold.loseLocked(lease.ErrClientClosed)
 			continue
 		}
 		t.err = lease.ErrClosed
 		if t.stop != nil {
 			t.stop()
 		}
-		s.end(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
-		t.poke()
+		s.endLocked(t) // Here, not by the call that is woken: Close waits for the ends that have begun.
+		t.pokeLocked()
 	}
 }
 
@@ -91,7 +91,7 @@ func (o *outstanding) collect(s *site, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
-		if t.owes(now).After(now) {
+		if t.owesLocked(now).After(now) {
 			o.tickets = append(o.tickets, t)
 		}
 	}
@@ -102,13 +102,13 @@ func (o *outstanding) collect(s *site, now time.Time) {
 	}
 }
 
-// owes is until when the server may have something of the ticket that others wait for: what it holds, what a request
-// without an answer may have taken for it or may yet take, and what it may be granted by message, now for the last time.
-// It is zero if there is no such thing. The lock is held.
-func (t *ticket) owes(now time.Time) (until time.Time) {
+// owesLocked is until when the server may have something of the ticket that others wait for: what it holds, what a
+// request without an answer may have taken for it or may yet take, and what it may be granted by message, now for the
+// last time. It is zero if there is no such thing.
+func (t *ticket) owesLocked(now time.Time) (until time.Time) {
 	switch {
 	case t.hold != nil:
-		until = t.hold.owes(now)
+		until = t.hold.owesLocked(now)
 	case t.grant.token != 0:
 		until = t.grant.from.Add(t.grant.lasts)
 	case t.arrival != 0:
@@ -123,9 +123,9 @@ func (t *ticket) owes(now time.Time) (until time.Time) {
 	return until
 }
 
-// owes is until when the server may have the hold: to the end of its lease, or of what renewals without an answer may
-// have made of it. The lock is held.
-func (h *hold) owes(now time.Time) time.Time {
+// owesLocked is until when the server may have the hold: to the end of its lease, or of what renewals without an
+// answer may have made of it.
+func (h *hold) owesLocked(now time.Time) time.Time {
 	until := timers.Later(h.deadline.Add(margin(h.spans)), h.ghost)
 	if h.renewing {
 		until = timers.Later(until, now.Add(conn.AttemptTime+h.ticket.queue.terms.Lease))
@@ -138,7 +138,7 @@ func (o *outstanding) until(begun time.Time) (until time.Time) {
 	for _, t := range o.tickets {
 		t.site.mu.Lock()
 		if t.state != ended {
-			until = timers.Later(until, t.owes(begun))
+			until = timers.Later(until, t.owesLocked(begun))
 		}
 		t.site.mu.Unlock()
 	}

@@ -199,7 +199,7 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		require.NoError(t, err)
 		at.mu.Lock()
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
-		at.settled(ticket) // The answer of a look, while that of the end is on its way.
+		at.settledLocked(ticket) // The answer of a look, while that of the end is on its way.
 		at.mu.Unlock()
 		at.departed(&departure{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), nil)
 		state := func() state {

@@ -108,7 +108,7 @@ func (c *client) cohort(q *binding) (*cohort, error) {
 	if c.closing {
 		return nil, lease.ErrClosed
 	}
-	s := c.site(q)
+	s := c.siteLocked(q)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = time.Now()
@@ -288,16 +288,16 @@ func (h *hold) passLocked() *mate {
 	h.open--
 	h.since, h.tooLong, h.first, h.caller = time.Now(), false, share{}, m.ticket
 	if s.client.opts.HeldTooLong > 0 {
-		s.client.servers.Timers.Before(&h.entry, h.long(h.since, h.deadline))
+		s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(h.since, h.deadline))
 	}
 	ctx, waited := m.ctx, h.since.Sub(m.begun)
 	if m.ticket != nil {
-		ctx = m.ticket.granted(ctx, h.fence(), waited, note)
+		ctx = m.ticket.tellGrantedLocked(ctx, h.fence(), waited, note)
 	}
-	m.lease = h.grant(ctx, &h.first, co.queue, waited)
+	m.lease = h.grantLocked(ctx, &h.first, co.queue, waited)
 	if h.unlooked { // While it was being released: it may have no timer.
 		h.unlooked = false
-		h.hurry()
+		h.hurryLocked()
 	}
 	s.client.stats.granted.Add(1)
 	return m

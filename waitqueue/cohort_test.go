@@ -78,7 +78,7 @@ func TestASiteWhoseCohortWasJustFoundIsNotRetired(t *testing.T) {
 		synctime.Pass(c.opts.Linger - 1)
 		co, err := c.cohort(q.binding)
 		require.NoError(t, err)
-		c.retire(s) // The tick that was due at the same moment.
+		c.retireLocked(s) // The tick that was due at the same moment.
 		synctest.Wait()
 		require.Same(t, s, siteOf(q))
 		co.mu.Lock()
@@ -130,7 +130,7 @@ func TestASiteIsNotRetiredBeforeTheEndOfWhatHasNoTicket(t *testing.T) {
 		old := siteOf(qa)
 		at := time.Now().Add(1500 * time.Millisecond)
 		old.mu.Lock()
-		a.ends.exorcise(old, a.id+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
+		a.ends.endGhostLocked(old, a.id+":999:x:1:10000:2000", at) // As for a number of which an ask was not answered.
 		old.mu.Unlock()
 		synctime.Pass(5 * a.opts.Linger)
 		l, err = qb.Acquire(t.Context())

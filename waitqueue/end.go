@@ -62,27 +62,27 @@ func (s *site) finish(t *ticket, clean bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state == passed || t.inflight == 0 && t.ghost.IsZero() && t.grant.token == 0 && (clean || t.state == idling) {
-		s.forget(t)
+		s.forgetLocked(t)
 		return
 	}
-	s.end(t)
+	s.endLocked(t)
 }
 
-// end begins the end of a ticket in the background. The lock is held.
-func (s *site) end(t *ticket) {
+// endLocked begins the end of a ticket in the background.
+func (s *site) endLocked(t *ticket) {
 	if t.state == ending || t.state == ended {
 		return
 	}
 	if s.proto.End == nil {
-		s.forget(t)
+		s.forgetLocked(t)
 		return
 	}
 	t.to(ending)
-	s.client.ends.add(t)
+	s.client.ends.addLocked(t)
 }
 
-// forget drops a ticket whose end is acknowledged, or was never needed. The lock is held.
-func (s *site) forget(t *ticket) {
+// forgetLocked drops a ticket whose end is acknowledged, or was never needed.
+func (s *site) forgetLocked(t *ticket) {
 	t.to(ended)
 	s.used = time.Now()
 	delete(s.tickets, t.text)
@@ -93,11 +93,11 @@ func (s *site) forget(t *ticket) {
 		t.owed = false
 		s.client.ends.done(1)
 	}
-	t.acknowledge()
+	t.acknowledgeLocked()
 }
 
-// acknowledge lets those go on who wait for the answer to the end of a ticket. The site's lock is held.
-func (t *ticket) acknowledge() {
+// acknowledgeLocked lets those go on who wait for the answer to the end of a ticket.
+func (t *ticket) acknowledgeLocked() {
 	if t.over != nil && !t.acknowledged {
 		close(t.over)
 	}
@@ -190,10 +190,10 @@ func (s *site) departed(d *departure, a conn.Attempt, err error) {
 	defer s.mu.Unlock()
 	t := d.ticket
 	if t != nil && err == nil {
-		t.acknowledge() // The end itself may have to be sent once more.
+		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}
 	if err != nil && conn.Transient(err) {
-		c.ends.retry(d)
+		c.ends.retryLocked(d)
 		return
 	}
 	if d.repeat {
@@ -206,7 +206,7 @@ func (s *site) departed(d *departure, a conn.Attempt, err error) {
 	case err != nil:
 		t.refused = conn.Advise(err)
 		t.unended = t.refused
-		s.forget(t)
+		s.forgetLocked(t)
 	case t.inflight > 0:
 		t.endAgain = true
 		if !t.owed {
@@ -215,14 +215,14 @@ func (s *site) departed(d *departure, a conn.Attempt, err error) {
 		}
 	case a.Sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
-		c.ends.repeat(t)
+		c.ends.repeatLocked(t)
 	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.
-		s.forget(t)
+		s.forgetLocked(t)
 	}
 }
 
-// add sends the end of a ticket. The site's lock is held.
-func (e *ends) add(t *ticket) {
+// addLocked sends the end of a ticket.
+func (e *ends) addLocked(t *ticket) {
 	if t.inflight > 0 {
 		t.endAgain = true
 	}
@@ -233,23 +233,23 @@ func (e *ends) add(t *ticket) {
 // grant that is not given back ends with its grant lease.
 const mostLeaving = 4096
 
-// giveBack ends a grant to a ticket that is not known here any more. The site's lock is held.
-func (e *ends) giveBack(s *site, text string, token uint64) {
+// giveBackLocked ends a grant to a ticket that is not known here any more.
+func (e *ends) giveBackLocked(s *site, text string, token uint64) {
 	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
 		e.client.stats.forged.Add(1)
 		return
 	}
-	e.push(s.depart(text, token, time.Now()))
+	e.push(s.departLocked(text, token, time.Now()))
 }
 
-// exorcise ends what a ticket has under a number that it does not go by any more, when no request that names it
-// can run after that. The site's lock is held.
-func (e *ends) exorcise(s *site, text string, at time.Time) {
-	e.later(s.depart(text, 0, at), at)
+// endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
+// can run after that.
+func (e *ends) endGhostLocked(s *site, text string, at time.Time) {
+	e.later(s.departLocked(text, 0, at), at)
 }
 
-// depart notes the end of what has no ticket, and was granted, or will have been, at a time. The lock is held.
-func (s *site) depart(text string, token uint64, at time.Time) *departure {
+// departLocked notes the end of what has no ticket, and was granted, or will have been, at a time.
+func (s *site) departLocked(text string, token uint64, at time.Time) *departure {
 	d := &departure{site: s, text: text, token: token, owes: at.Add(lua.TicketLease(text))}
 	if s.leaving == nil {
 		s.leaving = make(map[*departure]struct{})
@@ -258,9 +258,8 @@ func (s *site) depart(text string, token uint64, at time.Time) *departure {
 	return d
 }
 
-// repeat sends the end of a ticket once more when what was in flight for it cannot run any more. The
-// site's lock is held.
-func (e *ends) repeat(t *ticket) {
+// repeatLocked sends the end of a ticket once more when what was in flight for it cannot run any more.
+func (e *ends) repeatLocked(t *ticket) {
 	t.endAgain = false
 	t.repeats++
 	e.later(&departure{site: t.site, text: t.text, ticket: t, repeat: true, again: t.acknowledged}, t.ghost)
@@ -270,8 +269,8 @@ func (e *ends) repeat(t *ticket) {
 	}
 }
 
-// retry sends an end again that was not answered, for as long as that can help. The site's lock is held.
-func (e *ends) retry(d *departure) {
+// retryLocked sends an end again that was not answered, for as long as that can help.
+func (e *ends) retryLocked(d *departure) {
 	d.tries++
 	if d.until.IsZero() {
 		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
@@ -282,7 +281,7 @@ func (e *ends) retry(d *departure) {
 	if time.Now().After(d.until) {
 		if d.ticket != nil {
 			d.ticket.refused, d.ticket.unended = errNoAnswer, errNoAnswer
-			d.site.forget(d.ticket)
+			d.site.forgetLocked(d.ticket)
 		} else {
 			d.unended = errNoAnswer
 			delete(d.site.leaving, d)

@@ -41,24 +41,24 @@ func (s *site) Confirmed(from conn.Ears, n int) {
 	for _, t := range s.tickets {
 		t.rejoined = false
 		if t.state == idling {
-			t.poke() // It waits to hear before it asks.
+			t.pokeLocked() // It waits to hear before it asks.
 		}
 	}
 	if s.deaf {
-		s.sendEcho()
+		s.sendEchoLocked()
 		return
 	}
 	s.all = true
 	if !s.first {
 		s.first = true
-		s.startCheck()
+		s.startCheckLocked()
 		return
 	}
-	s.lookAt(time.Now().Add(jitter(0, min(spread, time.Duration(n)*spreadSite))))
+	s.checkAtLocked(time.Now().Add(jitter(0, min(spread, time.Duration(n)*spreadSite))))
 }
 
-// listen subscribes at the node that has the site's slot. The lock is held.
-func (s *site) listen() {
+// subscribeLocked subscribes at the node that has the site's slot.
+func (s *site) subscribeLocked() {
 	s.ears = s.client.servers.Ears(s.slot)
 	s.ears.Want(s)
 }
@@ -69,7 +69,7 @@ func (s *site) subscribe() {
 	defer s.mu.Unlock()
 	if !s.wanted && !s.retired {
 		s.wanted = true
-		s.listen()
+		s.subscribeLocked()
 	}
 }
 
@@ -83,9 +83,9 @@ func (s *site) Rehome(from conn.Ears) {
 	s.heard = false
 	s.echo, s.echoBy = "", time.Time{}
 	from.Drop(s)
-	s.listen()
+	s.subscribeLocked()
 	if s.anyWaits() {
-		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *site) Unheard(from conn.Ears) {
 	s.heard = false
 	s.echo, s.echoBy = "", time.Time{}
 	if s.anyWaits() {
-		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
 }
 
@@ -115,9 +115,8 @@ func (s *site) Refused(err error) {
 	}
 }
 
-// doubt treats the subscription as broken: a new connection, and an echo on it, before tickets queue
-// again. The lock is held.
-func (s *site) doubt() {
+// doubtLocked treats the subscription as broken: a new connection, and an echo on it, before tickets queue again.
+func (s *site) doubtLocked() {
 	if s.deaf {
 		return
 	}
@@ -127,51 +126,50 @@ func (s *site) doubt() {
 		s.client.servers.Doubt()
 	}
 	if s.anyWaits() {
-		s.lookAt(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
+		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
 }
 
-// dropped takes in that a ticket was not in the queue any more, though the subscription stands. Once that is a server
-// that has forgotten it. When it is so again, and no subscription was confirmed in between, the server that is asked may
-// count none: it is at another one, which was the master before, or its connection died and nobody has noticed. The lock
-// is held.
-func (s *site) dropped(t *ticket) {
+// droppedLocked takes in that a ticket was not in the queue any more, though the subscription stands. Once that is a
+// server that has forgotten it. When it is so again, and no subscription was confirmed in between, the server that is
+// asked may count none: it is at another one, which was the master before, or its connection died and nobody has
+// noticed.
+func (s *site) droppedLocked(t *ticket) {
 	if t.rejoined {
-		s.doubt()
+		s.doubtLocked()
 	}
 	t.rejoined = !t.rejoined
 }
 
-// suspected takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.
-// The lock is held.
-func (s *site) suspected(text string) {
+// suspectedLocked takes in that a lease of this client ran out: of a grant that it did not take, or of a hold.
+func (s *site) suspectedLocked(text string) {
 	s.suspect()
 	if t := s.tickets[text]; t != nil {
 		switch {
 		case t.hold != nil:
-			t.hold.hurry()
+			t.hold.hurryLocked()
 		case t.waits() && !s.proto.Broadcast: // An event grants nothing that could run out.
-			t.lapsed(waiting)
+			t.lapsedLocked(waiting)
 		}
 	}
-	s.doubt()
-	s.lookAt(time.Now())
+	s.doubtLocked()
+	s.checkAtLocked(time.Now())
 }
 
-// sendEcho publishes to the own channel. The lock is held.
-func (s *site) sendEcho() {
+// sendEchoLocked publishes to the own channel.
+func (s *site) sendEchoLocked() {
 	c := s.client
 	s.echo = strconv.FormatUint(c.numbers.Add(1), 10)
 	s.echoBy = time.Now().Add(echoTime << min(s.doubts, 4))
-	s.arm(s.echoBy)
+	s.armLocked(s.echoBy)
 	nonce := s.echo
 	c.servers.Spawn(func() { c.servers.Publish(s.channel, lua.EchoMessage(nonce)) }) // An error shows as an echo that does not come.
 }
 
-// echoed ends the doubt. The lock is held.
-func (s *site) echoed() {
+// echoedLocked ends the doubt.
+func (s *site) echoedLocked() {
 	s.echo, s.echoBy = "", time.Time{}
 	s.doubts, s.deaf, s.proven = 0, false, true
 	s.all = true
-	s.startCheck()
+	s.startCheckLocked()
 }

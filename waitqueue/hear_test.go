@@ -38,7 +38,7 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 			t.Helper()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			require.Equal(t, want, s.hears())
+			require.Equal(t, want, s.hearsLocked())
 		}
 		deafen := func() {
 			s.mu.Lock()

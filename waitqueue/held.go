@@ -57,7 +57,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 		return r, cause // It has ended meanwhile.
 	}
 	cause := h.lossOf(&r)
-	h.lose(cause)
+	h.loseLocked(cause)
 	return r, cause
 }
 
@@ -76,7 +76,7 @@ func (q Queue) holdOf(l *lease.Lease) *hold {
 		if t.hold == nil {
 			continue
 		}
-		for sh := range t.hold.shares {
+		for sh := range t.hold.sharesLocked {
 			if sh.keeper.Lease() == l {
 				return t.hold
 			}

@@ -58,13 +58,13 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	if g.over() {
-		s.tooLate(t)
+		s.tooLateLocked(t)
 		return nil
 	}
 	h := &hold{ticket: t, token: g.token, since: g.from, spans: g.lasts, limit: g.limit}
 	u := h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	h.deadline, h.lasts = u.Deadline, u
-	l := h.grant(t.granted(ctx, h.fence(), waited, g.note), &h.first, t.queue, waited)
+	l := h.grantLocked(t.tellGrantedLocked(ctx, h.fence(), waited, g.note), &h.first, t.queue, waited)
 	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.Target = h
 	t.hold = h
@@ -75,24 +75,24 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		h.due = time.Now()
 	}
 	s.client.stats.granted.Add(1)
-	s.client.servers.Timers.Before(&h.entry, h.long(g.from, timers.Earlier(timers.Earlier(h.due, h.deadline), g.from.Add(attendAfter))))
-	s.own(t)
+	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.deadline), g.from.Add(attendAfter))))
+	s.ownLocked(t)
 	return l
 }
 
 // mostLapses is how many grants of one call may run out on their way before the call fails.
 const mostLapses = 5
 
-// tooLate gives back a grant that was over before it could be taken, and waits on. The lock is held.
-func (s *site) tooLate(t *ticket) {
-	s.client.ends.giveBack(s, t.text, t.grant.token)
-	t.lapsed(t.again())
+// tooLateLocked gives back a grant that was over before it could be taken, and waits on.
+func (s *site) tooLateLocked(t *ticket) {
+	s.client.ends.giveBackLocked(s, t.text, t.grant.token)
+	t.lapsedLocked(t.againLocked())
 	if t.lapses >= mostLapses {
 		t.refused = t.tooShort()
 		return
 	}
 	if t.waits() {
-		s.lookAt(time.Now())
+		s.checkAtLocked(time.Now())
 	}
 }
 
@@ -117,58 +117,57 @@ func (h *hold) Fired(now time.Time) {
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held || h.left() {
+	if t.state != held || h.leftToReleaseLocked() {
 		return
 	}
-	if h.overdue() {
-		if !h.left() { // Else it was released just now.
-			h.lose(lease.ErrExpired)
+	if h.overdueLocked() {
+		if !h.leftToReleaseLocked() { // Else it was released just now.
+			h.loseLocked(lease.ErrExpired)
 		}
 		return
 	}
-	next := h.attend(now, h.long(now, h.deadline))
+	next := h.attendLocked(now, h.tellLongLocked(now, h.deadline))
 	if !h.due.IsZero() && !h.renewing {
 		if now.Before(h.due) {
 			next = timers.Earlier(next, h.due)
 		} else {
 			h.renewing = true
-			s.client.renewals.add(h)
+			s.client.renewals.addLocked(h)
 		}
 	}
 	s.client.servers.Timers.Before(&h.entry, next)
 }
 
-// left reports whether a release has begun, to which the rest is left: it ends the hold, or passes it on and sees that
-// what is not done now is done then. The site's lock is held.
-func (h *hold) left() bool {
-	releasing := h.releasing()
+// leftToReleaseLocked reports whether a release has begun, to which the rest is left: it ends the hold, or passes it
+// on and sees that what is not done now is done then.
+func (h *hold) leftToReleaseLocked() bool {
+	releasing := h.releasingLocked()
 	h.unlooked = h.unlooked || releasing
 	return releasing
 }
 
-// hurry asks for a renewal now, because something was heard about the hold. The site's lock is held.
-func (h *hold) hurry() {
+// hurryLocked asks for a renewal now, because something was heard about the hold.
+func (h *hold) hurryLocked() {
 	h.due = time.Now()
 	h.hurried = h.due
 	h.ticket.site.client.servers.Timers.Before(&h.entry, h.due)
 }
 
-// lose ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.
-// The site's lock is held.
-func (h *hold) lose(cause error) {
+// loseLocked ends the hold as lost. The server is told too: what it may still have of it is in nobody's hand.
+func (h *hold) loseLocked(cause error) {
 	t := h.ticket
 	if t.state != held {
 		return
 	}
-	for sh := range h.shares {
+	for sh := range h.sharesLocked {
 		sh.keeper.Lose(cause)
 	}
 	c := t.site.client
 	c.stats.lost.Add(1)
 	h.gone = cause
-	h.lost(cause)
-	h.unwatch()
-	t.site.end(t)
+	h.tellLostLocked(cause)
+	h.unwatchLocked()
+	t.site.endLocked(t)
 	t.cohort.next()
 }
 
@@ -194,7 +193,7 @@ func (h *hold) lossOf(r *lua.Head) error {
 
 // endLocked begins the end of a hold that is released.
 func (h *hold) endLocked() {
-	h.unwatch()
+	h.unwatchLocked()
 	h.ticket.to(ending)
 	h.ticket.note = h.note()
 }

@@ -100,7 +100,7 @@ func BenchmarkRenewals(b *testing.B) {
 		l, err := q.Acquire(b.Context())
 		require.NoError(b, err)
 		defer func() { require.NoError(b, l.Release(context.Background())) }()
-		s := c.site(q.binding)
+		s := c.siteLocked(q.binding)
 		s.mu.Lock()
 		for _, t := range s.tickets {
 			batch = append(batch, t.hold)

@@ -22,11 +22,11 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
 	t.placed, h.tooLong = false, false
 	t.asked(ctx)
-	t.queued(1)
-	t.granted(ctx, 1, time.Second, "")
+	t.tellQueuedLocked(1)
+	t.tellGrantedLocked(ctx, 1, time.Second, "")
 	t.tell(observe.Observation{Moment: observe.Renewed, Token: h.token, Margin: time.Second})
-	h.long(now, now)
-	h.lost(nil)
+	h.tellLongLocked(now, now)
+	h.tellLostLocked(nil)
 	h.note()
 	h.released(time.Second, nil)
 	w.ended(nil)

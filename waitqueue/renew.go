@@ -27,8 +27,8 @@ type renewals struct {
 // renewBatch is how many renewals go in one round trip at the most.
 const renewBatch = 512
 
-// add puts a hold into the next batch. Its site's lock is held.
-func (r *renewals) add(h *hold) {
+// addLocked puts a hold into the next batch.
+func (r *renewals) addLocked(h *hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.due = append(r.due, h)
@@ -154,13 +154,13 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.lasts))
 	}
-	if h.ticket.state != held || h.left() {
+	if h.ticket.state != held || h.leftToReleaseLocked() {
 		return
 	}
 	switch {
 	case err != nil:
 		h.failures++
-		for sh := range h.shares {
+		for sh := range h.sharesLocked {
 			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Pause(h.failures-1), h.ticket.queue.terms.Lease/10))
@@ -169,15 +169,15 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
 		head := reply.Head()
-		h.lose(h.lossOf(&head))
+		h.loseLocked(h.lossOf(&head))
 		return
 	default:
 		h.failures = 0
 		margin := time.Until(h.deadline)
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
 		u := h.until(a.Sent, lasts, a.Slept, r.final)
-		if !h.extend(u) {
-			h.lose(lease.ErrExpired)
+		if !h.extendLocked(u) {
+			h.loseLocked(lease.ErrExpired)
 			return
 		}
 		h.teller().tell(observe.Observation{Moment: observe.Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
@@ -197,7 +197,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
-	next := h.attend(time.Now(), h.long(h.since, h.deadline))
+	next := h.attendLocked(time.Now(), h.tellLongLocked(h.since, h.deadline))
 	if !h.due.IsZero() {
 		next = timers.Earlier(next, h.due)
 	}
@@ -260,12 +260,12 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 			t.to(held)
 		}
 	case lua.Refused:
-		t.lapsed(t.again())
+		t.lapsedLocked(t.againLocked())
 		if t.arrival == 0 && t.lapses >= mostLapses { // It would ask again and again: nobody makes it wait.
 			t.refused = t.tooShort()
 		}
 		if t.waits() {
-			s.lookAt(time.Now())
+			s.checkAtLocked(time.Now())
 		}
 	}
 	return r, nil

@@ -64,8 +64,8 @@ func ownerOf(ctx context.Context) string {
 	return owner
 }
 
-// grant makes a lease on the hold. The site's lock is held.
-func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
+// grantLocked makes a lease on the hold.
+func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
 	sh.hold, sh.kind = h, q.kind
 	h.open++
 	if sh.kind == lua.Write {
@@ -81,8 +81,8 @@ func (h *hold) grant(ctx context.Context, sh *share, q *binding, waited time.Dur
 	return sh.keeper.Lease()
 }
 
-// shares goes through the leases that are not released. The site's lock is held.
-func (h *hold) shares(yield func(*share) bool) {
+// sharesLocked goes through the leases that are not released.
+func (h *hold) sharesLocked(yield func(*share) bool) {
 	if !h.first.over && !yield(&h.first) {
 		return
 	}
@@ -125,11 +125,11 @@ func (h *hold) entries() string {
 	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.open)
 }
 
-// extend moves the end of all leases, and reports whether there was time for that: where one has run out meanwhile, the
-// hold is lost with all of them.
-func (h *hold) extend(u lease.Until) bool {
+// extendLocked moves the end of all leases, and reports whether there was time for that: where one has run out
+// meanwhile, the hold is lost with all of them.
+func (h *hold) extendLocked(u lease.Until) bool {
 	h.deadline, h.lasts = u.Deadline, u
-	for sh := range h.shares {
+	for sh := range h.sharesLocked {
 		if !sh.keeper.Extend(u) && !sh.released() {
 			return false
 		}
@@ -137,9 +137,9 @@ func (h *hold) extend(u lease.Until) bool {
 	return true
 }
 
-// overdue reports whether all leases have ended.
-func (h *hold) overdue() bool {
-	for sh := range h.shares {
+// overdueLocked reports whether all leases have ended.
+func (h *hold) overdueLocked() bool {
+	for sh := range h.sharesLocked {
 		if !sh.keeper.Overdue() {
 			return false
 		}
@@ -147,9 +147,9 @@ func (h *hold) overdue() bool {
 	return true
 }
 
-// releasing reports whether the last owner has begun to release: then the rest is the release's.
-func (h *hold) releasing() bool {
-	for sh := range h.shares {
+// releasingLocked reports whether the last owner has begun to release: then the rest is the release's.
+func (h *hold) releasingLocked() bool {
+	for sh := range h.sharesLocked {
 		if !sh.released() {
 			return false
 		}
@@ -160,8 +160,8 @@ func (h *hold) releasing() bool {
 func (sh *share) cause() error   { return context.Cause(sh.keeper.Lease().Context()) }
 func (sh *share) released() bool { return errors.Is(sh.cause(), lease.ErrReleased) }
 
-// own notes on whose behalf a ticket holds, and lets the calls of the same owner enter. The lock is held.
-func (s *site) own(t *ticket) {
+// ownLocked notes on whose behalf a ticket holds, and lets the calls of the same owner enter.
+func (s *site) ownLocked(t *ticket) {
 	if t.owner == "" {
 		return
 	}
@@ -171,13 +171,13 @@ func (s *site) own(t *ticket) {
 	s.owners[t.owner] = t.hold
 	for _, other := range s.tickets {
 		if other != t && other.owner == t.owner {
-			other.poke()
+			other.pokeLocked()
 		}
 	}
 }
 
-// heldBy returns what the owner of a waiting ticket holds by another. The lock is held.
-func (s *site) heldBy(t *ticket) *hold {
+// heldByLocked returns what the owner of a waiting ticket holds by another.
+func (s *site) heldByLocked(t *ticket) *hold {
 	if t.owner == "" {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (s *site) reenter(ctx context.Context, h *hold, q *binding) (*lease.Lease, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case h.ticket.state != held || h.releasing() || h.overdue():
+	case h.ticket.state != held || h.releasingLocked() || h.overdueLocked():
 		return nil, nil
 	case q.kind == lua.Write && h.writes == 0:
 		return nil, lease.ErrUpgrade
@@ -240,15 +240,14 @@ func (s *site) reenter(ctx context.Context, h *hold, q *binding) (*lease.Lease, 
 		return nil, fmt.Errorf("%w: it was entered %d times", lease.ErrTooLarge, MaxEntries)
 	}
 	sh := &share{at: len(h.more)}
-	l := h.grant(ctx, sh, q, 0)
+	l := h.grantLocked(ctx, sh, q, 0)
 	h.more = append(h.more, sh)
-	h.recount()
+	h.recountLocked()
 	return l, nil
 }
 
-// recount sees that the server is told of a change in the number of leases, with others that come soon. The
-// site's lock is held.
-func (h *hold) recount() {
+// recountLocked sees that the server is told of a change in the number of leases, with others that come soon.
+func (h *hold) recountLocked() {
 	s := h.ticket.site
 	if !s.proto.Entries {
 		return
@@ -304,7 +303,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 	t.site.mu.Lock()
 	defer t.site.mu.Unlock()
 	if !sh.released() {
-		h.lose(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
+		h.loseLocked(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
 	}
 	if t.state != held {
 		todo.gone = sh.cause()
@@ -318,13 +317,13 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 	}
 	if h.open > 1 {
 		todo.lower = h.leave(sh)
-		h.recount()
+		h.recountLocked()
 		return todo
 	}
 	todo.last, todo.held = true, h.held()
 	h.endLocked()
 	if ended {
-		t.site.client.ends.add(t) // Nobody can wait for the answer, which is no reason to keep the lock.
+		t.site.client.ends.addLocked(t) // Nobody can wait for the answer, which is no reason to keep the lock.
 	}
 	return todo
 }
@@ -369,7 +368,7 @@ func (h *hold) lower(ctx context.Context) error {
 		return cmp.Or(h.gone, lease.ErrReleased)
 	}
 	cause := h.lossOf(&r)
-	h.lose(cause)
+	h.loseLocked(cause)
 	return cause
 }
 
@@ -417,7 +416,7 @@ func (q Queue) HoldCount(ctx context.Context, kind byte) int {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.ticket.state != held || h.overdue() {
+	if h.ticket.state != held || h.overdueLocked() {
 		return 0
 	}
 	switch kind {

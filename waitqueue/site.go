@@ -78,27 +78,27 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 // many reports whether several tickets may hold at once.
 func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
 
-// hears reports whether tickets may queue (R2). The lock is held.
-func (s *site) hears() bool { return s.heard && !s.deaf }
+// hearsLocked reports whether tickets may queue (R2).
+func (s *site) hearsLocked() bool { return s.heard && !s.deaf }
 
-// offer brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's
-// grant, and slept what lease.Slept said when that was reckoned. The lock is held.
-func (s *site) offer(g lua.Grant, from time.Time, slept time.Duration, note string) {
+// offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's grant,
+// and slept what lease.Slept said when that was reckoned.
+func (s *site) offerLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
 		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: g.Ticket})
-		s.client.ends.giveBack(s, g.Ticket, g.Token)
+		s.client.ends.giveBackLocked(s, g.Ticket, g.Token)
 		return
 	}
 	lasts := time.Duration(g.Until-g.At) * time.Microsecond
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
 	lasts = min(lasts, t.lease())
-	t.offer(grant{token: g.Token, from: from, lasts: lasts, slept: slept, note: note})
+	t.offerLocked(grant{token: g.Token, from: from, lasts: lasts, slept: slept, note: note})
 }
 
-// hear notes that the news of a grant came as it should. The lock is held.
-func (s *site) hear(ticket string) {
+// heardOfLocked notes that the news of a grant came as it should.
+func (s *site) heardOfLocked(ticket string) {
 	if t := s.tickets[ticket]; t != nil {
 		t.told = true
 	}
@@ -107,8 +107,8 @@ func (s *site) hear(ticket string) {
 	}
 }
 
-// landed notes that an ask or check that named t by that text is over. The lock is held.
-func (s *site) landed(t *ticket, text string, a conn.Attempt, err error) {
+// landedLocked notes that an ask or check that named t by that text is over.
+func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		if t.unanswered.IsZero() {
 			t.unanswered = a.Sent
@@ -117,21 +117,21 @@ func (s *site) landed(t *ticket, text string, a conn.Attempt, err error) {
 			t.ghost = a.Expires
 		}
 		if text != t.text {
-			s.client.ends.exorcise(s, text, a.Expires)
+			s.client.ends.endGhostLocked(s, text, a.Expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		if s.anyWaits() {
-			s.lookAt(time.Now().Add(retry.Pause(1)))
+			s.checkAtLocked(time.Now().Add(retry.Pause(1)))
 		}
 	}
-	s.settled(t)
+	s.settledLocked(t)
 }
 
-// settled notes that one thing less is in flight for t. The lock is held.
-func (s *site) settled(t *ticket) {
+// settledLocked notes that one thing less is in flight for t.
+func (s *site) settledLocked(t *ticket) {
 	t.inflight--
 	if t.state == ending && t.inflight == 0 && t.endAgain {
-		s.client.ends.repeat(t)
+		s.client.ends.repeatLocked(t)
 	}
 }
 
@@ -145,9 +145,9 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
 		if !check {
-			s.hear(g.Ticket)
+			s.heardOfLocked(g.Ticket)
 		}
-		s.offer(g, a.Sent, a.Slept, a.Note)
+		s.offerLocked(g, a.Sent, a.Slept, a.Note)
 	}
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
@@ -158,7 +158,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		}
 		s.handed = r.Token
 		s.look = time.Now().Add(left + lookSlack)
-		s.arm(s.look)
+		s.armLocked(s.look)
 	case s.many():
 		// A later grant says nothing of the earlier ones.
 	case r.Token > s.handed:
@@ -166,10 +166,10 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	}
 	if r.Has(lua.Suspected) {
 		s.suspect()
-		s.doubt()
+		s.doubtLocked()
 	}
 	if r.Has(lua.More) {
-		s.lookAt(time.Now())
+		s.checkAtLocked(time.Now())
 	}
 }
 
@@ -215,23 +215,23 @@ func (s *site) Message(text string, received time.Time) {
 	switch m.Kind {
 	case lua.MessageGrant:
 		for _, g := range m.Grants {
-			s.hear(g.Ticket)
+			s.heardOfLocked(g.Ticket)
 			from, slept := s.node().Clock.Since(g.At, received)
-			s.offer(g, from, slept, m.Note)
+			s.offerLocked(g, from, slept, m.Note)
 		}
 	case lua.MessageSuspect:
-		s.suspected(m.Ticket)
+		s.suspectedLocked(m.Ticket)
 	case lua.MessageLook:
-		s.startCheck()
+		s.startCheckLocked()
 	case lua.MessageExcess:
 		if t := s.tickets[m.Ticket]; t != nil && t.waits() {
-			t.refuse(excess(t, strconv.FormatInt(m.Limit, 10)))
+			t.refuseLocked(excess(t, strconv.FormatInt(m.Limit, 10)))
 		}
 	case lua.MessageOpen, lua.MessageBroken:
-		s.happened(m)
+		s.eventLocked(m)
 	case lua.MessageEcho:
 		if m.Nonce == s.echo && s.echo != "" {
-			s.echoed()
+			s.echoedLocked()
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (s *site) ticked(now time.Time) {
 		if missed != "" {
 			s.client.stats.missed.Add(1)
 			s.tell(observe.Observation{Moment: observe.Missed, Ticket: missed})
-			s.doubt()
+			s.doubtLocked()
 		}
 	}
 	if due(s.echoBy) {
@@ -257,16 +257,16 @@ func (s *site) ticked(now time.Time) {
 	}
 	if due(s.look) {
 		s.look = time.Time{}
-		s.startCheck()
+		s.startCheckLocked()
 	}
 	if due(s.check) {
 		s.check = time.Time{}
-		s.startCheck()
+		s.startCheckLocked()
 	}
-	if s.busy() {
+	if s.busyLocked() {
 		s.used = now
 	} else if !now.Before(s.used.Add(s.client.opts.Linger)) {
-		s.client.retire(s)
+		s.client.retireLocked(s)
 		return
 	}
 	next := s.used.Add(s.client.opts.Linger)
@@ -275,11 +275,11 @@ func (s *site) ticked(now time.Time) {
 			next = at
 		}
 	}
-	s.arm(next)
+	s.armLocked(next)
 }
 
-// busy reports whether something of the site is under way. The lock is held.
-func (s *site) busy() bool {
+// busyLocked reports whether something of the site is under way.
+func (s *site) busyLocked() bool {
 	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() || len(s.leaving) > 0 {
 		return true
 	}
@@ -291,21 +291,21 @@ func (s *site) busy() bool {
 	return false
 }
 
-// arm sets the site's timer. The lock is held.
-func (s *site) arm(at time.Time) {
+// armLocked sets the site's timer.
+func (s *site) armLocked(at time.Time) {
 	if !s.retired {
 		s.client.servers.Timers.Before(&s.tick, at)
 	}
 }
 
-// retire ends the subscription of a site that nothing uses, and drops the site. The site's lock is held,
-// the client's is not: a call that comes in between finds the site again and keeps it.
-func (c *client) retire(s *site) {
+// retireLocked ends the subscription of a site that nothing uses, and drops the site. The client's lock is not held:
+// a call that comes in between finds the site again and keeps it.
+func (c *client) retireLocked(s *site) {
 	c.servers.Spawn(func() {
 		c.mu.Lock()
 		s.mu.Lock()
 		now := time.Now()
-		if s.busy() {
+		if s.busyLocked() {
 			s.used = now
 		}
 		// A call may have found the site since, and have no ticket yet.
@@ -318,7 +318,7 @@ func (c *client) retire(s *site) {
 			}
 			s.retired, s.wanted, s.heard = true, false, false
 		} else {
-			s.arm(until)
+			s.armLocked(until)
 		}
 		s.mu.Unlock()
 		c.mu.Unlock()

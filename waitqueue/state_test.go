@@ -169,7 +169,7 @@ func TestAWriteOfTheStateIsFound(t *testing.T) {
 func TestAForgedGrantToACallThatWaitsForAnEventIsLeftOut(t *testing.T) {
 	c := &client{}
 	x := &ticket{site: &site{client: c, proto: lua.Countdown}, queue: &binding{}, state: waiting}
-	x.offer(grant{token: 7, from: time.Now(), lasts: time.Second})
+	x.offerLocked(grant{token: 7, from: time.Now(), lasts: time.Second})
 	require.Equal(t, waiting, x.state)
 	require.Zero(t, x.grant)
 	require.EqualValues(t, 1, c.stats.forged.Load())

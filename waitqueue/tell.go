@@ -43,17 +43,16 @@ func (t *ticket) asked(ctx context.Context) {
 	w.Tell(t.ctx, o)
 }
 
-// queued tells once that a ticket has its place. The site's lock is held.
-func (t *ticket) queued(behind int) {
+// tellQueuedLocked tells once that a ticket has its place.
+func (t *ticket) tellQueuedLocked(behind int) {
 	if w := t.site.client.notifier; w != nil && !t.placed && t.state == waiting {
 		t.placed = true
 		t.tell(observe.Observation{Moment: observe.Queued, Place: t.place, Waiting: behind})
 	}
 }
 
-// granted tells of a hold that is about to be made, and returns the context that it is made with. The site's lock is
-// held.
-func (t *ticket) granted(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
+// tellGrantedLocked tells of a hold that is about to be made, and returns the context that it is made with.
+func (t *ticket) tellGrantedLocked(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
 	w := t.site.client.notifier
 	if w == nil {
 		return ctx
@@ -108,11 +107,10 @@ func (h *hold) released(held time.Duration, err error) {
 	h.teller().tell(o)
 }
 
-// lost tells of a loss, with the cause that the holder sees: a lease may have ended by itself before. The site's lock
-// is held.
-func (h *hold) lost(cause error) {
+// tellLostLocked tells of a loss, with the cause that the holder sees: a lease may have ended by itself before.
+func (h *hold) tellLostLocked(cause error) {
 	if h.ticket.site.client.notifier != nil {
-		for sh := range h.shares {
+		for sh := range h.sharesLocked {
 			if seen := sh.cause(); errors.Is(seen, lease.ErrLost) {
 				cause = seen
 			}
@@ -130,9 +128,8 @@ func (h *hold) note() string {
 	return w.Note(h.teller().ctx)
 }
 
-// long tells, once, of a hold that lasts for longer than it should, and returns when to look for that. The site's lock
-// is held.
-func (h *hold) long(now, next time.Time) time.Time {
+// tellLongLocked tells, once, of a hold that lasts for longer than it should, and returns when to look for that.
+func (h *hold) tellLongLocked(now, next time.Time) time.Time {
 	w := h.ticket.site.client.notifier
 	if w == nil || w.Long == 0 || h.tooLong {
 		return next

@@ -102,42 +102,41 @@ func (t *ticket) waking() <-chan struct{} {
 	return t.wake
 }
 
-// poke wakes the call that owns the ticket, which looks at the state. The site's lock is held.
-func (t *ticket) poke() {
+// pokeLocked wakes the call that owns the ticket, which looks at the state.
+func (t *ticket) pokeLocked() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
 
-// asks reports whether an ask of the ticket may be sent. The site's lock is held.
-func (t *ticket) asks() bool { return t.state == idling || t.state == asking }
+// asksLocked reports whether an ask of the ticket may be sent.
+func (t *ticket) asksLocked() bool { return t.state == idling || t.state == asking }
 
 // waits reports whether the ticket is one that a check names.
 func (t *ticket) waits() bool {
 	return (t.state == waiting || t.state == subscribing || t.state == acting) && t.arrival != 0
 }
 
-// pass ends the wait for an event that has come. The site's lock is held.
-func (t *ticket) pass() {
+// passLocked ends the wait for an event that has come.
+func (t *ticket) passLocked() {
 	if t.state != acting {
 		t.to(passed)
-		t.poke()
+		t.pokeLocked()
 	}
 }
 
-// refuse ends the wait with an error. The site's lock is held.
-func (t *ticket) refuse(err error) {
+// refuseLocked ends the wait with an error.
+func (t *ticket) refuseLocked(err error) {
 	t.refused = err
 	if t.stop != nil {
 		t.stop()
 	}
-	t.poke()
+	t.pokeLocked()
 }
 
-// offer brings the notice of a grant, from a reply or a message, to a ticket that is known (R8). The site's
-// lock is held.
-func (t *ticket) offer(g grant) {
+// offerLocked brings the notice of a grant, from a reply or a message, to a ticket that is known (R8).
+func (t *ticket) offerLocked(g grant) {
 	if t.site.proto.Broadcast {
 		t.site.client.stats.forged.Add(1) // An event grants nothing.
 		return
@@ -162,7 +161,7 @@ func (t *ticket) offer(g grant) {
 		t.to(held)
 	}
 	t.site.client.raise(g.token)
-	t.poke()
+	t.pokeLocked()
 }
 
 // stale reports whether a grant is so old, or arrived over such a gap, that the server must be asked
@@ -177,13 +176,13 @@ func (g grant) over() bool {
 	return !now.Before(until(g.from, g.lasts, g.slept, nil).Deadline) || !g.limit.IsZero() && !now.Before(g.limit)
 }
 
-// lapsed gives the ticket another number, because a grant to it ran out: what still comes for the old one
-// is given back. The next grant may last twice as long (R10). The site's lock is held.
-func (t *ticket) lapsed(next state) {
+// lapsedLocked gives the ticket another number, because a grant to it ran out: what still comes for the old one is
+// given back. The next grant may last twice as long (R10).
+func (t *ticket) lapsedLocked(next state) {
 	s := t.site
 	if !t.ghost.IsZero() {
 		// An ask that was not answered may have taken the lock under the old number, or may do so yet.
-		s.client.ends.exorcise(s, t.text, t.ghost)
+		s.client.ends.endGhostLocked(s, t.text, t.ghost)
 	}
 	delete(s.tickets, t.text)
 	t.takes = min(2*t.takes, t.lease())
@@ -192,11 +191,11 @@ func (t *ticket) lapsed(next state) {
 	t.grant, t.told, t.rejoined = grant{}, false, false
 	t.lapses++
 	t.to(next)
-	t.poke()
+	t.pokeLocked()
 }
 
-// again is where a ticket goes on whose grant ran out. The site's lock is held.
-func (t *ticket) again() state {
+// againLocked is where a ticket goes on whose grant ran out.
+func (t *ticket) againLocked() state {
 	if t.arrival == 0 {
 		return idling // It was never queued: no check knows it, so it asks again.
 	}

@@ -43,9 +43,9 @@ func (w *wait) giveWay() {
 		s.mu.Unlock()
 		return
 	}
-	d := s.depart(t.text, t.grant.token, time.Now())
+	d := s.departLocked(t.text, t.grant.token, time.Now())
 	t.arrival = arrival
-	t.lapsed(idling)
+	t.lapsedLocked(idling)
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
 	s.mu.Unlock()

@@ -106,7 +106,7 @@ func (s *session) heard(notice string) {
 	if revision, err := strconv.ParseInt(created, 10, 64); err == nil {
 		c.mu.Lock()
 		if t := c.tickets[key]; t != nil && t.session == s {
-			t.oust(revision)
+			t.oustLocked(revision)
 		}
 		c.mu.Unlock()
 	}
@@ -115,8 +115,8 @@ func (s *session) heard(notice string) {
 	_, _ = c.etcd.Delete(ctx, c.notice(s.id))
 }
 
-// oust tells that the key of a revision is gone, which may have been an earlier one of the same name. The lock is held.
-func (t *ticket) oust(revision int64) {
+// oustLocked tells that the key of a revision is gone, which may have been an earlier one of the same name.
+func (t *ticket) oustLocked(revision int64) {
 	switch t.revision {
 	case 0:
 		t.ousted = revision // The answer that tells of the own is on its way.

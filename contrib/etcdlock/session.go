@@ -71,7 +71,7 @@ func (c *Client) open(o *engine.Opening[*session]) {
 			client: c, id: granted.ID, hurry: make(chan struct{}, 1), renewed: make(chan struct{}),
 		}
 		opened.ctx, opened.die = context.WithCancelCause(c.life)
-		opened.extend(until(sent, granted.TTL, slept))
+		opened.extendLocked(until(sent, granted.TTL, slept))
 		c.session = opened
 		_ = c.spawnLocked(func() { opened.listen(granted.Revision + 1) }) // It is not closed.
 	}
@@ -92,18 +92,18 @@ func until(from time.Time, ttl int64, slept time.Duration) lease.Until {
 // errLate ends a spell.
 var errLate = fmt.Errorf("no answer in the time of the lease: %w", context.DeadlineExceeded)
 
-// extend says how long the lease is certain now. The lock is held, or nobody else has the session.
+// extendLocked says how long the lease is certain now. For a session that nobody else has yet, no lock is needed.
 //
 // A spell has no deadline, which the server would be told of, at a price for each request.
-func (s *session) extend(u lease.Until) {
+func (s *session) extendLocked(u lease.Until) {
 	s.until = u
 	spell, end := context.WithCancelCause(s.ctx)
 	s.spell = spell
-	time.AfterFunc(s.left(), func() { end(errLate) })
+	time.AfterFunc(s.leftLocked(), func() { end(errLate) })
 }
 
-// left is how long the lease is certain. The lock is held.
-func (s *session) left() time.Duration {
+// leftLocked is how long the lease is certain.
+func (s *session) leftLocked() time.Duration {
 	return time.Until(s.until.Deadline) - (lease.Slept() - s.until.Slept)
 }
 
@@ -136,7 +136,7 @@ func (s *session) keep(renewed time.Time) {
 func (s *session) restUntil(due time.Time) bool {
 	for {
 		s.client.mu.Lock()
-		left := s.left()
+		left := s.leftLocked()
 		s.client.mu.Unlock()
 		if left <= 0 {
 			s.expire()
@@ -162,7 +162,7 @@ func (s *session) restUntil(due time.Time) bool {
 func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	c := s.client
 	c.mu.Lock()
-	if left := s.left(); left > 0 {
+	if left := s.leftLocked(); left > 0 {
 		limit = min(limit, left)
 	}
 	c.mu.Unlock()
@@ -176,10 +176,10 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		s.failing(err)
+		s.failingLocked(err)
 		return sent, false
 	}
-	s.extend(until(sent, answer.TTL, slept))
+	s.extendLocked(until(sent, answer.TTL, slept))
 	for _, t := range c.tickets {
 		if t.session == s && t.grip.Keeper != nil {
 			t.grip.Keeper.Extend(s.until)
@@ -190,8 +190,8 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	return sent, true
 }
 
-// failing notes why the lease is not renewed. The lock is held.
-func (s *session) failing(why error) {
+// failingLocked notes why the lease is not renewed.
+func (s *session) failingLocked(why error) {
 	for _, t := range s.client.tickets {
 		if t.session == s && t.grip.Keeper != nil {
 			t.grip.Keeper.Failing(s.until.Deadline.Add(-s.client.opts.Lease), why)
@@ -207,7 +207,7 @@ func (s *session) expire() {
 	for _, t := range c.tickets {
 		if t.session == s && t.grip.Keeper != nil {
 			t.grip.Lose(lease.ErrExpired)
-			c.sweep(t)
+			c.sweepLocked(t)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (s *session) bury() {
 		c.session = nil
 	}
 	cause := lease.ErrForgotten
-	if s.left() <= 0 {
+	if s.leftLocked() <= 0 {
 		cause = lease.ErrExpired
 	}
 	s.die(cause)
@@ -238,7 +238,7 @@ func (s *session) bury() {
 func (s *session) confirm(ctx context.Context) error {
 	for {
 		s.client.mu.Lock()
-		left, renewed := s.left(), s.renewed
+		left, renewed := s.leftLocked(), s.renewed
 		s.client.mu.Unlock()
 		if left > 0 {
 			return nil
@@ -281,7 +281,7 @@ func (s *session) look(before time.Time) {
 		}
 	}
 	for key, t := range c.tickets {
-		if t.session == s && !t.leaving() && !t.put.IsZero() && t.put.Before(begun) && !there[key] {
+		if t.session == s && !t.leavingLocked() && !t.put.IsZero() && t.put.Before(begun) && !there[key] {
 			missing = append(missing, t)
 		}
 	}
@@ -319,7 +319,7 @@ func (s *session) revoke(ctx context.Context) error {
 	c := s.client
 	c.mu.Lock()
 	// What has run out by the own clock will have by the server's, soon.
-	limit := max(s.left(), time.Second)
+	limit := max(s.leftLocked(), time.Second)
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/headwaiter/headwaiter/internal/retry"
 )
 
-// sweep sees to it that the key of a ticket goes, in the background. The lock is held.
-func (c *Client) sweep(t *ticket) {
+// sweepLocked sees to it that the key of a ticket goes, in the background.
+func (c *Client) sweepLocked(t *ticket) {
 	if t.session.ctx.Err() != nil {
 		delete(c.tickets, t.key) // It has gone with its lease.
 		return
@@ -68,10 +68,10 @@ func (c *Client) sweeper() {
 			// Where the server refuses, the next look at the lease finds the key again.
 			t.clean = t.clean && err == nil
 			if t.cut && err == nil {
-				t.settle()
+				t.settleLocked()
 				continue
 			}
-			t.drop()
+			t.dropLocked()
 		}
 		c.mu.Unlock()
 	}
@@ -80,15 +80,15 @@ func (c *Client) sweeper() {
 // settleTime is after what time a key is deleted a second time.
 const settleTime = 100 * time.Millisecond
 
-// settle deletes the key once more, a little later: what was to create it was given up, and may have been overtaken by
-// the deletion. If it is later still, a look at the lease finds it. The lock is held.
-func (t *ticket) settle() {
+// settleLocked deletes the key once more, a little later: what was to create it was given up, and may have been
+// overtaken by the deletion. If it is later still, a look at the lease finds it.
+func (t *ticket) settleLocked() {
 	c := t.client
 	t.cut = false
 	delete(c.ends, t.key)
 	time.AfterFunc(settleTime, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.sweep(t)
+		c.sweepLocked(t)
 	})
 }

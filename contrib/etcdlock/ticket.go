@@ -56,8 +56,8 @@ func (c *Client) ticket(s *session, prefix string) *ticket {
 	return t
 }
 
-// drop forgets a ticket whose key is not there. The lock is held.
-func (t *ticket) drop() {
+// dropLocked forgets a ticket whose key is not there.
+func (t *ticket) dropLocked() {
 	c := t.client
 	if c.tickets[t.key] != t {
 		return
@@ -70,8 +70,8 @@ func (t *ticket) drop() {
 	}
 }
 
-// leaving reports whether the ticket's key is to go, or may. The lock is held.
-func (t *ticket) leaving() bool { return t.abandoned || t.client.ends[t.key] != nil }
+// leavingLocked reports whether the ticket's key is to go, or may.
+func (t *ticket) leavingLocked() bool { return t.abandoned || t.client.ends[t.key] != nil }
 
 // missed tells that the key is gone, though the lease is not.
 func (t *ticket) missed() {
@@ -82,7 +82,7 @@ func (t *ticket) missed() {
 
 func (t *ticket) missedLocked() {
 	c := t.client
-	if t.leaving() || c.tickets[t.key] != t {
+	if t.leavingLocked() || c.tickets[t.key] != t {
 		return
 	}
 	delete(c.tickets, t.key)
@@ -97,7 +97,7 @@ func (t *ticket) leave() {
 	defer c.mu.Unlock()
 	t.abandoned = true
 	if c.tickets[t.key] == t {
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	t.end(context.Canceled)
 }
@@ -106,7 +106,7 @@ func (t *ticket) leave() {
 func (t *ticket) forget() {
 	t.client.mu.Lock()
 	defer t.client.mu.Unlock()
-	t.drop()
+	t.dropLocked()
 	t.end(context.Canceled)
 }
 
@@ -204,16 +204,16 @@ func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duratio
 	c := t.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || t.ctx.Err() != nil || t.session.left() <= 0 {
+	if c.closed || t.ctx.Err() != nil || t.session.leftLocked() <= 0 {
 		return nil
 	}
 	how.Token, how.Until, how.Release = uint64(t.revision), t.session.until, t.release
 	return t.grip.Take(ctx, how, maxHold, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !t.leaving() {
+		if !t.leavingLocked() {
 			t.grip.Lose(lease.ErrMaxHold)
-			c.sweep(t)
+			c.sweepLocked(t)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func (t *ticket) release(ctx context.Context) error {
 	spell := t.session.spell
 	if known && (!errors.Is(cause, lease.ErrReleased) || ctx.Err() != nil) {
 		// It was lost, or nobody can wait for the answer, which is no reason to keep the lock.
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	t.abandoned = true
 	c.mu.Unlock()
@@ -257,7 +257,7 @@ func (t *ticket) release(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	t.clean = clean && attempts == 1 && c.ends[t.key] == nil
-	t.drop()
+	t.dropLocked()
 	c.mu.Unlock()
 	if answer.Deleted == 0 && attempts == 1 { // Where there were more, an earlier one did it.
 		return t.lostBy(lease.ErrForced)
@@ -297,7 +297,7 @@ func (t *ticket) unconfirmed(ctx context.Context, err error) error {
 	c := t.client
 	c.mu.Lock()
 	if c.tickets[t.key] == t {
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	c.mu.Unlock()
 	if ended := retry.WhyEnded(ctx); ended != nil {

@@ -102,9 +102,9 @@ func (c *classes) find(name string) string {
 	}
 	if reason != "" {
 		class = other
-		c.blame(reason)
+		c.blameLocked(reason)
 	}
-	c.remember(name, class)
+	c.rememberLocked(name, class)
 	return class
 }
 
@@ -114,21 +114,21 @@ func (c *classes) recall(name string) (string, bool) {
 	defer c.mu.Unlock()
 	class, ok := c.before[name]
 	if ok {
-		c.remember(name, class)
+		c.rememberLocked(name, class)
 	}
 	return class, ok
 }
 
-// remember notes the class of a name. The lock is held.
-func (c *classes) remember(name, class string) {
+// rememberLocked notes the class of a name.
+func (c *classes) rememberLocked(name, class string) {
 	if len(c.names) >= rememberedNames {
 		c.before, c.names = c.names, make(map[string]string, rememberedNames)
 	}
 	c.names[name] = class
 }
 
-// blame counts a name that has no class, and notes the first of its kind. The lock is held.
-func (c *classes) blame(reason string) {
+// blameLocked counts a name that has no class, and notes the first of its kind.
+func (c *classes) blameLocked(reason string) {
 	c.cut[reason].Inc()
 	if !c.warned[reason] {
 		c.warned[reason] = true

@@ -22,8 +22,8 @@ type smallest struct {
 // none is the smallest of no values.
 const none = time.Duration(math.MaxInt64)
 
-// turn begins a new window if it is time. The lock is held.
-func (s *smallest) turn() {
+// turnLocked begins a new window if it is time.
+func (s *smallest) turnLocked() {
 	window := time.Now().UnixNano() / int64(marginWindow)
 	switch {
 	case window == s.window:
@@ -39,7 +39,7 @@ func (s *smallest) turn() {
 func (s *smallest) add(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn()
+	s.turnLocked()
 	s.now = min(s.now, d)
 }
 
@@ -47,7 +47,7 @@ func (s *smallest) add(d time.Duration) {
 func (s *smallest) get() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn()
+	s.turnLocked()
 	d := min(s.now, s.before)
 	return d, d != none
 }

@@ -27,8 +27,8 @@ type rowHold struct {
 	over  bool // somebody ends it
 }
 
-// begin starts the hold's timer: for its renewals, and for its end. The lock is held.
-func (h *rowHold) begin(u lease.Until) {
+// beginLocked starts the hold's timer: for its renewals, and for its end.
+func (h *rowHold) beginLocked(u lease.Until) {
 	// A third: two renewals may fail before the lease is in doubt. It also is what makes a grant a lease.
 	h.timer = time.AfterFunc(time.Until(u.Deadline)/3, h.fired)
 }

@@ -158,7 +158,7 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	c.mu.Lock()
 	t.hold = h
 	c.mu.Unlock()
-	h.begin(u)
+	h.beginLocked(u)
 	return h.keeper.Lease()
 }
 

@@ -97,8 +97,8 @@ func (c *Client) trouble() error {
 	return cable.trouble()
 }
 
-// sweep sees to it that the node of a ticket goes, in the background. The lock is held.
-func (c *Client) sweep(t *ticket) {
+// sweepLocked sees to it that the node of a ticket goes, in the background.
+func (c *Client) sweepLocked(t *ticket) {
 	if t.session.ctx.Err() != nil {
 		delete(c.tickets, t.id) // It has gone with its session.
 		return

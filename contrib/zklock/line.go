@@ -103,7 +103,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 		// Another came at the same time, and first.
 		if _, gone := t.remove(ctx); gone == nil {
 			c.mu.Lock()
-			t.drop()
+			t.dropLocked()
 			c.mu.Unlock()
 		}
 		err = lease.ErrBusy

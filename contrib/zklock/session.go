@@ -43,7 +43,7 @@ func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventNotWatching:
 	case e.Type != zk.EventSession:
-		s.fired(e)
+		s.firedLocked(e)
 	case e.State == zk.StateHasSession:
 		begun, timeout := s.cable.granted()
 		s.timeout, s.linked, s.beat = timeout, true, begun
@@ -52,41 +52,41 @@ func (s *session) event(e zk.Event) {
 		default:
 			close(s.first)
 		}
-		s.extend(begun)
+		s.extendLocked(begun)
 	case e.State == zk.StateExpired:
-		s.bury()
+		s.buryLocked()
 	case e.State == zk.StateDisconnected:
 		s.linked = false
-		s.change()
+		s.changeLocked()
 	}
 }
 
-// change tells those who wait for a change. The lock is held.
-func (s *session) change() {
+// changeLocked tells those who wait for a change.
+func (s *session) changeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// left is how long the session is certain. The lock is held.
-func (s *session) left() time.Duration {
+// leftLocked is how long the session is certain.
+func (s *session) leftLocked() time.Duration {
 	return time.Until(s.until.Deadline) - (lease.Slept() - s.until.Slept)
 }
 
-// extend counts the session's time from a moment at which the leader is known to have heard of it, or later. What was
-// lost stays lost. The lock is held.
-func (s *session) extend(from moment) {
+// extendLocked counts the session's time from a moment at which the leader is known to have heard of it, or later.
+// What was lost stays lost.
+func (s *session) extendLocked(from moment) {
 	// A hundredth, for clocks that run apart and for the time it takes to notice.
 	s.until = lease.Until{Deadline: from.at.Add(s.timeout - s.timeout/100), Slept: from.slept}
 	for _, t := range s.client.tickets {
 		if t.session != s || t.grip.Keeper == nil || t.grip.Keeper.Extend(s.until) {
 			continue
 		}
-		if errors.Is(context.Cause(t.grip.Keeper.Lease().Context()), lease.ErrLost) && !t.leaving() {
+		if errors.Is(context.Cause(t.grip.Keeper.Lease().Context()), lease.ErrLost) && !t.leavingLocked() {
 			t.grip.Lose(lease.ErrExpired)
-			s.client.sweep(t)
+			s.client.sweepLocked(t)
 		}
 	}
-	s.change()
+	s.changeLocked()
 }
 
 // live does what a session needs until its end.
@@ -122,9 +122,9 @@ func (s *session) pulse() {
 		slow.Stop()
 		s.client.mu.Lock()
 		if err == nil && s.linked && s.beat.at.Before(sent.at) {
-			s.extend(s.beat)
+			s.extendLocked(s.beat)
 			s.beat = sent
-			s.guardAll()
+			s.guardAllLocked()
 		}
 		s.client.mu.Unlock()
 	}
@@ -163,7 +163,7 @@ func (s *session) pass(d time.Duration, changed <-chan struct{}) {
 func (s *session) keep() {
 	for s.ctx.Err() == nil {
 		s.client.mu.Lock()
-		left, changed, timeout := s.left(), s.changed, s.timeout
+		left, changed, timeout := s.leftLocked(), s.changed, s.timeout
 		s.client.mu.Unlock()
 		wait := left
 		if left <= 0 {
@@ -182,16 +182,16 @@ func (s *session) expire() {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.left() > 0 {
+	if s.leftLocked() > 0 {
 		return
 	}
 	for _, t := range c.tickets {
-		if t.session == s && t.grip.Keeper != nil && !t.leaving() {
+		if t.session == s && t.grip.Keeper != nil && !t.leavingLocked() {
 			if why := s.cable.trouble(); why != nil {
 				t.grip.Keeper.Failing(s.until.Deadline.Add(-s.timeout), why)
 			}
 			t.grip.Lose(lease.ErrExpired)
-			c.sweep(t)
+			c.sweepLocked(t)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (s *session) succeed(limit time.Duration) {
 	c.mu.Lock()
 	taken := !c.closed && !s.linked && s.ctx.Err() == nil && next.ctx.Err() == nil && c.spawnLocked(next.live) == nil
 	if taken {
-		s.bury()
+		s.buryLocked()
 		c.session, c.cable = next, next.cable
 	}
 	c.mu.Unlock()
@@ -219,15 +219,15 @@ func (s *session) succeed(limit time.Duration) {
 	}
 }
 
-// bury ends the session: the servers do not know it any more, and all its nodes are gone. The lock is held.
-func (s *session) bury() {
+// buryLocked ends the session: the servers do not know it any more, and all its nodes are gone.
+func (s *session) buryLocked() {
 	c := s.client
 	if c.session == s {
 		c.session = nil
 	}
 	s.linked = false
 	cause := lease.ErrForgotten
-	if s.left() <= 0 {
+	if s.leftLocked() <= 0 {
 		cause = lease.ErrExpired
 	}
 	s.die(cause)
@@ -239,14 +239,14 @@ func (s *session) bury() {
 			delete(c.ends, id)
 		}
 	}
-	s.change()
+	s.changeLocked()
 }
 
 // confirm waits until the session has time.
 func (s *session) confirm(ctx context.Context) error {
 	for {
 		s.client.mu.Lock()
-		left, changed := s.left(), s.changed
+		left, changed := s.leftLocked(), s.changed
 		s.client.mu.Unlock()
 		if left > 0 {
 			return nil
@@ -266,7 +266,7 @@ func (s *session) close(ctx context.Context) error {
 	defer s.stop()
 	s.client.mu.Lock()
 	// What has run out by the own clock will have by the servers', soon.
-	limit := max(s.left(), time.Second)
+	limit := max(s.leftLocked(), time.Second)
 	s.client.mu.Unlock()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -52,18 +52,18 @@ func (c *Client) ticket(s *session, l *line) *ticket {
 	return t
 }
 
-// leaving reports whether the ticket's node is to go, or may. The lock is held.
-func (t *ticket) leaving() bool { return t.abandoned || t.client.ends[t.id] != nil }
+// leavingLocked reports whether the ticket's node is to go, or may.
+func (t *ticket) leavingLocked() bool { return t.abandoned || t.client.ends[t.id] != nil }
 
-// drop forgets a ticket that has no node. The lock is held.
-func (t *ticket) drop() {
+// dropLocked forgets a ticket that has no node.
+func (t *ticket) dropLocked() {
 	delete(t.client.tickets, t.id)
 	delete(t.client.ends, t.id)
 }
 
-// missed tells that somebody has removed the node. The lock is held.
-func (t *ticket) missed() {
-	t.drop()
+// missedLocked tells that somebody has removed the node.
+func (t *ticket) missedLocked() {
+	t.dropLocked()
 	t.grip.Lose(lease.ErrForced)
 	t.end(errGone)
 }
@@ -75,7 +75,7 @@ func (t *ticket) leave() {
 	defer c.mu.Unlock()
 	t.abandoned = true
 	if !t.pending && c.tickets[t.id] == t {
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	t.end(context.Canceled)
 }
@@ -111,7 +111,7 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 		defer c.mu.Unlock()
 		t.pending = false
 		if t.abandoned && c.tickets[t.id] == t {
-			c.sweep(t)
+			c.sweepLocked(t)
 		}
 		replies <- r
 	}
@@ -175,7 +175,7 @@ func (t *ticket) make() error {
 		if err != nil && !transient(err) {
 			if !lost {
 				t.client.mu.Lock()
-				t.drop()
+				t.dropLocked()
 				t.client.mu.Unlock()
 			}
 			return advise(err, "making a node below "+t.line.parent)
@@ -249,16 +249,16 @@ func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duratio
 	c := t.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || t.ctx.Err() != nil || t.session.left() <= 0 {
+	if c.closed || t.ctx.Err() != nil || t.session.leftLocked() <= 0 {
 		return nil
 	}
 	how.Token, how.Until, how.Release = t.token, t.session.until, t.release
 	return t.grip.Take(ctx, how, maxHold, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !t.leaving() {
+		if !t.leavingLocked() {
 			t.grip.Lose(lease.ErrMaxHold)
-			c.sweep(t)
+			c.sweepLocked(t)
 		}
 	})
 }
@@ -272,10 +272,10 @@ func (t *ticket) release(ctx context.Context) error {
 	c.mu.Lock()
 	cause := t.grip.Ended()
 	known := c.tickets[t.id] == t && c.ends[t.id] == nil
-	limit := t.session.left() + releaseTime
+	limit := t.session.leftLocked() + releaseTime
 	if known && (!errors.Is(cause, lease.ErrReleased) || ctx.Err() != nil) {
 		// It was lost, or nobody can wait for the answer, which is no reason to keep the lock.
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	t.abandoned = true
 	c.mu.Unlock()
@@ -298,7 +298,7 @@ func (t *ticket) release(ctx context.Context) error {
 		return t.unconfirmed(ctx, err)
 	}
 	c.mu.Lock()
-	t.drop()
+	t.dropLocked()
 	c.mu.Unlock()
 	if !removed {
 		return t.lostBy(lease.ErrForced)
@@ -337,7 +337,7 @@ func (t *ticket) erase() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.drop()
+	t.dropLocked()
 	t.end(context.Canceled)
 	return nil
 }
@@ -358,7 +358,7 @@ func (t *ticket) unconfirmed(ctx context.Context, err error) error {
 	c := t.client
 	c.mu.Lock()
 	if c.tickets[t.id] == t {
-		c.sweep(t)
+		c.sweepLocked(t)
 	}
 	c.mu.Unlock()
 	switch ended := retry.WhyEnded(ctx); {

@@ -36,8 +36,8 @@ func (s *session) watch(path string) (*watch, error) {
 	return nil, err
 }
 
-// fired tells of a change. The lock is held.
-func (s *session) fired(e zk.Event) {
+// firedLocked tells of a change.
+func (s *session) firedLocked(e zk.Event) {
 	if w := s.watches[e.Path]; w != nil {
 		delete(s.watches, e.Path)
 		w.gone = e.Type == zk.EventNodeDeleted
@@ -45,19 +45,19 @@ func (s *session) fired(e zk.Event) {
 	}
 	t := s.client.tickets[nodeID(e.Path)]
 	switch {
-	case t == nil || t.session != s || t.leaving():
+	case t == nil || t.session != s || t.leavingLocked():
 	case e.Type == zk.EventNodeDeleted:
-		t.missed()
+		t.missedLocked()
 	case t.guarded: // Somebody changed the node: it needs another watch.
 		_ = s.client.spawnLocked(t.guard)
 	}
 }
 
-// guardAll watches the nodes of the tickets that have been there for a beat: most have gone before, and cost no watch.
-// The lock is held.
-func (s *session) guardAll() {
+// guardAllLocked watches the nodes of the tickets that have been there for a beat: most have gone before, and cost no
+// watch.
+func (s *session) guardAllLocked() {
 	for _, t := range s.client.tickets {
-		if t.session == s && t.path != "" && !t.guarded && !t.leaving() {
+		if t.session == s && t.path != "" && !t.guarded && !t.leavingLocked() {
 			t.guarded = s.client.spawnLocked(t.guard) == nil
 		}
 	}
@@ -81,7 +81,7 @@ func (t *ticket) found(err error) {
 	case err == nil || transient(err):
 	case err != zk.ErrNoNode:
 		t.end(advise(err, "reading "+t.path))
-	case c.tickets[t.id] == t && !t.leaving():
-		t.missed()
+	case c.tickets[t.id] == t && !t.leavingLocked():
+		t.missedLocked()
 	}
 }

@@ -73,14 +73,14 @@ func newListener(n *Node) *listener {
 func (l *listener) Want(s Subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sub := l.subscription(s.Channel(), s); sub.state == subConfirmed {
+	if sub := l.subscriptionLocked(s.Channel(), s); sub.state == subConfirmed {
 		n := len(l.channels)
 		l.servers.Spawn(func() { s.Confirmed(l, n) })
 	}
 }
 
-// subscription wants a channel, and sees that it is subscribed to. The lock is held.
-func (l *listener) subscription(channel string, s Subscriber) *subscription {
+// subscriptionLocked wants a channel, and sees that it is subscribed to.
+func (l *listener) subscriptionLocked(channel string, s Subscriber) *subscription {
 	sub := l.channels[channel]
 	if sub == nil {
 		sub = &subscription{}
@@ -93,7 +93,7 @@ func (l *listener) subscription(channel string, s Subscriber) *subscription {
 	if sub.state == subConfirmed {
 		return sub
 	}
-	l.touch(channel)
+	l.touchLocked(channel)
 	if !l.running {
 		l.running = l.servers.Spawn(l.run)
 	}
@@ -106,7 +106,7 @@ func (l *listener) Drop(s Subscriber) {
 	if sub := l.channels[s.Channel()]; sub != nil && sub.by == s && sub.want {
 		sub.want = false
 		l.wanted--
-		l.touch(s.Channel())
+		l.touchLocked(s.Channel())
 	}
 }
 
@@ -124,8 +124,8 @@ func (l *listener) Reconnect() {
 	l.wake()
 }
 
-// touch notes that a channel's state is not what is wanted. The lock is held.
-func (l *listener) touch(channel string) {
+// touchLocked notes that a channel's state is not what is wanted.
+func (l *listener) touchLocked(channel string) {
 	l.dirty = append(l.dirty, channel)
 	l.wake()
 }
@@ -466,7 +466,7 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 		// The slot has left the node, which knows where it went.
 		if sub.state != subNone {
 			sub.state, l.unsure = subNone, true
-			l.touch(s.Channel)
+			l.touchLocked(s.Channel)
 			if sub.want {
 				gone = sub.by
 			}

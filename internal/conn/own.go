@@ -11,7 +11,7 @@ func (l *listener) Attend() {
 	defer l.mu.Unlock()
 	l.holds++
 	if sub := l.channels[l.servers.Own]; sub == nil || !sub.want {
-		l.subscription(l.servers.Own, nil)
+		l.subscriptionLocked(l.servers.Own, nil)
 	}
 }
 
@@ -39,7 +39,7 @@ func (l *listener) unattended(now time.Time) {
 	if over := !now.Before(until); over {
 		sub.want = false
 		l.wanted--
-		l.touch(l.servers.Own)
+		l.touchLocked(l.servers.Own)
 		l.mu.Unlock()
 		return
 	}

@@ -73,13 +73,13 @@ func (r *routes) at(slot uint16) *Node {
 func (r *routes) moved(slot uint16, address string) *Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.node(address)
+	n := r.nodeLocked(address)
 	r.table[slot].Store(n)
 	return n
 }
 
-// node returns the node with an address. The lock is held.
-func (r *routes) node(address string) *Node {
+// nodeLocked returns the node with an address.
+func (r *routes) nodeLocked(address string) *Node {
 	n := r.nodes[address]
 	if n == nil {
 		n = newNode(r.servers, address)
@@ -195,7 +195,7 @@ func (r *routes) refresh(ctx context.Context) error {
 func (r *routes) take(owners []owner) {
 	r.mu.Lock()
 	for _, o := range owners {
-		n := r.node(o.address)
+		n := r.nodeLocked(o.address)
 		for slot := o.first; slot <= o.last; slot++ {
 			if o.epoch == 0 || o.epoch >= r.epochs[slot] {
 				r.epochs[slot] = o.epoch

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,7 +43,13 @@ type walk struct {
 	files  *token.FileSet
 	scopes []*scope
 	defers locked // what is given back when it returns
+	given  bool   // its caller has taken a lock: its name says so
 	found  *[]string
+}
+
+// wantsLock reports whether who is called so needs a lock that is taken.
+func wantsLock(name string) bool {
+	return strings.HasSuffix(name, "Locked") && !ast.IsExported(name)
 }
 
 // function goes through a body.
@@ -101,7 +108,7 @@ func (w *walk) call(x ast.Expr, l locked) locked {
 		delete(l, mu)
 		return l
 	}
-	w.look(x)
+	w.look(x, l)
 	if call, ok := x.(*ast.CallExpr); ok && types.ExprString(call.Fun) == "panic" {
 		return nil
 	}
@@ -114,15 +121,44 @@ func (w *walk) unlock(at token.Pos, mu string, l locked) {
 	}
 }
 
-// look goes through the functions in an expression or statement, each by itself.
-func (w *walk) look(n ast.Node) {
+// look goes through the functions in an expression or statement, each by itself, and sees that what needs a lock is
+// called with one.
+func (w *walk) look(n ast.Node, l locked) {
 	ast.Inspect(n, func(n ast.Node) bool {
-		f, ok := n.(*ast.FuncLit)
-		if ok {
-			w.function(f.Body)
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			inner := *w
+			inner.given = w.given || len(l) > 0 // It may be called at once.
+			inner.function(n.Body)
+			return false
+		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && later[f.Sel.Name] {
+				w.after(n, l)
+				return false
+			}
+		case *ast.SelectorExpr:
+			if wantsLock(n.Sel.Name) && len(l) == 0 && !w.given {
+				w.report(n.Pos(), n.Sel.Name, "is called where no lock is taken")
+			}
 		}
-		return !ok
+		return true
 	})
+}
+
+// later are the functions that call one of their arguments when they have returned.
+var later = map[string]bool{"Spawn": true, "Go": true, "AfterFunc": true}
+
+// after goes through a call of which some runs when the caller has gone on: what is given to it, and is not called here.
+func (w *walk) after(call *ast.CallExpr, l locked) {
+	inner := *w
+	inner.given = false
+	for _, arg := range append(call.Args, call.Fun) {
+		if _, now := arg.(*ast.CallExpr); now {
+			w.look(arg, l)
+		} else {
+			inner.look(arg, nil)
+		}
+	}
 }
 
 func (w *walk) block(list []ast.Stmt, l locked) locked {
@@ -144,7 +180,7 @@ func (w *walk) statement(s ast.Stmt, l locked, label string) locked {
 	case *ast.LabeledStmt:
 		return w.statement(s.Stmt, l, s.Label.Name)
 	case *ast.ReturnStmt:
-		w.look(s)
+		w.look(s, l)
 		w.returns(s.Pos(), l)
 		return nil
 	case *ast.BranchStmt:
@@ -155,13 +191,16 @@ func (w *walk) statement(s ast.Stmt, l locked, label string) locked {
 			w.unlock(s.Pos(), mu, l)
 			w.defers[mu] = true
 		}
-		w.look(s)
+		w.look(s, l)
+		return l
+	case *ast.GoStmt:
+		w.after(s.Call, l)
 		return l
 	case *ast.ExprStmt:
 		return w.call(s.X, l)
 	case *ast.IfStmt:
 		l = w.statement(s.Init, l, "")
-		w.look(s.Cond)
+		w.look(s.Cond, l)
 		return w.block(s.Body.List, l).and(w.statement(s.Else, l, ""))
 	case *ast.ForStmt:
 		l = w.statement(s.Init, l, "")
@@ -175,7 +214,7 @@ func (w *walk) statement(s ast.Stmt, l locked, label string) locked {
 	case *ast.SelectStmt:
 		return w.cases(nil, s.Body, l, label)
 	}
-	w.look(s)
+	w.look(s, l)
 	return l
 }
 
@@ -203,7 +242,7 @@ func (w *walk) loop(head ast.Expr, body *ast.BlockStmt, post ast.Stmt, l locked,
 	w.scopes = append(w.scopes, at)
 	defer func() { w.scopes = w.scopes[:len(w.scopes)-1] }()
 	if head != nil {
-		w.look(head)
+		w.look(head, l)
 	}
 	at.again = at.again.and(w.block(body.List, l))
 	if post != nil && at.again != nil {
@@ -225,7 +264,7 @@ func (w *walk) cases(tag ast.Expr, body *ast.BlockStmt, l locked, label string) 
 	w.scopes = append(w.scopes, at)
 	defer func() { w.scopes = w.scopes[:len(w.scopes)-1] }()
 	if tag != nil {
-		w.look(tag)
+		w.look(tag, l)
 	}
 	whole := false
 	for _, s := range body.List {
@@ -251,7 +290,7 @@ func strays(t *testing.T, name string, body any) (found []string) {
 	require.NoError(t, err)
 	for _, decl := range file.Decls {
 		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
-			walk{files: files, found: &found}.function(f.Body)
+			walk{files: files, given: wantsLock(f.Name.Name), found: &found}.function(f.Body)
 		}
 	}
 	return found
@@ -274,6 +313,10 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"s.mu.Lock(); for a { s.mu.Unlock() }; s.mu.Unlock()",
 		"s.mu.Lock(); switch { case a: s.mu.Unlock(); case b: s.mu.Unlock() }; s.mu.Unlock()",
 		"s.mu.Lock(); select { case <-a: s.mu.Unlock(); case <-b: }; s.mu.Unlock()",
+		"s.endLocked()", "s.mu.Lock(); s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); go func() { s.endLocked() }(); s.mu.Unlock()",
+		"s.mu.Lock(); c.Spawn(func() { s.endLocked() }); s.mu.Unlock()", "s.mu.Lock(); c.Spawn(s.endLocked); s.mu.Unlock()",
+		"return s.endLocked()",
+		"for range s.allLocked {}", "if a { s.mu.Lock(); s.mu.Unlock() } else if s.endLocked() {}",
 	}
 	good := []string{
 		"s.mu.Lock(); s.mu.Unlock()", "s.mu.Lock(); defer s.mu.Unlock(); return", "m.Unlock(ctx)", "return m.Unlock()",
@@ -282,11 +325,34 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"out: for { s.mu.Lock(); switch { case a: break out; case b: s.mu.Unlock(); continue }; s.mu.Unlock() }; s.mu.Unlock()",
 		"s.mu.Lock(); for range a { s.mu.Unlock(); f(); s.mu.Lock() }; s.mu.Unlock()",
 		"s.mu.RLock(); f(func() { t.mu.Lock(); t.mu.Unlock() }); s.mu.RUnlock()",
+		"s.mu.Lock(); defer s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); sort(a, func() { s.endLocked() }); s.mu.Unlock()",
+		"s.mu.Lock(); for range s.allLocked {}; s.mu.Unlock()", "x.Locked(); _ = err.NotLocked",
 	}
 	for _, body := range bad {
 		require.NotEmpty(t, strays(t, "bad.go", "package bad; func f() { "+body+" }"), body)
 	}
 	for _, body := range good {
 		require.Empty(t, strays(t, "good.go", "package good; func f() { "+body+" }"), body)
+	}
+	require.Empty(t, strays(t, "good.go", "package good; func (s *site) forgetLocked() { s.endLocked() }"))
+}
+
+// What a comment says of a lock that its caller has taken, the name says too: then the calls are looked at. Only the
+// one step of a ticket is named shorter.
+func TestWhatNeedsALockSaysSoInItsName(t *testing.T) {
+	held := regexp.MustCompile(`(?i)\b(lock|mu) (is|are) held\b`)
+	for _, x := range texts(t, "*.go") {
+		if strings.HasSuffix(x.name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), x.name, x.body, parser.SkipObjectResolution|parser.ParseComments)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if ok && f.Recv != nil && held.MatchString(f.Doc.Text()) {
+				name := types.ExprString(f.Recv.List[0].Type) + "." + f.Name.Name
+				require.True(t, wantsLock(f.Name.Name) || name == "*ticket.to", "%s: %s: name it so that it ends in Locked", x.name, name)
+			}
+		}
 	}
 }

@@ -89,7 +89,7 @@ func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for l := range r.links {
-		l.cut()
+		l.cutLocked()
 	}
 }
 
@@ -181,8 +181,8 @@ func (r *Relay) accept() {
 	}
 }
 
-// cut ends a connection. The lock is held.
-func (l *link) cut() {
+// cutLocked ends a connection.
+func (l *link) cutLocked() {
 	_, _ = l.client.Close(), l.server.Close()
 	delete(l.relay.links, l)
 }
@@ -192,7 +192,7 @@ func (l *link) pass(from, to net.Conn, look func(message []byte) bool) {
 	defer func() {
 		l.relay.mu.Lock()
 		defer l.relay.mu.Unlock()
-		l.cut()
+		l.cutLocked()
 	}()
 	for {
 		message, err := read(from)
