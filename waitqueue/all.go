@@ -181,8 +181,7 @@ func (w *whole) hear(parts []*part) {
 				break // It is granted, or the client was closed.
 			}
 			p.wait.ticket.to(idling) // It is poked when the site hears.
-			if !s.wanted {
-				s.wanted = true
+			if s.trust.want() {
 				s.subscribeLocked()
 			}
 			hears, wake := s.hearsLocked(), p.wait.ticket.waking()
@@ -260,7 +259,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 			p.sent = a.Sent
 		}
 		asked = append(asked, p)
-		questions = append(questions, &question{Attempt: a, text: t.text, hearing: s.confirms})
+		questions = append(questions, &question{Attempt: a, text: t.text, hearing: s.trust.confirmed})
 		keys = append(keys, s.keys.All()...)
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()

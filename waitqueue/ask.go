@@ -83,7 +83,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *question {
 	}
 	t.to(asking)
 	t.inflight++
-	q.text, q.hearing = t.text, s.confirms
+	q.text, q.hearing = t.text, s.trust.confirmed
 	arrival, seen, since := t.arrival, s.generation, ""
 	if !t.unanswered.IsZero() {
 		since = strconv.FormatInt(n.Clock.AtLeast(t.unanswered), 10)

@@ -164,7 +164,7 @@ func (s *site) eventAnsweredLocked(t *ticket, r *lua.EventReply, hearing int) {
 		default:
 			t.to(subscribing)
 		}
-		if t.arrival <= s.news || s.hearsLocked() && s.confirms != hearing {
+		if t.arrival <= s.news || s.hearsLocked() && s.trust.confirmed != hearing {
 			s.startCheckLocked() // The message may have overtaken the answer, or come before the subscription.
 		}
 	}

@@ -73,8 +73,7 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
 	switch {
 	case !deaf:
-	case !s.wanted:
-		s.wanted = true
+	case s.trust.want():
 		s.subscribeLocked()
 	case s.hearsLocked() && !s.proto.Broadcast:
 		s.startCheckLocked() // The confirmation came between the question and its answer.
@@ -87,7 +86,7 @@ func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
 	if !s.hearsLocked() {
-		d = min(d, jitter(deafEvery, deafEvery<<min(s.doubts+1, 4)))
+		d = min(d, jitter(deafEvery, deafEvery<<min(s.trust.late+1, 4)))
 	}
 	if s.proto.Broadcast {
 		return now.Add(s.nextEventCheckLocked(v, d, tickets))
@@ -188,13 +187,7 @@ type round struct {
 
 // newRoundLocked chooses the tickets of a look, the oldest first.
 func (s *site) newRoundLocked() *round {
-	r := &round{mode: lua.Hears}
-	switch {
-	case !s.hearsLocked():
-		r.mode = lua.Deaf
-	case s.proven:
-		r.mode = lua.Proven
-	}
+	r := &round{mode: s.trust.mode()}
 	for _, t := range s.tickets {
 		if t.waits() {
 			r.rest = append(r.rest, t)
@@ -262,7 +255,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 		}
 	}
 	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
-		s.proven = false
+		s.trust.proven = false
 	}
 	return r, v, err
 }
@@ -279,7 +272,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode st
 	case lua.StateMissed:
 		// It was granted before this check. The news of it, a message or another reply, may still be on its
 		// way; if it does not come, this client does not hear (R10).
-		if mode != lua.Deaf && s.heard && !t.told {
+		if mode != lua.Deaf && s.trust.heard && !t.told {
 			s.missing, s.missBy = t.text, time.Now().Add(soonEnough)
 			s.armLocked(s.missBy)
 		}
@@ -290,7 +283,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode st
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}
-			if mode != lua.Deaf && s.heard {
+			if mode != lua.Deaf && s.trust.heard {
 				s.droppedLocked(t)
 			}
 		}

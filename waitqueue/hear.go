@@ -12,8 +12,6 @@ import (
 // channel is confirmed, and whether what it hears can be relied on (R10).
 
 const (
-	// echoTime is how long an echo may take before the connection counts as deaf.
-	echoTime = time.Second
 	// spread is how long the checks after a reconnect are spread over, at most and for each site.
 	spread     = 100 * time.Millisecond
 	spreadSite = 200 * time.Microsecond
@@ -33,24 +31,22 @@ func (s *site) Key() string { return s.keys.Lock }
 func (s *site) Confirmed(from conn.Ears, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted || s.ears != from || !from.Hears(s) {
+	if !s.trust.wanted || s.ears != from || !from.Hears(s) {
 		return
 	}
-	s.heard = true
-	s.confirms++
+	first := s.trust.confirm()
 	for _, t := range s.tickets {
 		t.rejoined = false
 		if t.state == idling {
 			t.pokeLocked() // It waits to hear before it asks.
 		}
 	}
-	if s.deaf {
+	if s.trust.deaf {
 		s.sendEchoLocked()
 		return
 	}
 	s.all = true
-	if !s.first {
-		s.first = true
+	if first {
 		s.startCheckLocked()
 		return
 	}
@@ -67,8 +63,7 @@ func (s *site) subscribeLocked() {
 func (s *site) subscribe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted && !s.retired {
-		s.wanted = true
+	if !s.retired && s.trust.want() {
 		s.subscribeLocked()
 	}
 }
@@ -77,11 +72,10 @@ func (s *site) subscribe() {
 func (s *site) Rehome(from conn.Ears) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.wanted || s.ears != from {
+	if !s.trust.wanted || s.ears != from {
 		return
 	}
-	s.heard = false
-	s.echo, s.echoBy = "", time.Time{}
+	s.trust.lose()
 	from.Drop(s)
 	s.subscribeLocked()
 	if s.anyWaits() {
@@ -96,8 +90,7 @@ func (s *site) Unheard(from conn.Ears) {
 	if s.ears != from || from.Hears(s) {
 		return
 	}
-	s.heard = false
-	s.echo, s.echoBy = "", time.Time{}
+	s.trust.lose()
 	if s.anyWaits() {
 		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
 	}
@@ -117,11 +110,10 @@ func (s *site) Refused(err error) {
 
 // doubtLocked treats the subscription as broken: a new connection, and an echo on it, before tickets queue again.
 func (s *site) doubtLocked() {
-	if s.deaf {
+	if !s.trust.doubt() {
 		return
 	}
-	s.deaf, s.proven = true, false
-	if s.wanted {
+	if s.trust.wanted {
 		s.ears.Reconnect()
 		s.client.servers.Doubt()
 	}
@@ -159,17 +151,7 @@ func (s *site) suspectedLocked(text string) {
 // sendEchoLocked publishes to the own channel.
 func (s *site) sendEchoLocked() {
 	c := s.client
-	s.echo = strconv.FormatUint(c.numbers.Add(1), 10)
-	s.echoBy = time.Now().Add(echoTime << min(s.doubts, 4))
-	s.armLocked(s.echoBy)
-	nonce := s.echo
+	nonce := strconv.FormatUint(c.numbers.Add(1), 10)
+	s.armLocked(s.trust.expect(nonce, time.Now()))
 	c.servers.Spawn(func() { c.servers.Publish(s.channel, lua.EchoMessage(nonce)) }) // An error shows as an echo that does not come.
-}
-
-// echoedLocked ends the doubt.
-func (s *site) echoedLocked() {
-	s.echo, s.echoBy = "", time.Time{}
-	s.doubts, s.deaf, s.proven = 0, false, true
-	s.all = true
-	s.startCheckLocked()
 }

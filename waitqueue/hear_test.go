@@ -42,7 +42,7 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 		}
 		deafen := func() {
 			s.mu.Lock()
-			s.heard = false
+			s.trust.heard = false
 			s.mu.Unlock()
 		}
 		kept, own, other := s.ears, &ears{hears: true}, &ears{}

@@ -29,18 +29,10 @@ type site struct {
 	used    time.Time               // last use, as far as calls and ticks told it
 	leaving map[*departure]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
-	// The subscription, as the listener told it.
-	ears   conn.Ears // where it is asked for
-	wanted bool      // asked for
-	heard  bool      // confirmed, and not ended since
-	first  bool      // it has been confirmed before: a confirmation is news of a gap
-	deaf   bool      // a message was missed or a lease ran out: it must carry an echo first (R10)
-	echo   string    // the nonce that is waited for
-	doubts int       // echoes that did not come, in a row
-	proven bool      // an echo came, and no check has told the server so yet
+	ears  conn.Ears // where the subscription is asked for
+	trust trust     // and what is known of it
 
 	// Of an event.
-	confirms   int   // how often the channel was confirmed
 	news       int64 // the newest generation that a message told of
 	generation int64 // and the newest that anything told of
 
@@ -52,7 +44,6 @@ type site struct {
 	handed   uint64    // its token
 	missing  string    // a ticket whose grant a check found and no message brought yet
 	missBy   time.Time // when that is a miss
-	echoBy   time.Time // when the echo is late
 	checking bool      // a check is under way
 	again    bool      // and another is wanted after it
 	all      bool      // the next check names all tickets, not just the oldest
@@ -79,7 +70,7 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
 
 // hearsLocked reports whether tickets may queue (R2).
-func (s *site) hearsLocked() bool { return s.heard && !s.deaf }
+func (s *site) hearsLocked() bool { return s.trust.hears() }
 
 // offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's grant,
 // and slept what lease.Slept said when that was reckoned.
@@ -230,8 +221,9 @@ func (s *site) Message(text string, received time.Time) {
 	case lua.MessageOpen, lua.MessageBroken:
 		s.eventLocked(m)
 	case lua.MessageEcho:
-		if m.Nonce == s.echo && s.echo != "" {
-			s.echoedLocked()
+		if s.trust.echoed(m.Nonce) {
+			s.all = true
+			s.startCheckLocked()
 		}
 	}
 }
@@ -250,9 +242,8 @@ func (s *site) ticked(now time.Time) {
 			s.doubtLocked()
 		}
 	}
-	if due(s.echoBy) {
-		s.echoBy, s.echo = time.Time{}, ""
-		s.doubts++
+	if due(s.trust.echoBy) {
+		s.trust.overdue()
 		s.ears.Reconnect()
 	}
 	if due(s.look) {
@@ -270,7 +261,7 @@ func (s *site) ticked(now time.Time) {
 		return
 	}
 	next := s.used.Add(s.client.opts.Linger)
-	for _, at := range []time.Time{s.missBy, s.echoBy, s.look, s.check} {
+	for _, at := range []time.Time{s.missBy, s.trust.echoBy, s.look, s.check} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
@@ -311,12 +302,12 @@ func (c *client) retireLocked(s *site) {
 		// A call may have found the site since, and have no ticket yet.
 		until := s.used.Add(c.opts.Linger)
 		over := !now.Before(until)
-		leave, ears := over && s.wanted, s.ears
+		leave, ears := over && s.trust.wanted, s.ears
 		if over {
 			if c.sites[s.keys.Site] == s {
 				delete(c.sites, s.keys.Site)
 			}
-			s.retired, s.wanted, s.heard = true, false, false
+			s.retired, s.trust = true, trust{}
 		} else {
 			s.armLocked(until)
 		}
