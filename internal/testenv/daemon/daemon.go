@@ -198,6 +198,9 @@ func (s *Server) Log() string {
 // Stop ends the server for good and removes its folder.
 func (s *Server) Stop() {
 	s.Kill()
+	s.mu.Lock()
+	s.releaseLocked()
+	s.mu.Unlock()
 	_ = os.RemoveAll(s.dir) // What is left of a temporary folder hurts nobody.
 	s.guard.dismiss()
 }

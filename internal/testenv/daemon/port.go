@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 )
 
 // Ports are taken from below the range from which systems take the local ports of connections (32768 and up on Linux,
@@ -14,13 +15,71 @@ const (
 	lastPort  = 32768 // and its neighbour below is the last that is taken
 )
 
-// Port returns a loopback port on which nobody listens. Somebody may before the caller does.
+// Port returns a loopback port on which nobody listens. It is reserved while this process lives: whoever asks for a port
+// here, also in another process, gets another one. So a server that was killed finds its port free again.
 func Port() (int, error) {
-	port, err := free(listens, nil)
+	port, err := take(nil)
 	if err != nil {
 		return 0, fmt.Errorf("daemon: %w", err)
 	}
 	return port, nil
+}
+
+// reserved are the ports of this process, each with a UDP socket of the same number: no server uses one, it is seen from
+// other processes, and it goes with this one.
+var reserved = struct {
+	sync.Mutex
+	sockets map[int]net.PacketConn
+}{sockets: map[int]net.PacketConn{}}
+
+// take finds a port that is free, as are those at the distances beside it, and reserves them.
+func take(beside []int) (int, error) {
+	for range placings {
+		port, err := free(listens, beside)
+		if err != nil {
+			return 0, err
+		}
+		if reserve(append(besides(port, beside), port)) {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no port could be reserved in %d tries", placings)
+}
+
+// besides are the ports at the distances beside one.
+func besides(port int, beside []int) []int {
+	ports := make([]int, 0, len(beside)+1)
+	for _, distance := range beside {
+		ports = append(ports, port+distance)
+	}
+	return ports
+}
+
+// reserve reserves all of the ports, or none if somebody else has one.
+func reserve(ports []int) bool {
+	for i, port := range ports {
+		socket, err := net.ListenPacket("udp", Loopback(port))
+		if err != nil {
+			release(ports[:i])
+			return false
+		}
+		reserved.Lock()
+		reserved.sockets[port] = socket
+		reserved.Unlock()
+	}
+	return true
+}
+
+// release gives ports back.
+func release(ports []int) {
+	reserved.Lock()
+	defer reserved.Unlock()
+	for _, port := range ports {
+		if socket := reserved.sockets[port]; socket != nil {
+			_ = socket.Close()
+			delete(reserved.sockets, port)
+		}
+	}
 }
 
 // free finds a port that is not taken, nor are those at the distances beside it.
@@ -40,8 +99,13 @@ func free(taken func(port int) bool, beside []int) (int, error) {
 	return 0, fmt.Errorf("no free port from %d to %d", firstPort, last)
 }
 
-// listens says whether somebody has the port.
+// listens says whether somebody has the port, or has reserved it: then its server is not disturbed by a look.
 func listens(port int) bool {
+	socket, err := net.ListenPacket("udp", Loopback(port))
+	if err != nil {
+		return true
+	}
+	defer func() { _ = socket.Close() }()
 	l, err := net.Listen("tcp", Loopback(port))
 	if err == nil {
 		_ = l.Close()

@@ -58,3 +58,27 @@ func TestPortsThatAreChosenTogetherAreDifferent(t *testing.T) {
 	}
 	require.Len(t, different, many)
 }
+
+func TestAPortIsReservedWhileItsServerIsDown(t *testing.T) {
+	t.Parallel()
+	s := server(t, "kind")
+	require.NoError(t, s.Start())
+	port := s.Port(0)
+	s.Kill()
+	require.True(t, listens(port), "nobody listens, and nobody else gets it")
+	require.False(t, reserve([]int{port}))
+	require.NoError(t, s.Start())
+	require.Equal(t, port, s.Port(0))
+	s.Stop()
+	require.False(t, listens(port), "it is given back in the end")
+}
+
+func TestPortsAreReservedTogetherOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	port, err := Port()
+	require.NoError(t, err)
+	require.False(t, reserve([]int{port - 1, port}))
+	reserved.Lock()
+	defer reserved.Unlock()
+	require.NotContains(t, reserved.sockets, port-1)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -65,20 +64,14 @@ func place(servers []*Server) error {
 		}
 		s.mu.Unlock()
 	}
-	var chosen []int
-	taken := func(port int) bool { return slices.Contains(chosen, port) || listens(port) }
 	for _, s := range fresh {
 		ports := make([]int, s.o.Ports)
 		for i := range ports {
-			port, err := free(taken, s.o.Beside)
+			port, err := take(s.o.Beside)
 			if err != nil {
 				return fmt.Errorf("daemon: start %s: %w", s.o.Name, err)
 			}
 			ports[i] = port
-			chosen = append(chosen, port)
-			for _, distance := range s.o.Beside {
-				chosen = append(chosen, port+distance)
-			}
 		}
 		s.mu.Lock()
 		s.ports = ports
@@ -100,11 +93,19 @@ func displace(servers []*Server) (any bool) {
 	for _, s := range servers {
 		s.mu.Lock()
 		if !s.placed {
+			s.releaseLocked()
 			s.ports, any = nil, true
 		}
 		s.mu.Unlock()
 	}
 	return any
+}
+
+// releaseLocked gives back the server's ports.
+func (s *Server) releaseLocked() {
+	for _, port := range s.ports {
+		release(append(besides(port, s.o.Beside), port))
+	}
 }
 
 func settled(servers []*Server) {
