@@ -44,9 +44,13 @@ var all = map[string]*Script{}
 // Named is the script that EVALSHA calls so; nil if it is none of these.
 func Named(sha string) *Script { return all[sha] }
 
-// load reads a script and what it includes. It panics where a file is missing, which every test shows.
+// load reads a script and what it includes. It panics where a file is missing, or where its header does not say what a
+// repeated request does; every test shows that.
 func load(name string) *Script {
 	var b strings.Builder
+	if text, _ := sources.ReadFile(name + ".lua"); !strings.Contains(string(text), "\n-- RETRY ") {
+		panic("lua: " + name + " does not say in its header what a repeated request does")
+	}
 	include(&b, name+".lua", map[string]bool{})
 	s := newScript(name, b.String())
 	s.sharded = newScript(name, toSharded.Replace(s.Source))

@@ -19,6 +19,7 @@ func TestRulesArePastedWhereScriptsNameThem(t *testing.T) {
 		"next_token(0, believed(floor, now), now)":     "math.max(0, (floor <= now + 86400000000 and floor or 0), now - 1) + 1",
 		"queue_need(size + 1, now)":                    "now + math.max(4000000, (size + 1) * 10000)",
 		"micros(redis.call('TIME'))":                   "redis.call('TIME')[1] * 1000000 + redis.call('TIME')[2]",
+		"'G ' .. grant_words(t[1], n, now, e)":         "'G ' .. t[1] .. ' ' .. n .. ' ' .. now .. ' ' .. e",
 		"a 'quote that does not end in this line, now": "a 'quote that does not end in this line, now",
 	} {
 		require.Equal(t, want, paste(given, nil), given)
@@ -43,7 +44,7 @@ func TestEachRuleIsWrittenOnce(t *testing.T) {
 		}
 		text, err := sources.ReadFile(name)
 		for _, part := range []string{
-			"0000000", "86400000000", "86400 * 1000000", "now - 1) + 1", "- now, DAY_US", "floor <=", "now + DAY_US", "4000000", "size * 5", "[1] * 1000000", "10000)",
+			"0000000", "86400000000", "86400 * 1000000", "now - 1) + 1", "- now, DAY_US", "floor <=", "now + DAY_US", "4000000", "size * 5", "' ~'", "fence .. ' '", "token .. ' '", "[1] * 1000000", "10000)",
 		} {
 			for line := range strings.Lines(string(text)) {
 				code, _, _ := strings.Cut(line, "--")

@@ -2,7 +2,7 @@
 --
 -- KEYS  lock      hash  who leads, until when, what was proclaimed
 -- ARGV  ticket    client:number:kind:permits:lease:grant; not used
---       mode      look or wait: the same
+--       mode      not used: look and wait are the same
 --       notafter  server µs after which the ask changes nothing; not used, as it never does
 --       arrival   not used
 --       head      not used

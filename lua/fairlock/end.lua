@@ -69,7 +69,7 @@ if plain and ARGV[4] == '1' then
         return { DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
       end
       local sent = redis.pcall('PUBLISH', channel,
-        'G ' .. head[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till .. (ARGV[5] and ' ~' .. ARGV[5] or ''))
+        'G ' .. grant_words(head[1], fence, since, till) .. grant_note(ARGV[5]))
       if type(sent) == 'number' then return { DONE, now, token, ends, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])

@@ -242,12 +242,12 @@ function permits.grant(s, heads, caller)
       if not texts[client] then
         order[#order + 1], texts[client], lists[client] = client, { 'G' }, {}
       end
-      table.insert(texts[client], head.ticket .. ' ' .. w.token .. ' ' .. now .. ' ' .. w.ends)
+      table.insert(texts[client], grant_words(head.ticket, w.token, now, w.ends))
       table.insert(lists[client], head)
     end
   end
   for _, client in ipairs(order) do
-    tell(s, client, lists[client], table.concat(texts[client], ' ') .. (s.note and ' ~' .. s.note or ''))
+    tell(s, client, lists[client], table.concat(texts[client], ' ') .. grant_note(s.note))
   end
 end
 

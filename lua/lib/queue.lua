@@ -79,7 +79,7 @@ local function grant(s, heads, caller)
     return
   end
   local sent = redis.pcall('PUBLISH', hold.channel(s, head.client),
-    'G ' .. head.ticket .. ' ' .. token .. ' ' .. now .. ' ' .. ends .. (s.note and ' ~' .. s.note or ''))
+    'G ' .. grant_words(head.ticket, token, now, ends) .. grant_note(s.note))
   if type(sent) == 'table' and sent.err then
     hold.free(s)
     hold.clear(s)

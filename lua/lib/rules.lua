@@ -29,3 +29,8 @@
 
 -- Until when the keys of so many waiters are needed: twice the longest time between two of their checks.
 -- @rule queue_need(waiting, now) = now + math.max(4000000, waiting * 10000)
+
+-- The words of one grant in the message that tells of it, and what is behind the last: what the holder before wants it to
+-- carry.
+-- @rule grant_words(ticket, token, since, ends) = ticket .. ' ' .. token .. ' ' .. since .. ' ' .. ends
+-- @rule grant_note(note) = (note and ' ~' .. note or '')

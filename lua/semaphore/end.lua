@@ -105,7 +105,7 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
         return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
       end
       local sent = redis.pcall('PUBLISH', waits[1],
-        'G ' .. heads[1] .. ' ' .. fence .. ' ' .. since .. ' ' .. till .. (ARGV[5] and ' ~' .. ARGV[5] or ''))
+        'G ' .. grant_words(heads[1], fence, since, till) .. grant_note(ARGV[5]))
       if type(sent) == 'number' then return { DONE, now, token, next_end, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it.
       redis.call('ZADD', KEYS[2], heads[2], heads[1])
