@@ -154,7 +154,7 @@ func (e *Election) Inspect(ctx context.Context) (lease.Info, error) {
 
 // ForceRelease ends the leadership, whoever has it; the leader's context ends with the cause [lease.ErrForced]. See
 // [waitqueue.Queue.ForceRelease] for what the token does and for what the former leader may still do.
-func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := e.campaign.ForceRelease(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("election: force release %q: %w", e.campaign.Label(), err)

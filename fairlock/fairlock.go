@@ -85,7 +85,7 @@ func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 
 // ForceRelease frees m whoever holds it; the holder's context ends with the cause [lease.ErrForced]. See
 // [waitqueue.Queue.ForceRelease] for what the token does and for what the holder may still do.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.queue.ForceRelease(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("fairlock: force release %q: %w", m.queue.Label(), err)

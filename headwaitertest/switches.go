@@ -23,13 +23,7 @@ func (s *Server) Force(name string) {
 	s.each(name, func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error {
 		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: lease.DefaultLease})
 		for _, h := range holders {
-			var err error
-			if many(kind) {
-				_, err = queue.ForceTicket(ctx, h.Ticket)
-			} else {
-				_, err = queue.ForceRelease(ctx, h.Token)
-			}
-			if err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
+			if _, err := queue.ForceRelease(ctx, h.Token); err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
 				return err
 			}
 		}
@@ -109,9 +103,6 @@ const (
 	// askTime bounds what a switch asks the server, outside a bubble too.
 	askTime = 10 * time.Second
 )
-
-// many reports whether several may hold a name of that kind.
-func many(kind string) bool { return kind == lua.Semaphore.Kind || kind == lua.RWLock.Kind }
 
 // each calls do for every kind of which the name is held. The test fails if there is none, or do does.
 func (s *Server) each(

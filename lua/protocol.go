@@ -31,6 +31,9 @@ type Protocol struct {
 	Latest bool
 }
 
+// Several reports whether several tickets may hold at once.
+func (p *Protocol) Several() bool { return len(p.Renewed) > 0 }
+
 // Probe asks the server what of the protocol it does not allow.
 var Probe = load("waitqueue/probe")
 

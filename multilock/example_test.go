@@ -2,6 +2,7 @@ package multilock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/multilock"
 )
 
@@ -83,4 +85,30 @@ func ExampleWithBound() {
 	// Output:
 	// true
 	// <nil>
+}
+
+// Somebody at a prompt frees both accounts by the token of the lease on them.
+func ExampleLock_ForceRelease() {
+	client, end := dial()
+	defer end()
+	ctx := context.Background()
+
+	transfer := multilock.New(client, []string{"account:7", "account:3"})
+	held, err := transfer.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = transfer.ForceRelease(ctx, held.Token())
+	fmt.Println(err)
+	<-held.Context().Done()
+	fmt.Println(errors.Is(context.Cause(held.Context()), lease.ErrForced))
+	again, err := transfer.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(again.Token() > held.Token(), again.Release(ctx))
+	// Output:
+	// <nil>
+	// true
+	// true <nil>
 }

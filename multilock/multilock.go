@@ -121,6 +121,35 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 	return l, nil
 }
 
+// ForceRelease frees the hold with a token on that one of the names which it is the token of; the token of a lease on all
+// is one of them. The lease is lost with it: its context ends with the cause [lease.ErrForced], and its client gives the
+// other names back. See [waitqueue.Queue.ForceRelease] for what the holder may still do. It returns what it freed, and
+// [lease.ErrNotHeld] if no name is held with that token; a token of 0 is [lease.ErrInvalid].
+func (m *Lock) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	freed, err := lease.Holder{}, m.err
+	if err == nil && token == 0 {
+		err = fmt.Errorf("%w: a token of 0, where several names may be held: Inspect of each tells its token", lease.ErrInvalid)
+	}
+	if err == nil {
+		freed, err = m.force(ctx, token)
+	}
+	if err != nil {
+		return freed, fmt.Errorf("multilock: force release %s: %w", waitqueue.Names(m.queues), err)
+	}
+	return freed, nil
+}
+
+// force tries one name after the other. Tokens of different names may be the same by chance; the first is freed.
+func (m *Lock) force(ctx context.Context, token uint64) (lease.Holder, error) {
+	for _, q := range m.queues {
+		freed, err := q.ForceRelease(ctx, token)
+		if err == nil || !errors.Is(err, lease.ErrNotHeld) && !errors.Is(err, lease.ErrOtherToken) {
+			return freed, err
+		}
+	}
+	return lease.Holder{}, lease.ErrNotHeld
+}
+
 // Do waits for all names, calls f with the context of the hold, and releases, also if f panics. It returns what f
 // returned, joined with the loss if one of the names was lost before f came back. The release is waited for also where
 // ctx has ended: from a server that does not answer, until two seconds after the lease is over.

@@ -131,3 +131,25 @@ func ExampleWithPriority() {
 	// ahead of those who came a little earlier
 	// <nil>
 }
+
+func ExampleMutex_ForceRelease() {
+	clients, stop := three()
+	defer stop()
+	ctx := context.Background()
+
+	m := redlock.New(clients, "orders:42", redlock.WithoutSafeRestart())
+	l, err := m.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = m.ForceRelease(ctx, l.Token()+1)
+	fmt.Println(errors.Is(err, lease.ErrOtherToken))
+	_, err = m.ForceRelease(ctx, l.Token())
+	fmt.Println(err)
+	<-l.Context().Done()
+	fmt.Println(errors.Is(context.Cause(l.Context()), lease.ErrForced))
+	// Output:
+	// true
+	// <nil>
+	// true
+}

@@ -135,7 +135,7 @@ func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 
 		w := write(t, t.Context(), m)
 		inner := write(t, w.Context(), m)
-		_, err = rwlock.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), holder(t, m).Ticket)
+		_, err = rwlock.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), holder(t, m).Token)
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, w), lease.ErrForced)
 		require.ErrorIs(t, m.Downgrade(t.Context(), w), lease.ErrForced)

@@ -220,7 +220,7 @@ func ExampleRWMutex_ForceRelease() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = config.ForceRelease(ctx, info.Holder.Ticket)
+	_, err = config.ForceRelease(ctx, info.Holder.Token)
 	fmt.Println(err)
 	err = held.Release(ctx)
 	fmt.Println(errors.Is(err, lease.ErrLost), err)

@@ -83,7 +83,7 @@ func TestALossEndsAllLeasesOnAHold(t *testing.T) {
 		cause error
 	}{
 		"by force": {func(t *testing.T, s redistest.Backend, m *rwlock.RWMutex) {
-			_, err := rwlock.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), holder(t, m).Ticket)
+			_, err := rwlock.New(kit.Dial(t, s), m.Name()).ForceRelease(t.Context(), holder(t, m).Token)
 			require.NoError(t, err)
 		}, lease.ErrForced},
 		"by FLUSHALL": {func(_ *testing.T, s redistest.Backend, _ *rwlock.RWMutex) { s.Do("FLUSHALL") }, lease.ErrForgotten},

@@ -130,10 +130,10 @@ func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, m.wrap("inspect", err)
 }
 
-// ForceRelease frees the hold of the ticket that Inspect names; the contexts of its leases end with the cause
-// [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
-func (m *RWMutex) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
-	w, err := m.read.ForceTicket(ctx, ticket)
+// ForceRelease frees the hold with a token, which Inspect tells; the contexts of its leases end with the cause
+// [lease.ErrForced]. A token of 0 is [lease.ErrInvalid]: several may read at once. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+func (m *RWMutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	w, err := m.read.ForceRelease(ctx, token)
 	return w, m.wrap("force release", err)
 }
 

@@ -178,7 +178,7 @@ func ExampleSemaphore_ForceRelease() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = seats.ForceRelease(ctx, info.Holder.Ticket)
+	_, err = seats.ForceRelease(ctx, info.Holder.Token)
 	fmt.Println(err)
 	fmt.Println(seats.Available(ctx))
 	err = taken.Release(ctx)

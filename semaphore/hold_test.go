@@ -104,22 +104,18 @@ func TestAHoldReleasedByForceIsTold(t *testing.T) {
 		first := take(t, x, 2)
 		second := take(t, x, 1)
 		c := queue(t, y, y, 2)[0]
-		info, err := y.Inspect(t.Context())
+		_, err := y.ForceRelease(t.Context(), 0)
+		require.ErrorIs(t, err, lease.ErrInvalid, "several hold")
+		_, err = y.ForceRelease(t.Context(), first.Token()+second.Token())
+		require.ErrorIs(t, err, lease.ErrNotHeld)
+		freed, err := y.ForceRelease(t.Context(), first.Token())
 		require.NoError(t, err)
-		ticket := ""
-		for _, h := range info.Holders {
-			if h.Token == first.Token() {
-				ticket = h.Ticket
-			}
-		}
-		w, err := y.ForceRelease(t.Context(), ticket)
-		require.NoError(t, err)
-		require.Equal(t, a.ID(), w.Client)
-		require.Equal(t, ticket, w.Ticket)
+		require.Equal(t, a.ID(), freed.Client)
+		require.Equal(t, first.Token(), freed.Token)
 		kit.Release(t, c.Value(t))
 		require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
 		require.NoError(t, second.Context().Err(), "the other hold of the same client stands")
-		_, err = y.ForceRelease(t.Context(), ticket)
+		_, err = y.ForceRelease(t.Context(), first.Token())
 		require.ErrorIs(t, err, lease.ErrNotHeld)
 		require.Regexp(t, `^semaphore: force release ".*": not held$`, err.Error())
 		kit.Release(t, second)

@@ -156,10 +156,10 @@ func (s *Semaphore) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, s.wrap("inspect", err)
 }
 
-// ForceRelease frees the hold of the ticket that Inspect names; its context ends with the cause
-// [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
-func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
-	w, err := s.queue.ForceTicket(ctx, ticket)
+// ForceRelease frees the hold with a token, which Inspect tells; its context ends with the cause [lease.ErrForced]. A
+// token of 0 is [lease.ErrInvalid]: several may hold at once. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+func (s *Semaphore) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	w, err := s.queue.ForceRelease(ctx, token)
 	return w, s.wrap("force release", err)
 }
 

@@ -128,3 +128,24 @@ func ExampleMutex_Stripe() {
 	// Output:
 	// accounts accounts:0/16 false <nil>
 }
+
+func ExampleMutex_ForceRelease() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	held, err := striped.New(clients[0], "accounts", 64).Lock(ctx, "account:7")
+	if err != nil {
+		panic(err)
+	}
+	accounts := striped.New(clients[1], "accounts", 64)
+	_, err = accounts.ForceRelease(ctx, "account:7", held.Token()+1)
+	fmt.Println(errors.Is(err, lease.ErrOtherToken))
+	_, err = accounts.ForceRelease(ctx, "account:7", held.Token())
+	fmt.Println(err)
+	fmt.Println(errors.Is(held.Release(ctx), lease.ErrForced))
+	// Output:
+	// true
+	// <nil>
+	// true
+}

@@ -115,6 +115,19 @@ func (m *Mutex) TryLock(ctx context.Context, key string) (*lease.Lease, error) {
 	return m.acquire(ctx, "try lock", key, (*fairlock.Mutex).TryLock)
 }
 
+// ForceRelease frees the lock of the key whoever holds it, for whatever key of that stripe; see
+// [fairlock.Mutex.ForceRelease].
+func (m *Mutex) ForceRelease(ctx context.Context, key string, token uint64) (lease.Holder, error) {
+	freed, err := lease.Holder{}, m.err
+	if err == nil {
+		freed, err = m.stripe(key).ForceRelease(ctx, token)
+	}
+	if err != nil {
+		return freed, m.wrap("force release", key, err)
+	}
+	return freed, nil
+}
+
 type locking func(*fairlock.Mutex, context.Context) (*lease.Lease, error)
 
 func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*lease.Lease, error) {

@@ -45,7 +45,7 @@ func (c *Client) Close(ctx context.Context) error {
 		s.close()
 		o.collect(s, now)
 	}
-	err := o.unconfirmed(c.ends.wait(ctx, func() time.Time { return o.until(now) }))
+	err := o.unconfirmed(now, c.ends.wait(ctx, func() time.Time { return o.until(now) }))
 	c.shut()
 	return err
 }
@@ -152,8 +152,9 @@ func (o *outstanding) until(begun time.Time) (until time.Time) {
 	return until
 }
 
-// unconfirmed says which ends were not confirmed, and why. gone is the error of whoever waited for them, if any.
-func (o *outstanding) unconfirmed(gone error) error {
+// unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time. A ticket of which an answer
+// has said since that the server has nothing needs no end. gone is the error of whoever waited for them, if any.
+func (o *outstanding) unconfirmed(begun time.Time, gone error) error {
 	holds, calls, why := 0, 0, cmp.Or(gone, errNoAnswer)
 	count := func(n *int, open bool, refused error) {
 		if open || refused != nil {
@@ -169,7 +170,7 @@ func (o *outstanding) unconfirmed(gone error) error {
 		if t.hold != nil {
 			n = &holds
 		}
-		count(n, t.state != ended, t.unended)
+		count(n, t.state != ended && !t.owesLocked(begun).IsZero(), t.unended)
 		t.site.mu.Unlock()
 	}
 	for _, d := range o.grants {

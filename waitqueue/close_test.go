@@ -213,3 +213,14 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		require.EqualValues(t, 1, c.Stats().Ends)
 	})
 }
+
+// When the answer to the last request of a call says that the server has nothing of it, nobody has to confirm its end.
+func TestACallThatLeftNothingAtTheServerIsConfirmed(t *testing.T) {
+	now := time.Now()
+	s := &site{client: &client{}, proto: lua.Fairlock}
+	left := &ticket{site: s, state: ending, queue: &binding{}}
+	o := outstanding{tickets: []*ticket{left}}
+	require.NoError(t, o.unconfirmed(now, nil))
+	left.ghost = now
+	require.ErrorIs(t, o.unconfirmed(now, nil), errNoAnswer, "a request may still run")
+}

@@ -71,37 +71,56 @@ func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 // its client listens, else with the next renewal. Until then it may still act as the holder, so what it protects should
 // look at fencing tokens.
 //
-// A token other than 0 limits this to the hold with that token: what was seen is what is freed. It returns
+// A token other than 0 limits this to the hold with that token: what was seen is what is freed. Where several may hold it
+// is needed, and 0 is [lease.ErrInvalid]; the hold is looked for among the 10,000 whose leases end first. It returns
 // what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
-func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
-	return q.force(ctx, strconv.FormatUint(token, 10))
-}
-
-// ForceTicket is [Queue.ForceRelease] where several may hold: it frees the hold of the ticket that Inspect
-// names.
-func (q Queue) ForceTicket(ctx context.Context, ticket string) (lease.Waiter, error) {
-	return q.force(ctx, ticket)
-}
-
-func (q Queue) force(ctx context.Context, which string) (lease.Waiter, error) {
+func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	retry.Given(ctx)
 	if q.err != nil {
-		return lease.Waiter{}, q.err
+		return lease.Holder{}, q.err
+	}
+	which := strconv.FormatUint(token, 10)
+	if q.proto.Several() {
+		var err error
+		if which, err = q.holderOf(ctx, token); err != nil {
+			return lease.Holder{}, err
+		}
 	}
 	r, err := conn.InBackground(ctx, q.client.servers, func() (lua.Reply, error) { return q.forced(ctx, which) })
 	switch {
 	case conn.Answered(err) || conn.Unsent(err):
-		return lease.Waiter{}, fmt.Errorf("not freed: %w", conn.Advise(err))
+		return lease.Holder{}, fmt.Errorf("not freed: %w", conn.Advise(err))
 	case err != nil:
-		return lease.Waiter{}, fmt.Errorf("it may have been freed or not: %w", conn.Advise(err))
+		return lease.Holder{}, fmt.Errorf("it may have been freed or not: %w", conn.Advise(err))
 	case r.Status != lua.Done && len(r.States) > 0:
-		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
+		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
 	case r.Status != lua.Done || len(r.States) == 0:
-		return lease.Waiter{}, lease.ErrNotHeld
+		return lease.Holder{}, lease.ErrNotHeld
 	case r.Has(lua.Unwoken):
 		err = q.Unwoken()
 	}
-	return lease.Waiter{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0]}, err
+	return lease.Holder{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0], Token: token}, err
+}
+
+// mostFreed is among how many holds the one with a token is looked for.
+const mostFreed = 10000
+
+// holderOf returns the ticket that holds by a token, where several may hold. No ticket holds twice, so what is freed by
+// its ticket is that hold.
+func (q Queue) holderOf(ctx context.Context, token uint64) (ticket string, err error) {
+	if token == 0 {
+		return "", fmt.Errorf("%w: a token of 0, where several may hold: Inspect tells the token of each", lease.ErrInvalid)
+	}
+	v, err := q.view(ctx, []string{strconv.Itoa(mostFreed), "0"})
+	if err != nil {
+		return "", fmt.Errorf("not freed: %w", conn.Advise(err))
+	}
+	for _, h := range v.Holders {
+		if h.Token == token {
+			return h.Ticket, nil
+		}
+	}
+	return "", lease.ErrNotHeld
 }
 
 // forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not

@@ -84,7 +84,7 @@ func ExampleQueue_For() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = pool.ForceTicket(ctx, info.Holders[0].Ticket)
+	_, err = pool.ForceRelease(ctx, info.Holders[0].Token)
 	fmt.Println(len(info.Holders), err)
 	// Output:
 	// 2 <nil>

@@ -67,7 +67,7 @@ func newSite(c *client, q *binding) *site {
 func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 
 // many reports whether several tickets may hold at once.
-func (s *site) many() bool { return len(s.proto.Renewed) > 0 }
+func (s *site) many() bool { return s.proto.Several() }
 
 // hearsLocked reports whether tickets may queue (R2).
 func (s *site) hearsLocked() bool { return s.trust.hears() }

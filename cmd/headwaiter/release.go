@@ -145,12 +145,7 @@ func (l *liberation) ask(question string) bool {
 // release frees the hold that was shown, and no other.
 func (l *liberation) release(ctx context.Context, client *headwaiter.Client, n inspect.Listed, h lease.Holder) error {
 	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
-	var err error
-	if n.Kind == lua.Semaphore.Kind || n.Kind == lua.RWLock.Kind {
-		_, err = queue.ForceTicket(ctx, h.Ticket)
-	} else {
-		_, err = queue.ForceRelease(ctx, h.Token)
-	}
+	_, err := queue.ForceRelease(ctx, h.Token)
 	switch {
 	case err == nil:
 		return nil

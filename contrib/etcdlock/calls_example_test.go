@@ -91,7 +91,7 @@ func ExampleNewSemaphore() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = pool.ForceRelease(ctx, info.Holders[0].Ticket)
+	_, err = pool.ForceRelease(ctx, info.Holders[0].Token)
 	fmt.Println(info.Used, err)
 	// Output:
 	// true

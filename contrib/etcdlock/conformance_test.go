@@ -65,7 +65,7 @@ func (s semaphore) Break(ctx context.Context) error {
 	info, err := s.Inspect(ctx)
 	for _, h := range info.Holders {
 		if err == nil {
-			_, err = s.ForceRelease(ctx, h.Ticket)
+			_, err = s.ForceRelease(ctx, h.Token)
 		}
 	}
 	return err

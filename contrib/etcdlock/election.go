@@ -264,7 +264,7 @@ func replace(news chan lease.Leader, l lease.Leader) {
 }
 
 // ForceRelease ends the leadership, as [Mutex.ForceRelease] does.
-func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := e.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("etcdlock: force release %q: %w", e.line.label(), err)

@@ -22,7 +22,7 @@ import (
 //
 // A token other than 0 limits this to the hold with that token. It returns what it freed, and [lease.ErrNotHeld] if
 // there was nothing to free.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("etcdlock: force release %q: %w", m.line.label(), err)
@@ -30,22 +30,22 @@ func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, e
 	return w, nil
 }
 
-func (l *line) force(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (l *line) force(ctx context.Context, token uint64) (lease.Holder, error) {
 	keys, _, err := l.keys(ctx, 1)
 	if err != nil {
-		return lease.Waiter{}, err
+		return lease.Holder{}, err
 	}
 	switch {
 	case len(keys) == 0:
-		return lease.Waiter{}, lease.ErrNotHeld
+		return lease.Holder{}, lease.ErrNotHeld
 	case token != 0 && uint64(keys[0].CreateRevision) != token:
-		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, keys[0].CreateRevision)
+		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, keys[0].CreateRevision)
 	}
 	freed := holderOf(l, keys[0])
 	if err := l.remove(ctx, keys[0]); err != nil {
-		return lease.Waiter{}, err
+		return lease.Holder{}, err
 	}
-	return lease.Waiter{Client: freed.Client, Ticket: freed.Ticket}, nil
+	return freed, nil
 }
 
 // remove takes a key away, whosever it is, and leaves its client a notice.

@@ -32,10 +32,13 @@ func TestAHolderIsToldAtOnceThatItWasForcedOut(t *testing.T) {
 			return err
 		}},
 		"semaphore": {func(ctx context.Context) (*lease.Lease, error) { return p.Acquire(ctx, 2) },
-			func(ctx context.Context, _ *lease.Lease) error {
-				info, err := q.Inspect(ctx)
-				require.NoError(t, err)
-				_, err = q.ForceRelease(ctx, info.Holder.Ticket)
+			func(ctx context.Context, l *lease.Lease) error {
+				_, err := q.ForceRelease(ctx, 0)
+				require.ErrorIs(t, err, lease.ErrInvalid)
+				_, err = q.ForceRelease(ctx, l.Token()+1)
+				require.ErrorIs(t, err, lease.ErrNotHeld)
+				freed, err := q.ForceRelease(ctx, l.Token())
+				require.Equal(t, l.Token(), freed.Token)
 				return err
 			}},
 		"election": {func(ctx context.Context) (*lease.Lease, error) { return e.Campaign(ctx, "me") },

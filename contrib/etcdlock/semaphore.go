@@ -128,20 +128,30 @@ func (s *Semaphore) read(ctx context.Context) (lease.Info, []*mvccpb.KeyValue, e
 	return info, keys, nil
 }
 
-// ForceRelease frees the permits that a ticket holds, as [Mutex.ForceRelease] does. Inspect names the tickets.
-func (s *Semaphore) ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error) {
+// ForceRelease frees the permits that are held with a token, which Inspect tells, as [Mutex.ForceRelease] does. A token of
+// 0 is [lease.ErrInvalid]: several may hold at once.
+func (s *Semaphore) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	h, err := s.force(ctx, token)
+	if err != nil {
+		return h, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
+	}
+	return h, nil
+}
+
+func (s *Semaphore) force(ctx context.Context, token uint64) (lease.Holder, error) {
+	if token == 0 {
+		return lease.Holder{}, fmt.Errorf("%w: a token of 0, where several may hold: Inspect tells the token of each", lease.ErrInvalid)
+	}
 	info, keys, err := s.read(ctx)
+	if err != nil {
+		return lease.Holder{}, err
+	}
 	for i, h := range info.Holders {
-		if err == nil && h.Ticket == ticket {
-			if err = s.line.remove(ctx, keys[i]); err == nil {
-				return lease.Waiter{Client: h.Client, Ticket: ticket}, nil
-			}
+		if h.Token == token {
+			return h, s.line.remove(ctx, keys[i])
 		}
 	}
-	if err == nil {
-		err = lease.ErrNotHeld
-	}
-	return lease.Waiter{}, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
+	return lease.Holder{}, lease.ErrNotHeld
 }
 
 // permits waits until it fits. A ticket holds when its permits and those of all keys created before it are not more than

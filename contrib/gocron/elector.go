@@ -96,6 +96,9 @@ func (e *Elector) campaign(ctx context.Context, value string) {
 		held, err := e.election.Campaign(ctx, value)
 		e.mu.Lock()
 		e.held, e.err = held, err
+		if ctx.Err() != nil {
+			e.err = nil // Close has ended the call, which is no news.
+		}
 		e.mu.Unlock()
 		switch {
 		case err == nil:

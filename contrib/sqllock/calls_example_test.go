@@ -45,8 +45,8 @@ func ExampleLeased_ForceRelease() {
 		waiting, err := m.Waiting(ctx)
 		fmt.Println(m.Name(), waiting, err)
 
-		freed, err := m.ForceRelease(ctx)
-		fmt.Println(freed, err)
+		_, err = m.ForceRelease(ctx, 0)
+		fmt.Println(err)
 		<-held.Done() // Its holder hears of it, with the next renewal at the latest.
 		return nil
 	})
@@ -54,6 +54,6 @@ func ExampleLeased_ForceRelease() {
 	// Output:
 	// true
 	// orders:42 0 <nil>
-	// true <nil>
+	// <nil>
 	// true
 }

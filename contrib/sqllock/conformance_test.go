@@ -106,7 +106,7 @@ func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
 type leased struct{ *sqllock.Leased }
 
 func (m leased) Break(ctx context.Context) error {
-	_, err := m.ForceRelease(ctx)
+	_, err := m.ForceRelease(ctx, 0)
 	return err
 }
 

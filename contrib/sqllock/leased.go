@@ -98,16 +98,31 @@ func (m *Leased) Waiting(ctx context.Context) (n int, err error) {
 }
 
 // ForceRelease takes m from whoever holds it, and the next in the queue holds. The holder is told at once where it hears
-// notifications, otherwise by its next renewal; until then it may go on beside the next. It reports whether there was a
-// holder.
-func (m *Leased) ForceRelease(ctx context.Context) (bool, error) {
-	was := 0
-	err := m.client.pool.QueryRow(ctx, `SELECT (headwaiter_end($1, ticket, token, $2, true)).o_was FROM headwaiter_ticket
-		WHERE name = $1 AND token IS NOT NULL`, m.name, m.client.opts.GrantLease).Scan(&was)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("sqllock: force release %q: %w", m.label(), err)
+// notifications, otherwise by its next renewal; until then it may go on beside the next.
+//
+// A token other than 0 limits this to the hold with that token. It returns what it freed; [lease.ErrNotHeld] if there was
+// nothing to free, [lease.ErrOtherToken] if it is held with another token.
+func (m *Leased) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	h, err := m.force(ctx, token)
+	if err != nil {
+		return lease.Holder{}, fmt.Errorf("sqllock: force release %q: %w", m.label(), err)
 	}
-	return was >= 2, nil
+	return h, nil
+}
+
+func (m *Leased) force(ctx context.Context, token uint64) (h lease.Holder, err error) {
+	was := 0
+	err = m.client.pool.QueryRow(ctx, `SELECT ticket, client, token, CASE WHEN $3::bigint IN (0, token)
+			THEN (headwaiter_end($1, ticket, token, $2, true)).o_was ELSE -1 END
+		FROM headwaiter_ticket WHERE name = $1 AND token IS NOT NULL`, m.name, m.client.opts.GrantLease, int64(token)).
+		Scan(&h.Ticket, &h.Client, &h.Token, &was)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && was >= 0 && was < 2:
+		return h, lease.ErrNotHeld
+	case err == nil && was < 0:
+		return h, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, h.Token)
+	}
+	return h, err
 }
 
 // acquire is Lock and TryLock. Whatever way it ends without a hold, its ticket ends too.

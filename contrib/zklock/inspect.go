@@ -115,7 +115,7 @@ func (l *line) read(s *session) ([]string, []byte, *zk.Stat, error) {
 //
 // A token other than 0 limits this to the hold with that token. It returns what it freed, and [lease.ErrNotHeld] if
 // there was nothing to free.
-func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.line.force(ctx, token)
 	if err != nil {
 		return w, fmt.Errorf("zklock: force release %q: %w", m.line.label(), err)
@@ -123,31 +123,31 @@ func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Waiter, e
 	return w, nil
 }
 
-func (l *line) force(ctx context.Context, token uint64) (lease.Waiter, error) {
+func (l *line) force(ctx context.Context, token uint64) (lease.Holder, error) {
 	names, holder, err := l.head(ctx)
 	if err != nil {
-		return lease.Waiter{}, err
+		return lease.Holder{}, err
 	}
 	switch {
 	case len(names) == 0:
-		return lease.Waiter{}, lease.ErrNotHeld
+		return lease.Holder{}, lease.ErrNotHeld
 	case token != 0 && holder.Token != token:
-		return lease.Waiter{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, holder.Token)
+		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, holder.Token)
 	}
 	s, err := l.client.current(ctx)
 	if err != nil {
-		return lease.Waiter{}, err
+		return lease.Holder{}, err
 	}
 	_, err = do(ctx, l.client.life, l.client, func() (struct{}, error) {
 		return struct{}{}, s.conn.Delete(l.parent+"/"+names[0], -1)
 	})
 	switch {
 	case err == zk.ErrNoNode:
-		return lease.Waiter{}, lease.ErrNotHeld
+		return lease.Holder{}, lease.ErrNotHeld
 	case err != nil && (ctx.Err() != nil || l.client.life.Err() != nil || transient(err)):
-		return lease.Waiter{}, fmt.Errorf("it may have been freed or not: %w", err)
+		return lease.Holder{}, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
-		return lease.Waiter{}, advise(err, "deleting "+names[0])
+		return lease.Holder{}, advise(err, "deleting "+names[0])
 	}
-	return lease.Waiter{Client: holder.Client, Ticket: holder.Ticket}, nil
+	return holder, nil
 }

@@ -59,6 +59,8 @@ type Servers struct {
 	// connections, which costs less; else with its life.
 	Patient context.Context
 
+	flights flights
+
 	workMu sync.Mutex     // guards closed
 	closed bool           // no new work in the background
 	work   sync.WaitGroup // what runs in the background
@@ -112,6 +114,7 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c := &Servers{opts: o, Own: lua.ClientChannel(o.Prefix, o.ID), commands: commands, Side: side}
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.Patient = context.Background()
+	c.flights.last = make(chan struct{}, 1)
 	c.vouchers.servers = c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.routes = newRoutes(c)
@@ -133,6 +136,7 @@ func (c *Servers) Close() {
 		// The sockets first: rueidis waits for the answer of a server that does not give one.
 		c.sockets.close()
 		c.hearing.close()
+		c.flights.close()
 		c.commands.Close()
 		c.Side.Close()
 	}

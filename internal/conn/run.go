@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -41,6 +42,10 @@ func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.Redi
 }
 
 func (c *Servers) runUntil(ctx context.Context, n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	if !c.flights.begin() {
+		return rueidis.NewErrorResult(rueidis.ErrClosing)
+	}
+	defer c.flights.end()
 	began := time.Now()
 	if n.flying.Add(1) > 1 {
 		n.piped.Store(true)
@@ -163,6 +168,10 @@ func (c *Servers) RunBeside(n *Node, jobs []Job) []rueidis.RedisResult {
 
 // pipe runs scripts in one round trip, and again in full those that the server did not know.
 func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisResult {
+	if !c.flights.begin() {
+		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(rueidis.ErrClosing)}, len(jobs))
+	}
+	defer c.flights.end()
 	cmds := make([]rueidis.Completed, len(jobs))
 	for i, j := range jobs {
 		cmds[i] = c.evalsha(rc.B(), j.Script, j.Keys, j.Args)

@@ -30,7 +30,7 @@ type Mutex interface {
 // A Forcible lock can be taken away from its holder.
 type Forcible interface {
 	Mutex
-	ForceRelease(context.Context, uint64) (lease.Waiter, error)
+	ForceRelease(context.Context, uint64) (lease.Holder, error)
 }
 
 // Conforming is a lock as the conformance kit wants it: it tells who waits, and loses what is held.

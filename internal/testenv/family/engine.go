@@ -131,12 +131,12 @@ func (m permitSemaphore) Break(ctx context.Context) error { return freeAll(ctx, 
 // freeAll takes away the holds of a name that several may hold.
 func freeAll(ctx context.Context, m interface {
 	Inspect(ctx context.Context) (lease.Info, error)
-	ForceRelease(ctx context.Context, ticket string) (lease.Waiter, error)
+	ForceRelease(ctx context.Context, token uint64) (lease.Holder, error)
 }) error {
 	info, err := m.Inspect(ctx)
 	for _, h := range info.Holders {
 		if err == nil {
-			_, err = m.ForceRelease(ctx, h.Ticket)
+			_, err = m.ForceRelease(ctx, h.Token)
 		}
 	}
 	return err

@@ -262,12 +262,12 @@ func (w *world) force(i, part int, o Object) {
 	case RWLock:
 		m := rwlock.New(w.operator, name(i))
 		if info, err := m.Inspect(ctx); err == nil && info.Held {
-			_, _ = m.ForceRelease(ctx, info.Holder.Ticket)
+			_, _ = m.ForceRelease(ctx, info.Holder.Token)
 		}
 	case Semaphore:
 		s := semaphore.New(w.operator, name(i), o.Size)
 		if info, err := s.Inspect(ctx); err == nil && info.Held {
-			_, _ = s.ForceRelease(ctx, info.Holder.Ticket)
+			_, _ = s.ForceRelease(ctx, info.Holder.Token)
 		}
 	}
 }
