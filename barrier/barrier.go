@@ -111,9 +111,9 @@ func (b *Barrier) Parties() int { return b.parties }
 // arrival of the last party cross, the others may have gone on. If a party dies while it waits, the others
 // return ErrBroken when its lease is over.
 //
-// A call that gives up before the server has answered it may still arrive within three seconds, or up to a
-// minute where earlier answers said that it came late, and breaks the barrier then; but a Reset in between makes a generation in which it counts as a party until its end is known, so
-// wait that long before a Reset that follows such an error.
+// If ctx ends before Redis has answered, the request may still take effect for up to three seconds, or a minute where
+// earlier answers said that it came late. Then it breaks the barrier. Wait that long before you call Reset after such an
+// error: a late request that arrives after a Reset counts as a party of the new generation, until its end is known.
 //
 // More calls than there are parties belong to the next generation; while an action runs they wait for its end,
 // in no order. An error that wraps [lease.ErrOutcomeUnknown] means that the action is done, but not whether the

@@ -122,7 +122,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 	return t.queue.proto.Event(&r), err
 }
 
-// sightOf is what a reply to those who wait for an event says of when to look again.
+// sightOf is what a reply to waiters for an event says of when to look again.
 func sightOf(r *lua.EventReply) sight { return sight{r.Waiting, r.Now, r.Until} }
 
 // told takes in the answer to an ask for an event, or its lack.

@@ -152,7 +152,7 @@ func (s *site) runChecks() {
 }
 
 // checkFailedLocked ends the waits of the tickets of a check for which Redis has an error that no retry mends. Any
-// other error is waited out, by those who wait.
+// other error is waited out by the waiters.
 func (s *site) checkFailedLocked(tickets []*ticket, err error) {
 	passes := conn.Transient(err)
 	for _, t := range tickets {

@@ -161,7 +161,7 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 }
 
 // enter makes a call known as a ticket. One that was a mate before has the place of its call, unless the server's clock has
-// stepped back: nobody comes behind those who were given theirs before that.
+// stepped back: then a new arrival could come before those given earlier.
 func (co *cohort) enter(m *mate) (*wait, error) {
 	t := m.ticket
 	if t == nil {

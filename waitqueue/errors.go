@@ -19,10 +19,10 @@ func excess(t *ticket, limit string) error {
 	return fmt.Errorf("%w: %d permits of %s", lease.ErrTooLarge, t.queue.permits, limit)
 }
 
-// Verdict is what an answer means that is not the one that was hoped for.
+// Verdict converts a reply that is no success into the error of the primitive.
 func (q Queue) Verdict(r *lua.Head) error { return q.verdicts.of(r.Status, r.States) }
 
-// verdict is what an answer that ends the wait of a ticket means.
+// verdict converts a reply that ends the wait of a ticket into an error.
 func (t *ticket) verdict(status lua.Status, states []string) error {
 	if status == lua.Excess && len(states) > 0 {
 		return excess(t, states[0])

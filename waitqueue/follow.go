@@ -13,7 +13,7 @@ import (
 //
 // The channel keeps the newest state alone: one that nobody has received is replaced, so nothing waits for a slow
 // receiver, and the last state is never missed. It is closed when ctx ends, and after an error that no retry mends,
-// of which failed makes the last state. The goroutine behind it is the client's, which waits for its end.
+// which failed turns into the last state. The goroutine behind it is the client's, which waits for its end.
 func Follow[T comparable](ctx context.Context, q Queue, look func(context.Context) (T, int64, error), failed func(error) T) <-chan T {
 	retry.Given(ctx)
 	states := make(chan T, 1)

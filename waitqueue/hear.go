@@ -23,11 +23,11 @@ func (s *site) Channel() string { return s.channel }
 // Key is a key in the slot of the site.
 func (s *site) Key() string { return s.keys.Lock }
 
-// Confirmed is called by a listener when the channel's subscription is confirmed. Something may have
-// been missed before: look. n is the number of channels of the connection.
+// Confirmed is called by a listener when the channel's subscription is confirmed. A message may have been missed before,
+// so a check follows. n is the number of channels of the connection.
 //
-// A listener says what it has decided after it has given back its lock, so its word may come late, and after that of
-// another, or of its next connection. What is so now counts.
+// The listener calls without its lock, so this call may be stale: another listener, or a newer connection, may have
+// reported since. So the present state is asked for again.
 func (s *site) Confirmed(from conn.Ears, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *site) suspectedLocked(text string) {
 	s.checkAtLocked(time.Now())
 }
 
-// sendEchoLocked publishes to the own channel.
+// sendEchoLocked publishes to the channel of this client.
 func (s *site) sendEchoLocked() {
 	c := s.client
 	nonce := strconv.FormatUint(c.numbers.Add(1), 10)

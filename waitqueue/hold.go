@@ -35,7 +35,7 @@ type hold struct {
 	hurried  time.Time // when something was heard that a renewal must look into
 	unlooked bool      // its timer or a renewal was left to a release, which may pass the hold on
 	failures int
-	since    time.Time     // of the grant, by the own clock
+	since    time.Time     // of the grant, by the clock of this machine
 	begun    time.Time     // of a cohort's: a time after the server gave the token
 	spans    time.Duration // how long the lease is that is confirmed
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
@@ -138,8 +138,8 @@ func (h *hold) Fired(now time.Time) {
 	s.client.servers.Timers.Before(&h.entry, next)
 }
 
-// leftToReleaseLocked reports whether a release has begun, to which the rest is left: it ends the hold, or passes it
-// on and sees that what is not done now is done then.
+// leftToReleaseLocked reports whether Release has begun. Then the caller does nothing: Release ends the hold, or passes it
+// to the next of the cohort and catches up with the timer and the renewal that were left out here (unlooked).
 func (h *hold) leftToReleaseLocked() bool {
 	releasing := h.releasingLocked()
 	h.unlooked = h.unlooked || releasing
@@ -172,7 +172,7 @@ func (h *hold) loseLocked(cause error) {
 }
 
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
-// the own clock it is known of all.
+// the clock of this machine it is known of all.
 func (h *hold) lossOf(r *lua.Head) error {
 	if !time.Now().Before(h.deadline) {
 		return lease.ErrExpired

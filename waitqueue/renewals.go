@@ -128,9 +128,9 @@ func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal,
 	return conn.Job{Script: s, Keys: keys, Args: args}
 }
 
-// outlives reports whether the key of a hold is known to outlive a lease that begins at a time of the server's, or
-// earlier. What shortens the life of a key leaves it a minute beyond the lease that it finds, and leases of one hold end
-// later and later.
+// outlives reports whether the key of a hold is known to live longer than a lease that begins no later than latest, in
+// server µs. Then a renewal need not prolong it. That is safe: every script that sets the life of a key leaves at least a
+// minute beyond the present lease, and the lease of a hold only ever moves later.
 func (h *hold) outlives(latest int64, lasts time.Duration) bool {
 	return latest+(lasts+lua.Least).Microseconds() <= h.kept
 }

@@ -92,7 +92,7 @@ func (h *hold) teller() *ticket {
 	return h.ticket
 }
 
-// held is for how long, by the own clock.
+// held is how long it has lasted, by the clock of this machine.
 func (h *hold) held() time.Duration { return time.Since(h.since) }
 
 // released tells how the release of a hold went that lasted for so long.

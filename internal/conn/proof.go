@@ -39,7 +39,7 @@ func (c *Servers) Vouch(n *Node, j Job, p Proof) Voucher {
 	return c.prove(c.Patient, c.Side, []*vouchee{w}, voucherKey{})[0]
 }
 
-// vouchers batches those who wait for replicas: a connection waits for them once for all renewals before.
+// vouchers batches the waits for replicas: a connection waits for them once, for all renewals sent before.
 type vouchers struct {
 	servers *Servers
 

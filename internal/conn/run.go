@@ -151,7 +151,7 @@ type Job struct {
 	Args   []string
 }
 
-// Patiently is runUntil whoever waits for it.
+// Patiently is runUntil for as long as the connection allows, also when its caller has gone.
 func (c *Servers) Patiently(n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	return c.runUntil(c.Patient, n, s, keys, args)
 }

@@ -10,7 +10,7 @@ type Subscriber interface {
 	// Key is a key in the slot of the channel.
 	Key() string
 	// Confirmed is called when the subscription stands; n is the number of channels of the connection. What a listener
-	// says may come late: [Ears.Hears] tells what is so now.
+	// says may come late: [Ears.Hears] tells the present state.
 	Confirmed(from Ears, n int)
 	// Unheard is called when the subscription is gone. The listener subscribes again.
 	Unheard(from Ears)

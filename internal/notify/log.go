@@ -138,8 +138,8 @@ func (l *logger) record(e logged) {
 	_ = l.handler.Handle(e.ctx, r)
 }
 
-// levelOf says who should read of it: those who look for something (debug), those who wonder why others wait (info),
-// those who should look into it (warn).
+// levelOf is the level of a moment: debug for the course of calls, info for what delays others, warn for what an operator
+// should look into.
 func levelOf(o *observe.Observation) slog.Level {
 	switch o.Moment {
 	case observe.Lost, observe.HeldLong, observe.RenewalFailed, observe.Missed, observe.Suspected:
