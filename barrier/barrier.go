@@ -140,8 +140,8 @@ func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	return index, nil
 }
 
-// Reset breaks the barrier for those who wait, if there are any, and lets it begin anew. With [lease.ErrUnwoken] it
-// has done so, and those who wait find out by themselves.
+// Reset breaks the barrier for its waiters, if there are any, and lets it begin anew. With [lease.ErrUnwoken] it
+// has done so, and the waiters find out by themselves.
 func (b *Barrier) Reset(ctx context.Context) error {
 	if b.err != nil {
 		return b.wrap("reset", b.err)

@@ -49,7 +49,7 @@ type Latch struct {
 type Option func(*Latch)
 
 // WithLifetime sets for how long a latch that this client sets outlives its last use, from a minute to a year:
-// also an open one is there for so long, for those who come late. The default is [DefaultLifetime].
+// also an open one is there for so long, for late callers. The default is [DefaultLifetime].
 func WithLifetime(d time.Duration) Option {
 	return func(l *Latch) { l.lifetime = d }
 }
@@ -70,7 +70,7 @@ func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
 func (l *Latch) Name() string { return l.queue.Name() }
 
 // TrySetCount sets the latch to n, which must be at least 1, and reports whether it did: not if it is closed
-// already. Unlike Java's, an open latch can be set again, and none begins open; those who waited before have
+// already. Unlike Java's, an open latch can be set again, and none begins open; earlier waiters have
 // passed, whenever they hear of it.
 func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	err := l.err
@@ -140,7 +140,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 }
 
 // Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone]. What is set
-// while Remove runs may stay. With true and [lease.ErrUnwoken] it is removed, and those who wait find out by
+// while Remove runs may stay. With true and [lease.ErrUnwoken] it is removed, and the waiters find out by
 // themselves.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {
 	info, err := l.inspect(ctx)

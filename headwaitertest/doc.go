@@ -22,7 +22,7 @@
 //	Expire(name)      the server takes the lease for over       lease.ErrExpired, at the next renewal
 //	Restart()         the server comes up empty                 lease.ErrForgotten, at the next renewal
 //	Pause(client)     nothing of the client reaches the server  lease.ErrExpired, ahead of the end of the lease
-//	DropMessages(n)   the next n messages are lost              nothing: who waits finds out by a look of its own
+//	DropMessages(n)   the next n messages are lost              nothing: a waiter finds out by a check of its own
 //
 // The next renewal is due a third of the lease after the last. Each cause is an error for which errors.Is(cause,
 // lease.ErrLost) holds. In a bubble, wait for the loss by <-held.Context().Done(): the clock goes on to it by itself.

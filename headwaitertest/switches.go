@@ -56,7 +56,7 @@ func (s *Server) Expire(name string) {
 
 // Restart ends all connections and starts the server again, empty, as one without persistence is. The clients connect
 // again by themselves. Holders learn at their next renewal that they are lost, with the cause lease.ErrForgotten, and may
-// find another holding by then; who waits stays in line, and tokens go on rising. What the program itself kept in Redis is
+// find another holding by then; a waiter stays in line, and tokens go on rising. What the program itself kept in Redis is
 // gone too.
 func (s *Server) Restart() {
 	s.t.Helper()

@@ -37,7 +37,7 @@ var (
 	ErrOutcomeUnknown = errors.New("no answer: it may have been done or not")
 	// ErrUnwoken: it is done, a lock is released or a latch open, but the server refused to wake the waiters, who find
 	// out by themselves some time later.
-	ErrUnwoken = errors.New("done, but those who wait were not woken")
+	ErrUnwoken = errors.New("done, but the waiters were not woken")
 	// ErrNoLeader: nobody leads, or the one who does has not proclaimed anything yet.
 	ErrNoLeader = errors.New("no leader")
 	// ErrReplicas: fewer replicas than were asked for acknowledged a hold in time, so it was given back.

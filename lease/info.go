@@ -8,7 +8,7 @@ import (
 type Info struct {
 	Held    bool
 	Holder  Holder   // who holds, if Held; where several do, the one whose lease ends first
-	Holders []Holder // the first of those who hold, by the ends of their leases
+	Holders []Holder // the first holders, by the ends of their leases
 	Token   uint64   // the last that was given; of a latch or a barrier, its generation
 	Limit   int64    // permits, parties, or the count that was set; 1 for a lock
 	Used    int64    // permits held, parties that have come, or the count that is left

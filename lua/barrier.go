@@ -3,7 +3,7 @@ package lua
 // Barrier is the protocol of the cyclic barrier. A party's lease is prolonged by the checks of its client,
 // so nothing is renewed.
 //
-// Messages of MessageOpen and MessageBroken are for those who wait in just that generation.
+// Messages of MessageOpen and MessageBroken are for the waiters in just that generation.
 var Barrier = &Protocol{
 	Kind:      "barrier",
 	Ask:       load("barrier/ask"),

@@ -2,7 +2,7 @@ package lua
 
 // Countdown is the protocol of the latch. Nothing is held and nobody has a place, so nothing ends.
 //
-// Its generation is a number that rises each time the latch is set. A message of MessageOpen or MessageBroken is for those who wait for just that
+// Its generation is a number that rises each time the latch is set. A message of MessageOpen or MessageBroken is for the waiters for just that
 // generation.
 var Countdown = &Protocol{
 	Kind:      "latch",

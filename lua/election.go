@@ -1,9 +1,9 @@
 package lua
 
-// Election is the protocol of those who campaign: that of the fair lock, whose holder leads. The hash of the lock
+// Election is the protocol of the candidates: that of the fair lock, whose holder leads. The hash of the lock
 // keeps, beside who holds, what the leader has proclaimed, so whatever lets the one live lets the other.
 //
-// The end of a leadership that nobody takes over is told to those who observe.
+// The end of a leadership that nobody takes over is told to the observers.
 var Election = &Protocol{
 	Kind:     "election",
 	Ask:      Fairlock.Ask,
@@ -16,7 +16,7 @@ var Election = &Protocol{
 	Endings:  queueEndings,
 }
 
-// Leadership is the protocol of those who observe an election. Nothing is held and nobody has a place.
+// Leadership is the protocol of the observers of an election. Nothing is held and nobody has a place.
 //
 // The generation rises with each proclamation: to the server's time in µs, and by two at least. While nobody leads
 // whose proclamation that is, it is higher by one.

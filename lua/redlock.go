@@ -13,7 +13,7 @@ var Redlock = &Protocol{
 	Endings: queueEndings,
 }
 
-// Raise lets the token of a hold rise, Ahead counts those who wait with an earlier arrival.
+// Raise lets the token of a hold rise, Ahead counts the waiters with an earlier arrival.
 var (
 	Raise = request("redlock/raise", headOnly)
 	Ahead = request("redlock/ahead", ofAhead)

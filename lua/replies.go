@@ -65,7 +65,7 @@ func (r *Reply) Head() Head { return (*Tuple)(r).Head() }
 // Drained is how many permits a drain got that was granted: it has no place in the queue, and says that instead.
 func (r *Reply) Drained() int64 { return r.Place }
 
-// An EventReply is the answer of a script to those who wait for an event: the next generation of a latch, of a barrier,
+// An EventReply is the answer of a script to waiters for an event: the next generation of a latch, of a barrier,
 // or of who leads.
 type EventReply struct {
 	Head

@@ -93,7 +93,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if a majority of the nodes gives it at once, and an error that wraps
-// [lease.ErrBusy] otherwise: it never overtakes those who wait at a majority. Of several that try at the same
+// [lease.ErrBusy] otherwise: it never overtakes a waiter at a majority. Of several that try at the same
 // moment all may fail. It waits for about a time-out at the most, and gives back what it has got. Where that is because
 // nodes have no vote yet after a restart, the error wraps [lease.ErrRestarted] too. Once it holds by a majority, it
 // goes on asking the nodes that were busy.

@@ -61,7 +61,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // TryLock returns a lease on m if ctx holds it already, or if nobody has it and nobody waits for it, and an
 // error that wraps [lease.ErrBusy] otherwise.
 //
-// Unlike the tryLock of Java's ReentrantLock it never overtakes those who wait.
+// Unlike the tryLock of Java's ReentrantLock it never overtakes a waiter.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.queue.Try(ctx)
 	if err != nil {

@@ -52,7 +52,7 @@ func (m *RWMutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns a lease for writing if nobody holds m and nobody waits for it, and an error that wraps
-// [lease.ErrBusy] otherwise: unlike Java's, it never overtakes those who wait.
+// [lease.ErrBusy] otherwise: unlike Java's, it never overtakes a waiter.
 func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.write.Try(ctx)
 	return l, m.wrap("try lock", err)

@@ -14,7 +14,7 @@ import (
 
 // How a call for several names ends: with one lease on all of them, or with none.
 
-// yield gives back what is held, so that nobody waits for it meanwhile. It waits for the answers, but not for long, nor
+// yield gives back the names that the call holds, so that nobody waits for them meanwhile. It waits for the answers, but not for long, nor
 // beyond the call's context: what is not answered then goes on in the background.
 func (w *whole) yield() {
 	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
@@ -42,7 +42,7 @@ func (w *whole) leave(err error) {
 	}
 }
 
-// lease makes one lease of those of the parts.
+// lease makes one lease of the leases of the parts.
 func (w *whole) lease(waited time.Duration) *lease.Lease {
 	parts := make([]*lease.Lease, len(w.parts))
 	terms := lease.Terms{Parts: parts, Waited: waited}
@@ -84,7 +84,7 @@ func (w *whole) ended() context.Context {
 	return ctx
 }
 
-// release gives back parts, those of a slot in one script, and the slots beside each other: a node that does not answer
+// release gives back parts: the parts of a slot in one script, and the slots side by side: a node that does not answer
 // holds up none of the others. It returns the first error.
 func (w *whole) release(ctx context.Context, parts []*part) error {
 	var slots [][]*part

@@ -33,7 +33,7 @@ type Outcome struct {
 // unless ctx ends. Take all or none with package multilock.
 func AcquireEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Wait) }
 
-// TryEach takes those of the queues that can be had at once, in one round trip to each of their servers. The outcomes are
+// TryEach takes the queues that can be had at once, in one round trip to each of their servers. The outcomes are
 // in the order of the queues; the error of a lock that is held, or waited for, wraps [lease.ErrBusy].
 func TryEach(ctx context.Context, queues ...Queue) []Outcome { return each(ctx, queues, lua.Try) }
 
@@ -150,7 +150,7 @@ func answerEach(batch []*wait, answers []answer) {
 	}
 }
 
-// ReleaseEach releases leases, those on one server in one round trip. The errors are in their order, and those of
+// ReleaseEach releases leases: the leases on one server in one round trip. The errors are in their order, and those of
 // [lease.Lease.Release]; a lease that is nil, as that of an [Outcome] with an error, is passed over. A server that does not
 // answer holds up none of the others.
 func ReleaseEach(ctx context.Context, leases ...*lease.Lease) []error {

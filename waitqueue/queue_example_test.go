@@ -42,7 +42,7 @@ func ExampleClient_Queue() {
 	// busy
 	// true true <nil>
 	// true <nil>
-	// done, but those who wait were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)
+	// done, but the waiters were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)
 }
 
 // What a call means that has the context of a hold on the same name.

@@ -7,7 +7,7 @@
 // database. Its own locks are not used any more, so all that share the storage must have their locks in the same Redis;
 // change all of them at once, while nothing is being renewed.
 //
-// A lock is fair, and who waits for one is told when it is its turn, where certmagic's FileStorage looks once a second.
+// A lock is fair, and a waiter is told when it is its turn, where certmagic's FileStorage looks once a second.
 // It is renewed for as long as it is held, however long a certificate takes. When a process dies its locks are free when
 // their leases have run out, after ten seconds by default.
 //

@@ -34,7 +34,7 @@ type Client struct {
 	session  *session
 	opening  *engine.Opening[*session]
 	tickets  map[string]*ticket // by key: all whose key may be at the server
-	ends     map[string]*ticket // of these, those whose key is to go
+	ends     map[string]*ticket // of these, the ones whose key is to go
 	sweeping bool
 }
 

@@ -9,7 +9,7 @@
 //
 // A [Client] has one etcd lease, made by the first call that needs it and renewed at a third of its time. Each call has
 // a key of its own under that lease, <prefix>mutex/<name>/<lease>-<number>, so calls of one client exclude each other
-// as those of two do. The key that was created first holds. Who waits watches the one key created before the own, and
+// as those of two do. The key that was created first holds. A waiter watches the one key created before its own, and
 // looks again when it goes: a release wakes one call. An uncontended lock and release are two requests; a wait adds the
 // watch and one or two reads. A client that has a lease also watches one key for notices, as long as it lives.
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A line is one name as one client sees it, and those who stand in line for it: the keys below its prefix, in the order
+// A line is one name as one client sees it, and its waiters: the keys below its prefix, in the order
 // in which they were created. It is immutable.
 type line struct {
 	client  *Client

@@ -21,7 +21,7 @@ const (
 	// MinLease is the shortest: etcd raises shorter ones to one and a half of its election time-outs, 2 s as it is
 	// delivered, and what is renewed at a third of it should outlast an election.
 	MinLease = 2 * time.Second
-	// MaxLease is the longest: who waits behind a dead holder waits for so long.
+	// MaxLease is the longest: a waiter behind a dead holder waits for so long.
 	MaxLease = 24 * time.Hour
 	// DefaultPrefix is what all keys begin with.
 	DefaultPrefix = "headwaiter/"

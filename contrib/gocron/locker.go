@@ -66,7 +66,7 @@ func NewLocker(c *headwaiter.Client, opts ...Option) *Locker {
 	return l
 }
 
-// Lock locks the job with the name key, if nobody has it, and never waits for those who have: then the error is a
+// Lock locks the job with the name key, if nobody has it, and never waits for its holder: then the error is a
 // lease.ErrBusy, and the run is left out.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	held, err := fairlock.New(l.client, l.prefix+key, l.terms...).TryLock(ctx)

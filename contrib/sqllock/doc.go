@@ -55,7 +55,7 @@
 //
 // Whoever may connect to the database may notify. Who may also read headwaiter_ticket, where the tickets are, can forge a
 // grant: a call that waits then believes that it holds until its first renewal, at a third of the GrantLease. So let
-// nobody read the table but those who lock. Other forged messages end no hold.
+// nobody read the table but the users of locks. Other forged messages end no hold.
 //
 // A lease is as durable as a commit: with synchronous_commit off, a server that crashes may forget who held, and a holder
 // is then told by its next renewal, perhaps after another has the lock.

@@ -67,7 +67,7 @@ func (m *Leased) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [lease.ErrBusy] otherwise: it never overtakes those who wait. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise: it never overtakes a waiter. It leaves no trace when it fails.
 func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
 	if err != nil {

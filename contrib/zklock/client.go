@@ -36,7 +36,7 @@ type Client struct {
 	opening  *engine.Opening[*session]
 	cable    *cable             // of the session, or of that which is asked for
 	tickets  map[string]*ticket // by id: all whose node may be at the server
-	ends     map[string]*ticket // of these, those whose node is to go
+	ends     map[string]*ticket // of these, the ones whose node is to go
 	sweeping bool
 }
 

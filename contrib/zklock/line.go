@@ -14,7 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A line is one name as one client sees it, and those who stand in line for it: the nodes below its own, in the order in
+// A line is one name as one client sees it, and its waiters: the nodes below its own, in the order in
 // which they were numbered.
 type line struct {
 	client *Client

@@ -21,7 +21,7 @@ const (
 	DefaultLease = 10 * time.Second
 	// MinLease is the shortest: what is confirmed at a quarter of it should outlast a pause of either process.
 	MinLease = time.Second
-	// MaxLease is the longest: who waits behind a dead holder waits for so long.
+	// MaxLease is the longest: a waiter behind a dead holder waits for so long.
 	MaxLease = 24 * time.Hour
 	// DefaultPrefix is the node below which all others are.
 	DefaultPrefix = "/headwaiter"

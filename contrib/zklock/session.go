@@ -61,7 +61,7 @@ func (s *session) event(e zk.Event) {
 	}
 }
 
-// changeLocked tells those who wait for a change.
+// changeLocked tells the waiters of a change.
 func (s *session) changeLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})

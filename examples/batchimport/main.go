@@ -2,7 +2,7 @@
 // processes is killed in the middle of a part, which another then imports.
 //
 // What matters is in work and in import. Each part has a lock. A process first takes whatever part is free, without
-// waiting, and so the parts are spread over those who are there. Then it goes over all parts again and waits for each:
+// waiting, and so the parts are spread over the workers that are there. Then it goes over all parts again and waits for each:
 // for one that is being imported until that is done, for one whose process died until the lease has run out, and then it
 // imports it. So when it comes to the end, all are in. What was imported is written with the token of the hold, in one
 // script with the check of it: a process that was paused past its lease writes nothing, and nobody sees half a part.
