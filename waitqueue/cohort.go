@@ -304,11 +304,8 @@ func (h *hold) passLocked() *mate {
 }
 
 // end ends the ticket of the leader. Where there is a mate, it leads from then on, and its ask goes in the same round
-// trip, ahead of the end: it is in the queue when that is served. Both go on if ctx ends. On nil it ends the ticket.
+// trip, ahead of the end: it is in the queue when that is served. Both go on if ctx ends.
 func (co *cohort) end(ctx context.Context, t *ticket) answer {
-	if co == nil {
-		return t.site.sendEnd(ctx, t)
-	}
 	m := co.call(false)
 	if m == nil {
 		return t.site.sendEnd(ctx, t)

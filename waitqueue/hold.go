@@ -206,7 +206,12 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 		t.cohort.next()
 		return h.outlast(ctx)
 	}
-	a := t.cohort.end(ctx, t)
+	var a answer
+	if t.cohort == nil {
+		a = t.site.sendEnd(ctx, t)
+	} else {
+		a = t.cohort.end(ctx, t)
+	}
 	if a.err == nil {
 		return h.outcome(&a.Head)
 	}
