@@ -1,12 +1,12 @@
 package fairlock_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
@@ -34,7 +34,7 @@ func bury(t testing.TB, s redistest.Backend, name string, n int) {
 	args := []string{"ZADD", queue}
 	for i := range n {
 		ticket := lua.Ticket{
-			Client: rand.Text(), Number: 1, Kind: lua.Exclusive, Permits: 1,
+			Client: uuid.NewString(), Number: 1, Kind: lua.Exclusive, Permits: 1,
 			Lease: 10 * time.Second, Grant: 2 * time.Second,
 		}
 		args = append(args, strconv.FormatInt(now-int64(n-i), 10), ticket.String())

@@ -2,12 +2,12 @@ package waitqueue
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/base64"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -78,8 +78,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 }
 
 func newClient(o Options) *client {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // It never fails.
+	id := uuid.New()
 	c := &client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), sites: make(map[string]*site), gone: make(chan struct{}),

@@ -177,6 +177,7 @@ func TestAStrangerOfTheLockDownloadsFourModules(t *testing.T) {
 	s.run(t, "go", "get", "github.com/headwaiter/headwaiter@"+version)
 	s.run(t, "go", "build", "-o", "stranger", ".")
 	require.Equal(t, []string{
+		"github.com/google/uuid",
 		"github.com/headwaiter/headwaiter",
 		"github.com/redis/rueidis",
 		"golang.org/x/sys",

@@ -153,7 +153,7 @@ func TestArchitectureHasTheTableOfLayers(t *testing.T) {
 	want := maps.Clone(layers)
 	want["headwaiter"] = want["."]
 	delete(want, ".")
-	short := map[string]string{rueidis: "rueidis", ".": "headwaiter"}
+	short := map[string]string{rueidis: "rueidis", uuid: "uuid", ".": "headwaiter"}
 	for folder, imports := range want {
 		if _, shown := page[folder]; !shown && strings.HasPrefix(folder, "internal/") {
 			delete(want, folder)

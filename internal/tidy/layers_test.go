@@ -17,6 +17,7 @@ import (
 const (
 	module    = "github.com/headwaiter/headwaiter"
 	rueidis   = "github.com/redis/rueidis"
+	uuid      = "github.com/google/uuid"
 	miniredis = "github.com/alicebob/miniredis/v2"
 	testify   = "github.com/stretchr/testify"
 	goleak    = "go.uber.org/goleak"
@@ -44,7 +45,7 @@ var layers = map[string][]string{
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2
-	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis},
+	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
@@ -76,7 +77,7 @@ var layers = map[string][]string{
 
 // The modules that go.mod may name: for the library, and for tests.
 var (
-	libraryModules = []string{rueidis}
+	libraryModules = []string{rueidis, uuid}
 	testModules    = []string{miniredis, testify, goleak, porcupine}
 )
 
