@@ -7,6 +7,7 @@ package crowd
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -173,8 +174,24 @@ func (c *Crowd) Kill() {
 	<-c.ended
 }
 
-// Stop suspends the process with SIGSTOP: its connections stay open and nothing answers.
-func (c *Crowd) Stop() { c.signal(syscall.SIGSTOP) }
+// Stop suspends the process with SIGSTOP: its connections stay open and nothing answers. It returns when all threads
+// of the process stand still, which is later than the signal.
+func (c *Crowd) Stop() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	for {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); errors.Is(err, syscall.EINTR) {
+			continue
+		} else if err != nil {
+			c.t.Fatalf("crowd: wait for the stop: %v", err)
+		}
+		if !status.Stopped() {
+			c.t.Fatalf("crowd: the process ended before it stopped: %v", status)
+		}
+		return
+	}
+}
 
 // Cont lets a stopped process go on.
 func (c *Crowd) Cont() { c.signal(syscall.SIGCONT) }

@@ -1,0 +1,35 @@
+package crowd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+)
+
+func TestAStoppedCrowdStandsStillWhenStopReturns(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := Start(t, Plan{Addr: s.Addr(), Names: []string{"a"}, Clients: 1, Waiters: 1, Lease: 10 * time.Second, Keep: true})
+	c.Await(Held, 1, limit)
+	c.Watch() // It is busy.
+	for range 100 {
+		c.Stop()
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
+		require.NoError(t, err)
+		require.NotEmpty(t, threads)
+		for _, path := range threads {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			_, after, _ := strings.Cut(string(text), ") ")
+			require.Equal(t, "T", after[:1])
+		}
+		c.Cont()
+	}
+}
