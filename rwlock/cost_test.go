@@ -87,8 +87,9 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 			}
 			got := kit.Scripts(s)
 			laterLooks, _ := spent(first, all)
-			// EVAL is what follows an EVALSHA of a script that the server does not know yet.
-			require.LessOrEqual(t, got["evalsha"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
+			// One release serves all readers. EVAL is what follows an EVALSHA of a script that the server does not know
+			// yet. A look of each client may be under way, and counted by it, when the server's counting begins.
+			require.LessOrEqual(t, got["evalsha"], 1+clients+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
 			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
 				_, heard := spent(first, all)

@@ -49,7 +49,7 @@ func TestAClusterIsReachedAsOne(t *testing.T) {
 	require.ErrorContains(t, err, "MOVED")
 
 	c.ResetStats()
-	require.Empty(t, c.CommandStats())
+	require.NotContains(t, c.CommandStats(), "set", "the client may ask for the slots at any time")
 	c.Kill()
 	_, err = c.Try("GET", "key1")
 	require.Error(t, err)

@@ -136,7 +136,9 @@ func (e *Embedded) start() error {
 	mini := miniredis.NewMiniRedis()
 	mini.ClockTTL(true)
 	if e.addr != "" {
-		if err := mini.StartAddr(e.addr); err != nil {
+		// The port is reserved, so whoever has it does not keep it: a process that is being started has a copy of the
+		// listener of before until it runs a program of its own.
+		if err := until(startLimit, func() error { return mini.StartAddr(e.addr) }); err != nil {
 			return err
 		}
 	} else {

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -147,6 +149,29 @@ func TestAKilledServerDoesNotAnswerWhatItWasDoing(t *testing.T) {
 			s.Restart()
 		}
 	})
+}
+
+// A process that is being started has all that its parent has, until it runs a program of its own: also a listener that
+// the parent has closed.
+func TestAnEmbeddedServerFindsItsPortFreeWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	s := Mini(t)
+	program, err := os.Executable()
+	require.NoError(t, err)
+	var over atomic.Bool
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for !over.Load() {
+				assert.NoError(t, exec.Command(program, "-test.run", "^$").Run())
+			}
+		})
+	}
+	for range 300 {
+		s.Restart()
+	}
+	over.Store(true)
+	starting.Wait()
 }
 
 func TestKeysExpireByTheClock(t *testing.T) {
