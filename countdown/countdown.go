@@ -1,7 +1,7 @@
 // Package countdown is a latch between processes: it is set to a count, each CountDown takes one off, and when
 // nothing is left all who wait go on.
 //
-// Those who wait have no order and hold nothing; each client hears of the opening by one message, however
+// Waiters have no order and hold nothing; each client hears of the opening by one message, however
 // many of its calls wait. How waits survive lost messages and broken connections is explained in package
 // waitqueue.
 package countdown
@@ -139,7 +139,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 	return l.wrap("wait", err)
 }
 
-// Remove forgets the latch, and reports whether there was one. Those who wait for it get [ErrGone]. What is set
+// Remove forgets the latch, and reports whether there was one. Its waiters get [ErrGone]. What is set
 // while Remove runs may stay. With true and [lease.ErrUnwoken] it is removed, and the waiters find out by
 // themselves.
 func (l *Latch) Remove(ctx context.Context) (bool, error) {

@@ -24,8 +24,8 @@ const repeatFor = time.Minute
 // An Election is the name of an election, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Election struct {
-	campaign waitqueue.Queue // of those who want to lead
-	watch    waitqueue.Queue // of those who observe
+	campaign waitqueue.Queue // of the candidates
+	watch    waitqueue.Queue // of the observers
 }
 
 // New names an election. Nothing is sent; a name or an option that cannot be used is reported by the first call.

@@ -1,4 +1,4 @@
-// Package fairlock is a mutual exclusion lock between processes that is fair: those who wait get it in
+// Package fairlock is a mutual exclusion lock between processes that is fair: waiters get it in
 // the order in which Redis saw them, and a release hands it straight to the next.
 //
 // A [Mutex] is a name, cheap to make and to copy around; a successful Lock returns a [lease.Lease],

@@ -42,7 +42,7 @@ end
 return 1`
 
 // Expire makes the server take the leases on a name for over, as if its clock had stepped forward: the one case in which
-// another can hold before the holder knows of its loss. Whoever asks next is granted the lock. The holder's context ends
+// another can hold before the holder knows of its loss. The next call is granted the lock. The holder's context ends
 // with the cause lease.ErrExpired at its next renewal, until which it believes that it holds: what it writes then is what
 // fencing tokens are for. If nobody holds, the test fails.
 func (s *Server) Expire(name string) {
@@ -87,7 +87,7 @@ func (s *Server) Resume(clients ...*headwaiter.Client) {
 	}
 }
 
-// DropMessages loses the next n messages on their way to whoever they are for: of a grant, of a release by force, of a
+// DropMessages loses the next n messages on their way: of a grant, of a release by force, of a
 // latch or a barrier that opens or breaks, of news of an election. The server believes that they arrived. Whoever they
 // were for finds out by a look or a renewal of its own, and no later than by the end of the lease. DropMessages(0) ends
 // it.

@@ -14,7 +14,7 @@ import (
 
 // A Graph is who waits for what others hold, as far as the server knows it.
 type Graph struct {
-	// Waits are those who wait for a name that is held, by name and place.
+	// Waits are the waiters for names that are held, by name and place.
 	Waits []Wait
 	// Stuck is how many of them wait until a cycle is broken: those in cycles, and those behind them.
 	Stuck int

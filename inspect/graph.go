@@ -213,7 +213,7 @@ func (b *board) wait(w *stake) Wait {
 	}
 }
 
-// An edge leads from one who waits to one for whose end it waits, by what that one's client holds.
+// An edge leads from a waiter to one for whose end it waits, by what that one's client holds.
 type edge struct{ to, hold *stake }
 
 // edges are what keeps each of the stuck waiting, by the others among them.
@@ -266,7 +266,7 @@ func (b *board) cycles(stuck []*stake) (found []Cycle) {
 	return found
 }
 
-// around returns the shortest way from one who waits back to it, if there is one.
+// around returns the shortest way from a waiter back to it, if there is one.
 func around(next map[*stake][]edge, from *stake) []edge {
 	type step struct {
 		before *stake

@@ -24,7 +24,7 @@ import (
 type Listed struct {
 	Kind string // lock, reentrant, rwlock, semaphore, election, latch, barrier or redlock
 	Name string
-	Info lease.Info // with the first holder and the first who waits alone
+	Info lease.Info // with the first holder and the first waiter alone
 	Err  error      // why it could not be inspected
 }
 

@@ -60,7 +60,7 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 //
 // If ctx ends first, Acquire gives up its place and returns an error that wraps the context's and its cause,
 // and tells the place in the queue and the time waited ([lease.WaitError]). More than there are is
-// refused at once with an error that wraps [lease.ErrTooLarge]; so are those who wait for more than a
+// refused at once with an error that wraps [lease.ErrTooLarge]; so are waiters for more than a
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
@@ -114,8 +114,8 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 	return info.Limit - info.Used, nil
 }
 
-// Resize changes the number of permits for all clients. More permits go to those who wait, at once. Fewer take
-// nothing from those who hold: what they give back is gone until the new number is reached. Who waits for more
+// Resize changes the number of permits for all clients. More permits go to the waiters, at once. Fewer take
+// nothing from the holders: what they give back is gone until the new number is reached. Who waits for more
 // than that number is refused, if not at once then when its client looks next. From then on clients may state any
 // number in [New], so programs with the old one and with the new one run side by side.
 // An error that wraps [lease.ErrOutcomeUnknown] leaves open whether it was done; to call it again does no harm.

@@ -34,7 +34,7 @@ const (
 	frontRow = 8
 	// frontStep is how much later each of them looks than the one before.
 	frontStep = 5 * time.Millisecond
-	// lookSlack is how long after the end of a grant lease whoever handed on looks.
+	// lookSlack is how long after the end of a grant lease the client looks that handed on.
 	lookSlack = 20 * time.Millisecond
 	// deafEvery is how often a client looks that cannot hear.
 	deafEvery = 100 * time.Millisecond

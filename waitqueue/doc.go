@@ -157,7 +157,7 @@
 //
 // # Events
 //
-// Those who wait for a latch or a barrier have no place in a queue. All their clients hear one channel, and one
+// Waiters for a latch or a barrier have no place in a queue. All their clients hear one channel, and one
 // message is for all. An ask comes first, then the subscription, then a check: what happens in between is
 // seen by one of them. Each event has a generation, a number that rises; a message or an answer about another
 // one than the ticket's opens nothing. A ticket at a barrier has a lease, which its client's checks prolong; the

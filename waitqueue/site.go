@@ -142,7 +142,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	}
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
-		// Whoever hands on looks once whether the grant was claimed.
+		// A client that hands on looks once whether the grant was claimed.
 		left := time.Duration(r.Until-r.Now) * time.Microsecond
 		if r.Status == lua.Granted {
 			left = min(left, c.opts.GrantLease) // Until is the end of the caller's own lease.

@@ -21,7 +21,7 @@ type (
 		Value    *string      `json:"value,omitempty"` // what the leader of an election has proclaimed
 		Holders  []holderJSON `json:"holders"`
 		Waiting  int          `json:"waiting"`
-		Queue    []waiterJSON `json:"queue"` // the first of those who wait
+		Queue    []waiterJSON `json:"queue"` // the first waiters
 		Suspects []string     `json:"suspects"`
 	}
 	holderJSON struct {

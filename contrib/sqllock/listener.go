@@ -52,7 +52,7 @@ func (c *Client) hears() (bool, <-chan struct{}) {
 	return c.ear.hearing, c.ear.changed
 }
 
-// hearing notes whether grants are told. Who waits looks at once: something may have been missed.
+// hearing notes whether grants are told. The waiters look at once: something may have been missed.
 func (c *Client) hearing(now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

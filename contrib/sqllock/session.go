@@ -157,7 +157,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	now, slept := time.Now(), lease.Slept()
 	h := &sessionHold{
 		client: c, conn: conn, key: m.key, begun: now,
-		// Whoever waited for long does not know since when the way to Postgres is silent.
+		// A call that waited for long does not know since when the way to Postgres is silent.
 		doubtful: now.Sub(begun) > c.opts.SessionLease/4,
 	}
 	h.keeper = lease.New(ctx, lease.Terms{

@@ -177,7 +177,7 @@ func (s *session) keep() {
 	}
 }
 
-// expire ends the holds: by the own clock the session may be over. Who waits keeps the place, for what that is worth.
+// expire ends the holds: by the own clock the session may be over. A waiter keeps its place, for what that is worth.
 func (s *session) expire() {
 	c := s.client
 	c.mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// A watch is what tells of the next change of a node. Each is set once, whoever waits for it: a call that gives up
+// A watch is what tells of the next change of a node. Each is set once, for all that wait for it: a call that gives up
 // leaves its watch behind until the node goes, and the next call takes it up.
 type watch struct {
 	done chan struct{} // closed when something happened

@@ -21,7 +21,7 @@ import (
 const (
 	demoProcesses = 6
 	demoLease     = 1500 * time.Millisecond
-	demoLength    = 10 * time.Second // of the arrivals; those who wait by then are still served
+	demoLength    = 10 * time.Second // of the arrivals; who waits by then is still served
 	killWaiterAt  = 4 * time.Second
 	killHolderAt  = 5 * time.Second
 	// demoGap lies between two calls, far more than orderSlack: their order is beyond doubt.

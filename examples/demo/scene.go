@@ -15,7 +15,7 @@ type phase int
 const (
 	starting phase = iota // the processes connect
 	calling               // they call Lock, one after the other
-	draining              // no more calls; those who wait are served
+	draining              // no more calls; the waiters are served
 	leaving               // they are asked to end
 )
 
@@ -32,7 +32,7 @@ type scene struct {
 	record *recorder
 	phase  phase
 
-	processes map[string]*process // those whose end has not been seen
+	processes map[string]*process // whose end has not been seen
 	events    chan event
 	busy      map[string]bool // told to call, and not yet through with it
 	places    bool            // the server tells when it knows of a call
@@ -71,7 +71,7 @@ func (s *scene) enter(e *engine, w worker) error {
 }
 
 // run conducts the demo: all get ready, calls follow each other at a distance, two processes are killed,
-// and in the end everybody who waits is served. It returns an error if there is nothing to judge.
+// and in the end every waiter is served. It returns an error if there is nothing to judge.
 func (s *scene) run(ctx context.Context) error {
 	frames := time.NewTicker(demoFrame)
 	defer frames.Stop()
