@@ -168,12 +168,12 @@ func (w *wait) ask() error {
 		w.last = conn.Advise(err) // Else it is the call's own deadline that has ended the request.
 	}
 	w.tries++
-	return w.rest(retry.Pause(w.tries - 1))
+	return w.rest(retry.Backoff(w.tries - 1))
 }
 
-// busyPauses is how often the pause doubles between the asks of a call for which there is no room yet: it lasts
+// busyBackoffs is how often the backoff doubles between the asks of a call for which there is no room yet: it lasts
 // as long as somebody else's action.
-const busyPauses = 4
+const busyBackoffs = 4
 
 // answered is what the answer to an ask means to the call.
 func (w *wait) answered(a *answer) error {
@@ -186,7 +186,7 @@ func (w *wait) answered(a *answer) error {
 	case lua.Busy:
 		if w.event != nil { // Not now, but soon.
 			w.tries++
-			return w.rest(retry.Pause(min(w.tries-1, busyPauses)))
+			return w.rest(retry.Backoff(min(w.tries-1, busyBackoffs)))
 		}
 		w.clean = true
 		return lease.ErrBusy
@@ -232,7 +232,7 @@ func (w *wait) confirm() {
 	if err != nil && w.ctx.Err() == nil {
 		w.last = conn.Advise(err)
 		w.tries++
-		_ = w.rest(retry.Pause(w.tries - 1)) // ErrClosed is in the ticket too.
+		_ = w.rest(retry.Backoff(w.tries - 1)) // ErrClosed is in the ticket too.
 	}
 }
 

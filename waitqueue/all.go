@@ -223,7 +223,7 @@ func (w *whole) ask(parts []*part, mode string) error {
 			if time.Since(begun) > w.bound {
 				w.yield() // What other slots have granted.
 			}
-			if err := w.client.servers.Rest(w.ctx, retry.Pause(tries)); err != nil {
+			if err := w.client.servers.Rest(w.ctx, retry.Backoff(tries)); err != nil {
 				return w.failed(err, last)
 			}
 		}
@@ -242,7 +242,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 	head := int64(first.queue.terms.Priority) * PriorityStep.Microseconds()
 	var keys, tickets []string
 	var asked []*part
-	var questions []*question
+	var asks []*ask
 	for _, p := range parts {
 		s, t := p.wait.site, p.wait.ticket
 		s.mu.Lock()
@@ -259,7 +259,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 			p.sent = a.Sent
 		}
 		asked = append(asked, p)
-		questions = append(questions, &question{Attempt: a, text: t.text, hearing: s.trust.confirmed})
+		asks = append(asks, &ask{Attempt: a, text: t.text, hearing: s.trust.confirmed})
 		keys = append(keys, s.keys.All()...)
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()
@@ -282,7 +282,7 @@ func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late 
 			}
 		}
 		p.wait.clean = r.Status == lua.Busy
-		p.wait.site.taken(p.wait.ticket, questions[i], &r, err)
+		p.wait.site.taken(p.wait.ticket, asks[i], &r, err)
 	}
 	return late, err
 }

@@ -147,7 +147,7 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 			p.wait.site.absorb(a, &r, false)
 		}
 		head := r.Head()
-		p.wait.site.departed(&departure{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, failed)
+		p.wait.site.endAnswered(&end{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, failed)
 		ended := lease.ErrUnconfirmed
 		switch {
 		case failed == nil:

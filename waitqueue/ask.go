@@ -12,11 +12,11 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// questions are those that were answered: an ask takes one and gives it back.
-var questions = sync.Pool{New: func() any { return &question{} }}
+// askPool has those that were answered: a call takes one and gives it back.
+var askPool = sync.Pool{New: func() any { return &ask{} }}
 
-// A question is one ask of a ticket under way.
-type question struct {
+// An ask is a request for a hold, or for an event, under way.
+type ask struct {
 	conn.Attempt
 	text    string
 	args    []string
@@ -25,7 +25,7 @@ type question struct {
 }
 
 // ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
-// done in the background, and ask comes back early if the context ends: the question stays in flight until it
+// done in the background, and ask comes back early if the context ends: the ask stays in flight until it
 // is answered, and then the end of its ticket is sent again (R1).
 func (s *site) ask(w *wait) answer {
 	c, n := s.client, s.node()
@@ -55,7 +55,7 @@ func (s *site) ask(w *wait) answer {
 }
 
 // replied takes in the answer to an ask, which is of the kind of the site's protocol.
-func (s *site) replied(t *ticket, q *question, res rueidis.RedisResult) answer {
+func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(s.proto.Ask, res)
 		s.told(t, q, &r, err)
@@ -67,14 +67,14 @@ func (s *site) replied(t *ticket, q *question, res rueidis.RedisResult) answer {
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
-func (s *site) prepare(n *conn.Node, w *wait) *question {
+func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	c, t := s.client, w.ticket
-	q := questions.Get().(*question)
+	q := askPool.Get().(*ask)
 	q.Attempt = n.Attempt(w.budget)
 	s.mu.Lock()
 	if !t.asksLocked() {
 		s.mu.Unlock()
-		questions.Put(q)
+		askPool.Put(q)
 		return nil
 	}
 	mode := w.mode
@@ -106,8 +106,8 @@ func (s *site) unsent(t *ticket) {
 	s.settledLocked(t)
 }
 
-// taken takes in the answer to an ask, or its lack, and with that the question is over.
-func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
+// taken takes in the answer to an ask, or its lack.
+func (s *site) taken(t *ticket, q *ask, r *lua.Reply, err error) {
 	s.mu.Lock()
 	s.landedLocked(t, q.text, q.Attempt, err)
 	switch {
@@ -135,6 +135,6 @@ func (s *site) taken(t *ticket, q *question, r *lua.Reply, err error) {
 		if r.Status == lua.Waiting {
 			s.await(t, sight{r.Waiting, r.Now, r.Until}, r.Place < 0)
 		}
-		questions.Put(q) // Without an answer it may still be on its way.
+		askPool.Put(q) // Without an answer it may still be on its way.
 	}
 }

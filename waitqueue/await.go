@@ -126,7 +126,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 func sightOf(r *lua.EventReply) sight { return sight{r.Waiting, r.Now, r.Until} }
 
 // told takes in the answer to an ask for an event, or its lack.
-func (s *site) told(t *ticket, q *question, r *lua.EventReply, err error) {
+func (s *site) told(t *ticket, q *ask, r *lua.EventReply, err error) {
 	s.mu.Lock()
 	s.landedLocked(t, q.text, q.Attempt, err)
 	if err == nil {
@@ -138,7 +138,7 @@ func (s *site) told(t *ticket, q *question, r *lua.EventReply, err error) {
 		if r.Status == lua.Waiting || r.Status == lua.Acting {
 			s.await(t, sightOf(r), true)
 		}
-		questions.Put(q)
+		askPool.Put(q)
 	}
 }
 
@@ -323,7 +323,7 @@ func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Scrip
 		if !conn.Transient(err) && ctx.Err() == nil {
 			return r, unsureOf(unsure, conn.Advise(err))
 		}
-		if ended := c.servers.Rest(ctx, retry.Pause(tries)); ended != nil {
+		if ended := c.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
 			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err)))
 		}
 	}

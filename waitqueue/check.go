@@ -76,7 +76,7 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	case s.trust.want():
 		s.subscribeLocked()
 	case s.hearsLocked() && !s.proto.Broadcast:
-		s.startCheckLocked() // The confirmation came between the question and its answer.
+		s.startCheckLocked() // The confirmation came between the ask and its answer.
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *site) checkFailedLocked(tickets []*ticket, err error) {
 		}
 	}
 	if passes && s.anyWaits() {
-		s.checkAtLocked(time.Now().Add(retry.Pause(s.failures)))
+		s.checkAtLocked(time.Now().Add(retry.Backoff(s.failures)))
 	}
 	s.failures++
 }

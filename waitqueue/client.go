@@ -84,7 +84,7 @@ func newClient(o Options) *client {
 		born: time.Now(), sites: make(map[string]*site), gone: make(chan struct{}),
 	}
 	c.renewals.client, c.ends.client = c, c
-	c.ends.ready = make(map[*conn.Node][]*departure)
+	c.ends.ready = make(map[*conn.Node][]*end)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, c.who)
 	return c
 }

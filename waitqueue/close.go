@@ -83,7 +83,7 @@ func (s *site) close() {
 // outstanding is whose ends a server could still need when a client closes.
 type outstanding struct {
 	tickets []*ticket
-	grants  []*departure // to tickets that are not known any more
+	grants  []*end // to tickets that are not known any more
 }
 
 // collect takes in what is outstanding at a site.

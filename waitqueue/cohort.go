@@ -337,5 +337,5 @@ func (co *cohort) relay(w *wait, t *ticket) answer {
 	c.ends.owe() // Close waits for it.
 	defer c.ends.done(1)
 	next := []outgoing{{w, s.prepare(n, w)}}
-	return c.send(n, next, []*departure{{site: s, text: t.text, ticket: t}})[1]
+	return c.send(n, next, []*end{{site: s, text: t.text, ticket: t}})[1]
 }

@@ -55,7 +55,6 @@
 //	queue, head   the tickets of a name by arrival, and the first of them
 //	arrival       the place of a ticket in the order: server time in µs, made unique
 //	ask           the request for a hold or for a place in the queue; a try is an ask that keeps no place
-//	question      an ask in flight, with what it needs to be sent again
 //	grant         ownership that is given to a ticket, in a reply or by a message
 //	grant lease   how long a grant by message lasts until its holder renews it for the first time
 //	hand-off      a release and the grant to the next ticket, in one script
@@ -65,7 +64,7 @@
 //	token         the fencing token of a hold: each is higher than all before it
 //	floor         the highest token that a client has seen: scripts give higher ones
 //	end           a release, a call that gives up, or a grant that is given back: the last request of a ticket
-//	departure     an end on its way, repeated until it is answered
+//	backoff       the time before a request is repeated that was not answered; it doubles
 //	ghost         a request without an answer, which may still run; nothing is forgotten before it cannot
 //	not-after     until when a request may run, in server time; idempotent requests are sent again until then
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost

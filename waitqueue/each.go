@@ -129,7 +129,7 @@ func prepareEach(n *conn.Node, batch []*wait) []outgoing {
 // unsendEach takes back asks that were not sent.
 func unsendEach(asks []outgoing) {
 	for _, a := range asks {
-		if a.question != nil {
+		if a.ask != nil {
 			a.wait.site.unsent(a.wait.ticket)
 		}
 	}
@@ -212,7 +212,7 @@ func (c *client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) [
 	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
 		begun = true
 		defer c.ends.done(1)
-		room, leaving := make([]departure, len(tickets)), make([]*departure, len(tickets))
+		room, leaving := make([]end, len(tickets)), make([]*end, len(tickets))
 		for i, t := range tickets {
 			leaving[i] = &room[i]
 			leaving[i].site, leaving[i].text, leaving[i].ticket = t.site, t.text, t

@@ -30,17 +30,17 @@ var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 type ends struct {
 	client *client
 
-	mu      sync.Mutex                  // guards the fields below; nothing is called under it but spawn and the timers
-	ready   map[*conn.Node][]*departure // present while its goroutine runs
-	open    int                         // departures not yet over, those that wait for a timer included
-	settled chan struct{}               // closed when one of them is; nil while nobody waits for that
+	mu      sync.Mutex            // guards the fields below; nothing is called under it but spawn and the timers
+	ready   map[*conn.Node][]*end // present while its goroutine runs
+	open    int                   // ends not yet over, those that wait for a timer included
+	settled chan struct{}         // closed when one of them is; nil while nobody waits for that
 }
 
-// departures are those that were answered: a release takes one and gives it back.
-var departures = sync.Pool{New: func() any { return &departure{} }}
+// endPool has those that were answered: a release takes one and gives it back.
+var endPool = sync.Pool{New: func() any { return &end{} }}
 
-// A departure is one ticket on its way out.
-type departure struct {
+// An end is one ticket on its way out.
+type end struct {
 	site   *site
 	text   string
 	token  uint64  // only if it holds with this token; 0 for any, or for the last of those that a cohort has used
@@ -125,19 +125,19 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 	sent := conn.Sending()
 	sent.Note = t.note
 	s.client.stats.ends.Add(1)
-	d := departures.Get().(*departure)
-	*d = departure{site: s, text: t.text, ticket: t}
+	d := endPool.Get().(*end)
+	*d = end{site: s, text: t.text, ticket: t}
 	a := s.ended(d, sent, s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
 	if a.err == nil { // Otherwise it may be sent again.
-		departures.Put(d)
+		endPool.Put(d)
 	}
 	return a
 }
 
 // ended takes in the answer to an end, which is of the kind of the site's protocol.
-func (s *site) ended(d *departure, a conn.Attempt, res rueidis.RedisResult) answer {
+func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
 	h, _, err := s.read(s.proto.End, a, res, false)
-	s.departed(d, a, err)
+	s.endAnswered(d, a, err)
 	return answer{Head: h, err: err}
 }
 
@@ -159,7 +159,7 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 }
 
 // args is what the script for the end of a ticket gets.
-func (d *departure) args() []string {
+func (d *end) args() []string {
 	c, room := d.site.client, d.room[:0]
 	if d.tries > 0 {
 		room = nil // A request that was not answered may still read those of before.
@@ -176,15 +176,15 @@ func (d *departure) args() []string {
 }
 
 // note is what the grant to the next is to carry.
-func (d *departure) note() string {
+func (d *end) note() string {
 	if d.ticket == nil {
 		return ""
 	}
 	return d.ticket.note
 }
 
-// departed takes in the answer to an end, or its lack.
-func (s *site) departed(d *departure, a conn.Attempt, err error) {
+// endAnswered takes in the answer to an end, or its lack.
+func (s *site) endAnswered(d *end, a conn.Attempt, err error) {
 	c := s.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (e *ends) addLocked(t *ticket) {
 	if t.inflight > 0 {
 		t.endAgain = true
 	}
-	e.push(&departure{site: t.site, text: t.text, ticket: t})
+	e.push(&end{site: t.site, text: t.text, ticket: t})
 }
 
 // mostLeaving is how many ends without a ticket may be under way for a name, which bounds what forged messages cost. A
@@ -239,20 +239,20 @@ func (e *ends) giveBackLocked(s *site, text string, token uint64) {
 		e.client.stats.forged.Add(1)
 		return
 	}
-	e.push(s.departLocked(text, token, time.Now()))
+	e.push(s.newEndLocked(text, token, time.Now()))
 }
 
 // endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
 // can run after that.
 func (e *ends) endGhostLocked(s *site, text string, at time.Time) {
-	e.later(s.departLocked(text, 0, at), at)
+	e.later(s.newEndLocked(text, 0, at), at)
 }
 
-// departLocked notes the end of what has no ticket, and was granted, or will have been, at a time.
-func (s *site) departLocked(text string, token uint64, at time.Time) *departure {
-	d := &departure{site: s, text: text, token: token, owes: at.Add(lua.TicketLease(text))}
+// newEndLocked notes the end of what has no ticket, and was granted, or will have been, at a time.
+func (s *site) newEndLocked(text string, token uint64, at time.Time) *end {
+	d := &end{site: s, text: text, token: token, owes: at.Add(lua.TicketLease(text))}
 	if s.leaving == nil {
-		s.leaving = make(map[*departure]struct{})
+		s.leaving = make(map[*end]struct{})
 	}
 	s.leaving[d] = struct{}{}
 	return d
@@ -262,7 +262,7 @@ func (s *site) departLocked(text string, token uint64, at time.Time) *departure 
 func (e *ends) repeatLocked(t *ticket) {
 	t.endAgain = false
 	t.repeats++
-	e.later(&departure{site: t.site, text: t.text, ticket: t, repeat: true, again: t.acknowledged}, t.ghost)
+	e.later(&end{site: t.site, text: t.text, ticket: t, repeat: true, again: t.acknowledged}, t.ghost)
 	if t.owed {
 		t.owed = false
 		e.done(1)
@@ -270,7 +270,7 @@ func (e *ends) repeatLocked(t *ticket) {
 }
 
 // retryLocked sends an end again that was not answered, for as long as that can help.
-func (e *ends) retryLocked(d *departure) {
+func (e *ends) retryLocked(d *end) {
 	d.tries++
 	if d.until.IsZero() {
 		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
@@ -288,10 +288,10 @@ func (e *ends) retryLocked(d *departure) {
 		}
 		return
 	}
-	e.later(d, time.Now().Add(retry.Pause(d.tries-1)))
+	e.later(d, time.Now().Add(retry.Backoff(d.tries-1)))
 }
 
-func (e *ends) later(d *departure, at time.Time) {
+func (e *ends) later(d *end, at time.Time) {
 	e.mu.Lock()
 	e.open++
 	e.mu.Unlock()
@@ -307,7 +307,7 @@ func (e *ends) later(d *departure, at time.Time) {
 }
 
 // push makes an end ready, and sees that it is sent.
-func (e *ends) push(d *departure) {
+func (e *ends) push(d *end) {
 	n := d.site.node()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -326,7 +326,7 @@ func (e *ends) owe() {
 	e.open++
 }
 
-// done notes that n departures are over or counted elsewhere.
+// done notes that n ends are over or counted elsewhere.
 func (e *ends) done(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -359,7 +359,7 @@ func (e *ends) send(to *conn.Node) {
 	}
 }
 
-// wait returns when every departure is over, or nothing is owed any more, or with an error when ctx ends.
+// wait returns when every end is over, or nothing is owed any more, or with an error when ctx ends.
 func (e *ends) wait(ctx context.Context, owed func() time.Time) error {
 	for {
 		e.mu.Lock()

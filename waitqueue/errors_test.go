@@ -14,10 +14,10 @@ import (
 
 func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
 	for n := range 40 {
-		longest := min(retry.FirstPause<<min(n, 20), retry.LongPause)
+		longest := min(retry.FirstBackoff<<min(n, 20), retry.LongestBackoff)
 		seen := map[time.Duration]bool{}
 		for range 100 {
-			d := retry.Pause(n)
+			d := retry.Backoff(n)
 			require.GreaterOrEqual(t, d, longest/2)
 			require.LessOrEqual(t, d, longest)
 			seen[d] = true

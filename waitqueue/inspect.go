@@ -60,7 +60,7 @@ func (q Queue) view(ctx context.Context, args []string) (lua.View, error) {
 		if err == nil || ctx.Err() != nil || !conn.Transient(err) || time.Since(begun) > tryTime {
 			return v, err
 		}
-		if ended := q.client.servers.Rest(ctx, retry.Pause(tries)); ended != nil {
+		if ended := q.client.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
 			return v, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err))
 		}
 	}
@@ -133,7 +133,7 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 		if err == nil {
 			c.sawReply(c.servers.NodeOf(q.keys.Lock), a, q.binding, &r)
 		}
-		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Pause(tries)) != nil {
+		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Backoff(tries)) != nil {
 			return r, err
 		}
 	}

@@ -163,7 +163,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 		for sh := range h.sharesLocked {
 			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
 		}
-		h.due = time.Now().Add(min(retry.Pause(h.failures-1), h.ticket.queue.terms.Lease/10))
+		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
 		h.teller().tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()

@@ -7,8 +7,8 @@ import (
 
 // An outgoing ask is one that goes in one round trip with others.
 type outgoing struct {
-	wait     *wait
-	question *question // nil: there is nothing to ask
+	wait *wait
+	ask  *ask // nil: there is nothing to ask
 }
 
 // An answer is what the call behind an ask or an end learns of the reply; what it says of the name, the site has taken in.
@@ -23,11 +23,11 @@ type answer struct {
 //
 // What is sent alone, for a call whose context may end, goes by [site.ask] and [site.sendEnd]; what one script asks or
 // ends for several names, by package multilock.
-func (c *client) send(n *conn.Node, asks []outgoing, ends []*departure) []answer {
+func (c *client) send(n *conn.Node, asks []outgoing, ends []*end) []answer {
 	jobs := make([]conn.Job, 0, len(asks)+len(ends))
 	for _, a := range asks {
-		if a.question != nil {
-			jobs = append(jobs, conn.Job{Script: a.wait.site.proto.Ask, Keys: a.wait.site.keys.All(), Args: a.question.args})
+		if a.ask != nil {
+			jobs = append(jobs, conn.Job{Script: a.wait.site.proto.Ask, Keys: a.wait.site.keys.All(), Args: a.ask.args})
 		}
 	}
 	c.stats.asks.Add(uint64(len(jobs)))
@@ -39,8 +39,8 @@ func (c *client) send(n *conn.Node, asks []outgoing, ends []*departure) []answer
 	results := c.servers.RunAll(n, jobs)
 	answers := make([]answer, len(asks)+len(ends))
 	for i, a := range asks {
-		if a.question != nil {
-			answers[i] = a.wait.site.replied(a.wait.ticket, a.question, results[0])
+		if a.ask != nil {
+			answers[i] = a.wait.site.replied(a.wait.ticket, a.ask, results[0])
 			results = results[1:]
 		}
 	}

@@ -26,8 +26,8 @@ type site struct {
 	tickets map[string]*ticket
 	owners  map[string]*hold // by the owner that a context named
 	cohorts map[Terms]*cohort
-	used    time.Time               // last use, as far as calls and ticks told it
-	leaving map[*departure]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
+	used    time.Time         // last use, as far as calls and ticks told it
+	leaving map[*end]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
 	ears  conn.Ears // where the subscription is asked for
 	trust trust     // and what is known of it
@@ -112,7 +112,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		if s.anyWaits() {
-			s.checkAtLocked(time.Now().Add(retry.Pause(1)))
+			s.checkAtLocked(time.Now().Add(retry.Backoff(1)))
 		}
 	}
 	s.settledLocked(t)

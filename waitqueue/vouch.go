@@ -43,7 +43,7 @@ func (w *wait) giveWay() {
 		s.mu.Unlock()
 		return
 	}
-	d := s.departLocked(t.text, t.grant.token, time.Now())
+	d := s.newEndLocked(t.text, t.grant.token, time.Now())
 	t.arrival = arrival
 	t.lapsedLocked(idling)
 	c.ends.owe() // Close waits for it.
@@ -51,5 +51,5 @@ func (w *wait) giveWay() {
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.
-	c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*departure{d})
+	c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*end{d})
 }

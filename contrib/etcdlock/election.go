@@ -242,7 +242,7 @@ func (e *Election) change(ctx context.Context, now lease.Leader, revision int64)
 		}
 	}
 	// The watch ended: a compaction, a member without leader, or nothing for a long time.
-	_ = retry.Rest(ctx, retry.FirstPause)
+	_ = retry.Rest(ctx, retry.FirstBackoff)
 }
 
 // observeDoubt is after how long an observer looks though there was no event.

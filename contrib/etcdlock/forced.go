@@ -87,7 +87,7 @@ func told(revision int64, key string) string { return fmt.Sprintf("%d %s", revis
 // begins where it was, unless that is compacted.
 func (s *session) listen(from int64) {
 	c := s.client
-	for tries := 0; retry.Rest(s.ctx, retry.Pause(tries)) == nil; tries++ {
+	for tries := 0; retry.Rest(s.ctx, retry.Backoff(tries)) == nil; tries++ {
 		opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithFilterDelete()}
 		for answer := range c.etcd.Watch(s.ctx, c.notice(s.id), opts...) {
 			from = max(from, answer.CompactRevision)

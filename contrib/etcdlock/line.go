@@ -182,7 +182,7 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 			return context.Cause(t.ctx)
 		case !open || answer.Err() != nil:
 			// A compaction, or a member without leader. The look that follows waits for an answer.
-			return retry.Rest(during, retry.FirstPause)
+			return retry.Rest(during, retry.FirstBackoff)
 		case len(answer.Events) > 0:
 			return nil
 		case answer.Created && answer.Header.Revision > now.after:

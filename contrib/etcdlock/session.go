@@ -126,7 +126,7 @@ func (s *session) keep(renewed time.Time) {
 			s.look(due)
 		default:
 			tries++
-			due = time.Now().Add(retry.Pause(tries))
+			due = time.Now().Add(retry.Backoff(tries))
 		}
 	}
 }

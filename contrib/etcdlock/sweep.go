@@ -59,7 +59,7 @@ func (c *Client) sweeper() {
 				t.clean = false
 			}
 			c.mu.Unlock()
-			_ = retry.Rest(c.life, retry.Pause(tries)) // Where that has ended, closed is set.
+			_ = retry.Rest(c.life, retry.Backoff(tries)) // Where that has ended, closed is set.
 			continue
 		}
 		tries = 0

@@ -93,7 +93,7 @@ func (c *cable) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	limit := min(max(c.opts.Lease/time.Duration(len(c.servers)+2), time.Second), c.opts.Lease)
 	c.mu.Unlock()
 	if !first {
-		if err := retry.Rest(c.ctx, retry.Pause(rounds)); err != nil {
+		if err := retry.Rest(c.ctx, retry.Backoff(rounds)); err != nil {
 			return nil, err
 		}
 	}

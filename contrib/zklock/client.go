@@ -148,7 +148,7 @@ func (c *Client) sweeper() {
 			tries = 0
 			continue
 		}
-		_ = retry.Rest(c.life, retry.Pause(tries)) // Where that has ended, closed is set.
+		_ = retry.Rest(c.life, retry.Backoff(tries)) // Where that has ended, closed is set.
 	}
 }
 

@@ -183,7 +183,7 @@ func (t *ticket) make() error {
 		if ctx.Err() != nil {
 			return ctx.Err() // The sweeper goes on looking.
 		}
-		if err != nil && retry.Rest(ctx, retry.Pause(tries)) != nil {
+		if err != nil && retry.Rest(ctx, retry.Backoff(tries)) != nil {
 			return ctx.Err()
 		}
 	}

@@ -58,7 +58,7 @@ func (c *Servers) Scan(
 		if !Transient(err) || time.Since(begun) > limit {
 			return nil, 0, Advise(err)
 		}
-		if ended := c.Rest(ctx, retry.Pause(tries)); ended != nil {
+		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
 			return nil, 0, fmt.Errorf("%w (last error: %w)", ended, err)
 		}
 	}

@@ -155,13 +155,13 @@ func (l *listener) run() {
 		if !l.connection() {
 			return
 		}
-		if time.Since(began) > retry.LongPause {
+		if time.Since(began) > retry.LongestBackoff {
 			tries = 0
 		}
 		if tries == 0 {
 			continue // The first reconnect is at once: waiters are waiting.
 		}
-		timer := time.NewTimer(retry.Pause(tries - 1))
+		timer := time.NewTimer(retry.Backoff(tries - 1))
 		select {
 		case <-timer.C:
 		case <-l.stopped:

@@ -138,7 +138,7 @@ func (r *routes) doubt() {
 func (r *routes) keepAsking() {
 	for failures := 0; ; failures++ {
 		r.mu.Lock()
-		wait := time.Until(r.asked.Add(max(routesEvery, retry.Pause(failures))))
+		wait := time.Until(r.asked.Add(max(routesEvery, retry.Backoff(failures))))
 		r.asked, r.again = time.Now().Add(max(wait, 0)), false
 		r.mu.Unlock()
 		if r.servers.Rest(context.Background(), wait) != nil {

@@ -66,7 +66,7 @@ func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
 		}
 		last = err
 		switch {
-		case c.rest(ctx, retry.Pause(tries)) == nil:
+		case c.rest(ctx, retry.Backoff(tries)) == nil:
 		case c.Life.Err() != nil:
 			return nil, WaitError(place, begun, last, lease.ErrClosed)
 		default:

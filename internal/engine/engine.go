@@ -34,7 +34,7 @@ func Insist[T any](ctx, other context.Context, passes func(error) bool, send fun
 		if err == nil || !passes(err) {
 			return answer, attempts, err
 		}
-		pause := time.NewTimer(retry.Pause(attempts))
+		pause := time.NewTimer(retry.Backoff(attempts))
 		select {
 		case <-pause.C:
 			continue

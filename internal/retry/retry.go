@@ -26,16 +26,16 @@ func WhyEnded(ctx context.Context) error {
 }
 
 const (
-	// FirstPause is the shortest time from an attempt that failed to the next.
-	FirstPause = 10 * time.Millisecond
-	// LongPause is the longest.
-	LongPause = time.Second
+	// FirstBackoff is the shortest time from an attempt that failed to the next.
+	FirstBackoff = 10 * time.Millisecond
+	// LongestBackoff is the longest.
+	LongestBackoff = time.Second
 )
 
-// Pause is how long to wait before the nth repeat, from 0: the backoff. It doubles, with half of it left to chance, so
+// Backoff is how long to wait before the nth repeat, from 0. It doubles, with half of it left to chance, so
 // that those who failed together do not come back together.
-func Pause(tries int) time.Duration {
-	d := min(FirstPause<<min(tries, 10), LongPause)
+func Backoff(tries int) time.Duration {
+	d := min(FirstBackoff<<min(tries, 10), LongestBackoff)
 	return d/2 + rand.N(d/2)
 }
 

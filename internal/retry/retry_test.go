@@ -31,8 +31,8 @@ func TestTheErrorOfAContextHasItsCause(t *testing.T) {
 func TestPausesGrowToASecondAndAreNotTheSameForAll(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for tries := range 100 {
-		d := Pause(tries)
-		whole := min(FirstPause<<min(tries, 10), time.Second)
+		d := Backoff(tries)
+		whole := min(FirstBackoff<<min(tries, 10), time.Second)
 		require.GreaterOrEqual(t, d, whole/2)
 		require.Less(t, d, whole)
 		seen[d] = true
