@@ -22,6 +22,9 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
+// MaxParties is the largest number of parties: the scripts do work for each of them.
+const MaxParties = 10_000
+
 // DefaultLifetime is for how long the state of a barrier outlives its last use where [WithLifetime] does not
 // say otherwise.
 const DefaultLifetime = 24 * time.Hour
@@ -74,7 +77,7 @@ func WithLifetime(d time.Duration) Option {
 	return own(func(b *Barrier) { b.lifetime = d })
 }
 
-// New names a barrier and states how many parties meet there, from 1 to [lua.MaxParties]. Nothing is sent; what
+// New names a barrier and states how many parties meet there, from 1 to [MaxParties]. Nothing is sent; what
 // cannot be used is reported by the first call. The first client that uses the barrier makes it; one that
 // states another number then gets an error that wraps [lease.ErrMismatch].
 func New(c *headwaiter.Client, name string, parties int, opts ...Option) *Barrier {
@@ -89,8 +92,8 @@ func New(c *headwaiter.Client, name string, parties int, opts ...Option) *Barrie
 	switch {
 	case parties < 1:
 		b.err = fmt.Errorf("%w: a barrier of %d parties: at least 1 is needed", lease.ErrInvalid, parties)
-	case parties > lua.MaxParties:
-		b.err = fmt.Errorf("%w: a barrier of %d parties: at most %d are possible", lease.ErrTooLarge, parties, lua.MaxParties)
+	case parties > MaxParties:
+		b.err = fmt.Errorf("%w: a barrier of %d parties: at most %d are possible", lease.ErrTooLarge, parties, MaxParties)
 	default:
 		b.err = waitqueue.CheckLifetime(b.lifetime)
 	}

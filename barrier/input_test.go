@@ -14,7 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
@@ -41,18 +40,18 @@ func TestUnusableNumbersOfPartiesAreRefused(t *testing.T) {
 		for _, n := range []int{0, -1, math.MinInt} {
 			rejected(t, s, barrier.New(c, "name", n), lease.ErrInvalid, "at least 1")
 		}
-		for _, n := range []int{lua.MaxParties + 1, 1<<53 - 1, 1 << 53, math.MaxInt} {
+		for _, n := range []int{barrier.MaxParties + 1, 1<<53 - 1, 1 << 53, math.MaxInt} {
 			rejected(t, s, barrier.New(c, "name", n), lease.ErrTooLarge, "at most 10000")
 		}
-		for _, n := range []int{1, 7, lua.MaxParties} {
+		for _, n := range []int{1, 7, barrier.MaxParties} {
 			require.Equal(t, n, barrier.New(c, "name", n).Parties())
 		}
-		b := barrier.New(c, "name", lua.MaxParties)
+		b := barrier.New(c, "name", barrier.MaxParties)
 		_ = kit.Go(func() (int, error) { return b.Await(t.Context()) })
 		kit.Waiting(t, 1, b.Inspect)
 		info, err := b.Inspect(t.Context())
 		require.NoError(t, err)
-		require.EqualValues(t, lua.MaxParties, info.Limit)
+		require.EqualValues(t, barrier.MaxParties, info.Limit)
 	})
 }
 

@@ -19,6 +19,3 @@ var (
 	BarrierOpen  = load("barrier/open")
 	BarrierReset = request("barrier/reset", headOnly)
 )
-
-// MaxParties is how many parties a barrier may have: scripts do work for each of them.
-const MaxParties = 10000

@@ -106,7 +106,7 @@ func sources(t *testing.T) []source {
 			continue
 		}
 		files := token.NewFileSet()
-		syntax, err := parser.ParseFile(files, x.name, x.body, parser.SkipObjectResolution)
+		syntax, err := parser.ParseFile(files, x.name, x.body, parser.SkipObjectResolution|parser.ParseComments)
 		require.NoError(t, err)
 		found = append(found, source{x, path.Dir(x.name), syntax, files})
 	}

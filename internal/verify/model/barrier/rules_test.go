@@ -7,9 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
+
+// most is the largest number of parties.
+const most = barrier.MaxParties
 
 // must sends a request, which must do what the model says.
 func (p *player) must(t *testing.T, r Request) lua.Tuple {
@@ -240,7 +244,7 @@ func TestThousandsMeet(t *testing.T) {
 	t.Parallel()
 	s := stage.Serve(t, scripts...)
 	k := keysOf(0)
-	p := newPlayer(s, k, lua.MaxParties)
+	p := newPlayer(s, k, most)
 	run := func(r Request) lua.Tuple {
 		reply, err := s.Run(k, r.Script(), r.Args())
 		require.NoError(t, err)
@@ -248,7 +252,7 @@ func TestThousandsMeet(t *testing.T) {
 	}
 	var reply lua.Tuple
 	looks := Check{Client: "a", Mode: lua.Hears, NotAfter: p.later()}
-	for i := range uint64(lua.MaxParties - 1) {
+	for i := range uint64(most - 1) {
 		ask := p.asks("a", i)
 		reply = run(ask)
 		looks.Tickets = append(looks.Tickets, lua.Arrival{Ticket: ask.Ticket, Arrival: reply.Arrival})
@@ -264,9 +268,9 @@ func TestThousandsMeet(t *testing.T) {
 	s.Server.ResetStats()
 	cut := run(looks)
 	require.True(t, cut.Has(lua.Stepped))
-	require.Len(t, cut.States, lua.MaxParties-1)
+	require.Len(t, cut.States, most-1)
 	require.LessOrEqual(t, cut.Until, cut.Now+long.Microseconds())
-	require.Less(t, commands(s), int64(4*lua.MaxParties))
+	require.Less(t, commands(s), int64(4*most))
 	s.Server.ResetStats()
 	require.Equal(t, lua.Granted, run(p.asks("b", 1)).Status)
 	require.Less(t, commands(s), int64(40), "the trip is one for all")
