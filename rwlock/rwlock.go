@@ -123,8 +123,8 @@ func (m *RWMutex) HoldCount(ctx context.Context) (reads, writes int) {
 	return m.read.HoldCount(ctx, lua.Read), m.read.HoldCount(ctx, lua.Write)
 }
 
-// Inspect tells who holds m and who waits. It takes no place in any order, in whose numbers a reader has one permit and a writer
-// all of them.
+// Inspect tells who holds m and who waits. It takes no place in any order. In its numbers a reader has one permit, and
+// a writer all of them.
 func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.read.Inspect(ctx, fmt.Sprint(lua.AllReaders))
 	return info, m.wrap("inspect", err)

@@ -126,7 +126,16 @@ func (e *Embedded) Kill() {
 func (e *Embedded) Restart() {
 	e.t.Helper()
 	e.Kill()
-	if err := e.start(); err != nil {
+	// The port is reserved, so nobody keeps it: a process that is being started has a copy of the listener that was
+	// closed until it runs a program of its own.
+	var err error
+	_ = until(startLimit, func() error {
+		if err = e.start(); errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
 		e.t.Fatalf("redistest: miniredis: %v", err)
 	}
 }
@@ -136,9 +145,7 @@ func (e *Embedded) start() error {
 	mini := miniredis.NewMiniRedis()
 	mini.ClockTTL(true)
 	if e.addr != "" {
-		// The port is reserved, so whoever has it does not keep it: a process that is being started has a copy of the
-		// listener of before until it runs a program of its own.
-		if err := until(startLimit, func() error { return mini.StartAddr(e.addr) }); err != nil {
+		if err := mini.StartAddr(e.addr); err != nil {
 			return err
 		}
 	} else {
