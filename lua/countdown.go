@@ -2,8 +2,8 @@ package lua
 
 // Countdown is the protocol of the latch. Nothing is held and nobody has a place, so nothing ends.
 //
-// Its generation is a number that rises each time the latch is set. A message of MessageOpen or MessageBroken is for the waiters for just that
-// generation.
+// Its generation is a number that rises each time the latch is set. A message of MessageOpen or MessageBroken is for
+// the waiters for just that generation.
 var Countdown = &Protocol{
 	Kind:      "latch",
 	Ask:       load("countdown/ask"),

@@ -14,8 +14,8 @@ import (
 
 // How a call for several names ends: with one lease on all of them, or with none.
 
-// yield gives back the names that the call holds, so that nobody waits for them meanwhile. It waits for the answers, but not for long, nor
-// beyond the call's context: what is not answered then goes on in the background.
+// yield gives back the names that the call holds, so that nobody waits for them meanwhile. It waits for the answers,
+// but not for long, nor beyond the call's context: what is not answered then goes on in the background.
 func (w *whole) yield() {
 	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
 	defer cancel()

@@ -39,7 +39,7 @@ type ends struct {
 // endPool has those that were answered: a release takes one and gives it back.
 var endPool = sync.Pool{New: func() any { return &end{} }}
 
-// An end is one ticket on its way out.
+// An end is the last request of a ticket, on its way.
 type end struct {
 	site   *site
 	text   string
