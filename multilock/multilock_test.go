@@ -197,6 +197,7 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		all := names(t, 6)
 		inside := make([]atomic.Int32, len(all))
+		var turns atomic.Int64
 		var work sync.WaitGroup
 		for range 5 {
 			c := kit.Dial(t, s)
@@ -209,6 +210,7 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 					}
 					m := multilock.New(c, chosen, multilock.WithBound(50*time.Millisecond))
 					err := m.Do(t.Context(), func(context.Context) error {
+						turns.Add(1)
 						for _, n := range some {
 							if inside[n].Add(1) > 1 {
 								t.Error("two hold ", all[n])
@@ -227,7 +229,7 @@ func TestCallsForOverlappingNamesDoNotWaitForEachOther(t *testing.T) {
 				}
 			})
 		}
-		kit.All(t, &work)
+		kit.AllMoving(t, &work, turns.Load)
 		free(t, kit.Dial(t, s), all)
 	})
 }

@@ -159,10 +159,30 @@ func Waiting(t testing.TB, n int, inspect func(context.Context) (lease.Info, err
 // All waits for a group of goroutines.
 func All(t testing.TB, g *sync.WaitGroup) {
 	t.Helper()
+	AllMoving(t, g, func() int64 { return 0 })
+}
+
+// AllMoving waits for a group of goroutines that count the turns they take: for as long as there is a turn now and then,
+// since how long all of them take is the machine's.
+func AllMoving(t testing.TB, g *sync.WaitGroup, turns func() int64) {
+	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		g.Wait()
 	}()
-	Await(t, done, "all goroutines to end")
+	limit := time.NewTicker(Patience)
+	defer limit.Stop()
+	for before := int64(-1); ; {
+		select {
+		case <-done:
+			return
+		case <-limit.C:
+			now := turns()
+			if now == before || now == 0 {
+				t.Fatalf("waited %v in vain for all goroutines to end (%d turns)", Patience, now)
+			}
+			before = now
+		}
+	}
 }
