@@ -98,14 +98,13 @@ func ExampleOption() {
 		headwaiter.WithLease(30 * time.Second),
 		headwaiter.WithMaxHold(time.Hour),
 		headwaiter.WithPriority(2),
-		fairlock.WithCohort(16),
 		headwaiter.WithReplicas(1, time.Second),
 		headwaiter.WithSafeRestart(),
 	})
-	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority, terms.Cohort)
+	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority)
 	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.SafeRestart)
 	// Output:
-	// 30s 1h0m0s 2 16
+	// 30s 1h0m0s 2
 	// 1 1s true
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
@@ -55,7 +54,7 @@ func TestTokensOfACohortAreBelowThoseOfAServerThatHasForgottenThem(t *testing.T)
 	for name, workers := range map[string]int{"alone": 1, "with mates": 4} {
 		t.Run(name, func(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
-				m := dialMutex(t, s, fairlock.WithCohort(waitqueue.MaxCohort))
+				m := dialMutex(t, s, fairlock.WithCohort(fairlock.MaxCohort))
 				var highest atomic.Uint64
 				var all sync.WaitGroup
 				for range workers {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/cohort"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -19,13 +20,16 @@ import (
 // A Mutex is the name of a lock, as one client sees it. It holds no state, and may be used by several
 // goroutines at once.
 type Mutex struct {
-	queue waitqueue.Queue
+	queue  waitqueue.Queue
+	cohort *cohort.Queue // nil: each call has a hold of its own
 }
 
 // New names a lock. Nothing is sent; a name or an option that cannot be used is reported by the first
 // call of Lock or TryLock.
 func New(c *headwaiter.Client, name string, opts ...Option) *Mutex {
-	return &Mutex{queue: c.Queue(lua.Fairlock, name, waitqueue.With(opts))}
+	q := c.Queue(lua.Fairlock, name, waitqueue.With(opts))
+	passed, err := cohortOf(q, opts)
+	return &Mutex{q.Refusing(err), passed}
 }
 
 // Name returns the name of the lock.
@@ -41,7 +45,11 @@ func (m *Mutex) Name() string { return m.queue.Name() }
 // With a context that comes from a hold of the same lock, Lock fails at once with
 // [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
-	l, err := m.queue.Acquire(ctx)
+	acquire := m.queue.Acquire
+	if m.cohort != nil {
+		acquire = m.cohort.Acquire
+	}
+	l, err := acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("fairlock: lock %q: %w", m.queue.Label(), err)
 	}

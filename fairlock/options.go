@@ -1,6 +1,7 @@
 package fairlock
 
 import (
+	"github.com/headwaiter/headwaiter/internal/cohort"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -10,11 +11,14 @@ type Option interface {
 	ForMutex()
 }
 
-type cohort int
+// MaxCohort is how often a hold may be passed on at the most; see [WithCohort].
+const MaxCohort = cohort.Max
 
-func (n cohort) Apply(t *waitqueue.Terms) { t.Cohort = int(n) }
+type passes int
 
-func (cohort) ForMutex() {}
+func (passes) Apply(*waitqueue.Terms) {}
+
+func (passes) ForMutex() {}
 
 // WithCohort lets calls of one client that wait for the same lock pass it on among themselves, at most n times in a row
 // before the queue is served: without asking Redis, so at the speed of the process. Each hold has a token, a context and
@@ -22,5 +26,19 @@ func (cohort) ForMutex() {}
 // that holds. The calls must have the same options. The default is 0: every release serves the queue. With
 // [headwaiter.WithMaxHold] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
 // that would come before the microsecond of its token goes by the queue. A client that knows of no step back of the
-// server's clock may overtake by more after one. n is at most [waitqueue.MaxCohort].
-func WithCohort(n int) Option { return cohort(n) }
+// server's clock may overtake by more after one. n is at most [MaxCohort].
+func WithCohort(n int) Option { return passes(n) }
+
+// cohortOf is the queue of calls that pass their holds on, if the options say so, or why they cannot.
+func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
+	n := 0
+	for _, o := range opts {
+		if p, ok := o.(passes); ok {
+			n = int(p)
+		}
+	}
+	if err := cohort.Check(n); n == 0 || err != nil || q.Terms().MaxHold != 0 {
+		return nil, err
+	}
+	return cohort.Of(q, n), nil
+}

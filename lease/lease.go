@@ -271,13 +271,13 @@ func (c *holdContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return c.lease()
 	}
+	if c.terms.Key != nil && key == c.terms.Key {
+		return c.lease()
+	}
 	for _, part := range c.terms.Parts {
 		if part.terms.Key != nil && key == part.terms.Key {
 			return part
 		}
-	}
-	if c.terms.Key != nil && key == c.terms.Key {
-		return c.lease()
 	}
 	_ = c.lease().err() // Up to Go 1.25 context.Cause asks for the cause before it asks for the error.
 	return c.inner.Value(key)

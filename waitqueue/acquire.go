@@ -42,10 +42,6 @@ func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, err
 	if l, err := q.within(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
-	if mode == lua.Wait && q.cohesive() {
-		l, err := q.inCohort(ctx)
-		return l, 0, err
-	}
 	t := q.ticketFor(ctx)
 	w.ticket = t
 	var err error

@@ -36,10 +36,11 @@ type client struct {
 	renewals renewals
 	ends     ends
 
-	// Locks are taken in this order: the client's, a site's, and one of those that nothing is called under:
+	// Locks are taken in this order: that of a layer, the client's, a site's, and one of those that nothing is called under:
 	// of the timers, the ends, the renewals, the routes, a listener, and of the work.
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
+	layers  map[any]Layer
 	closing bool // no new calls
 
 	gone chan struct{} // closed when Close is over
@@ -81,7 +82,7 @@ func newClient(o Options) *client {
 	id := uuid.New()
 	c := &client{
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
-		born: time.Now(), sites: make(map[string]*site), gone: make(chan struct{}),
+		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.renewals.client, c.ends.client = c, c
 	c.ends.ready = make(map[*conn.Node][]*end)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -37,8 +39,12 @@ func (c *Client) Close(ctx context.Context) error {
 	for _, s := range c.sites {
 		sites = append(sites, s)
 	}
+	layers := slices.Collect(maps.Values(c.layers))
 	c.mu.Unlock()
 	defer close(c.gone)
+	for _, l := range layers {
+		l.Close()
+	}
 	var o outstanding
 	now := time.Now()
 	for _, s := range sites {
@@ -63,9 +69,6 @@ func (c *client) shut() {
 func (s *site) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, co := range s.cohorts {
-		co.close()
-	}
 	for _, t := range s.tickets {
 		if t.hold != nil {
 			t.hold.loseLocked(lease.ErrClientClosed)

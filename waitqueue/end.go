@@ -43,10 +43,9 @@ var endPool = sync.Pool{New: func() any { return &end{} }}
 type end struct {
 	site   *site
 	text   string
-	token  uint64  // only if it holds with this token; 0 for any, or for the last of those that a cohort has used
+	token  uint64  // only if it holds with this token, or with one that has led to it ([Hold.Pass]); 0 for any
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
-	again  bool    // an end was answered before: what the ticket has now is another grant, whatever its token
 	tries  int
 	until  time.Time // when repeating is given up
 
@@ -126,7 +125,7 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 	sent.Note = t.note
 	s.client.stats.ends.Add(1)
 	d := endPool.Get().(*end)
-	*d = end{site: s, text: t.text, ticket: t}
+	*d = end{site: s, text: t.text, ticket: t, token: t.used}
 	a := s.ended(d, sent, s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
 	if a.err == nil { // Otherwise it may be sent again.
 		endPool.Put(d)
@@ -164,11 +163,7 @@ func (d *end) args() []string {
 	if d.tries > 0 {
 		room = nil // A request that was not answered may still read those of before.
 	}
-	token := d.token
-	if t := d.ticket; t != nil && t.hold != nil && t.hold.passed > 0 && !d.again {
-		token = t.hold.fence()
-	}
-	args := append(room, d.text, strconv.FormatUint(token, 10), c.highest(), c.servers.Counted())
+	args := append(room, d.text, strconv.FormatUint(d.token, 10), c.highest(), c.servers.Counted())
 	if note := d.note(); note != "" {
 		args = append(args, note)
 	}
@@ -226,7 +221,7 @@ func (e *ends) addLocked(t *ticket) {
 	if t.inflight > 0 {
 		t.endAgain = true
 	}
-	e.push(&end{site: t.site, text: t.text, ticket: t})
+	e.push(&end{site: t.site, text: t.text, ticket: t, token: t.used})
 }
 
 // mostLeaving is how many ends without a ticket may be under way for a name, which bounds what forged messages cost. A
@@ -262,7 +257,11 @@ func (s *site) newEndLocked(text string, token uint64, at time.Time) *end {
 func (e *ends) repeatLocked(t *ticket) {
 	t.endAgain = false
 	t.repeats++
-	e.later(&end{site: t.site, text: t.text, ticket: t, repeat: true, again: t.acknowledged}, t.ghost)
+	d := &end{site: t.site, text: t.text, ticket: t, repeat: true}
+	if !t.acknowledged {
+		d.token = t.used // Else what the ticket has now is another grant, whatever its token.
+	}
+	e.later(d, t.ghost)
 	if t.owed {
 		t.owed = false
 		e.done(1)

@@ -59,15 +59,6 @@ func (s *site) subscribeLocked() {
 	s.ears.Want(s)
 }
 
-// subscribe makes a site hear before one of its tickets has to wait.
-func (s *site) subscribe() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.retired && s.trust.want() {
-		s.subscribeLocked()
-	}
-}
-
 // Rehome is called by a listener whose node has not the site's slot any more.
 func (s *site) Rehome(from conn.Ears) {
 	s.mu.Lock()

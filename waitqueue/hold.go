@@ -17,7 +17,7 @@ import (
 type hold struct {
 	ticket *ticket
 	token  uint64
-	passed int      // how often it was passed on within the client, with a token higher by one each time
+	use    use      // what the call has of it that holds now
 	first  share    // the lease of the call that got the hold
 	more   []*share // those of calls that entered it again
 	open   int      // how many of them are not released
@@ -33,15 +33,19 @@ type hold struct {
 	limit    time.Time // the maximum hold; zero if there is none
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
-	unlooked bool      // its timer or a renewal was left to a release, which may pass the hold on
 	failures int
-	since    time.Time     // of the grant, by the clock of this machine
-	begun    time.Time     // of a cohort's: a time after the server gave the token
 	spans    time.Duration // how long the lease is that is confirmed
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
-	tooLong  bool          // the observer was told that it lasts
-	caller   *ticket       // for whom it was passed on; nil: the own ticket's call
 	gone     error         // why it was lost
+}
+
+// A use is what one call has of a hold. A hold has one, unless a layer lets several calls use it one after the other
+// ([Hold.Pass]): then each has a token of its own.
+type use struct {
+	token   uint64
+	since   time.Time // by the clock of this machine
+	teller  *ticket   // of the call, for the observer
+	tooLong bool      // the observer was told that it lasts
 }
 
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
@@ -61,16 +65,13 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		s.tooLateLocked(t)
 		return nil
 	}
-	h := &hold{ticket: t, token: g.token, since: g.from, spans: g.lasts, limit: g.limit}
+	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit}
 	u := h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	h.deadline, h.lasts = u.Deadline, u
-	l := h.grantLocked(t.tellGrantedLocked(ctx, h.fence(), waited, g.note), &h.first, t.queue, waited)
+	l := h.grantLocked(t.tellGrantedLocked(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
 	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.Target = h
 	t.hold = h
-	if t.cohort != nil {
-		h.begun = time.Now()
-	}
 	if t.doubted {
 		h.due = time.Now()
 	}
@@ -117,11 +118,11 @@ func (h *hold) Fired(now time.Time) {
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held || h.leftToReleaseLocked() {
+	if t.state != held || h.releasingLocked() {
 		return
 	}
 	if h.overdueLocked() {
-		if !h.leftToReleaseLocked() { // Else it was released just now.
+		if !h.releasingLocked() { // Else it was released just now.
 			h.loseLocked(lease.ErrExpired)
 		}
 		return
@@ -136,14 +137,6 @@ func (h *hold) Fired(now time.Time) {
 		}
 	}
 	s.client.servers.Timers.Before(&h.entry, next)
-}
-
-// leftToReleaseLocked reports whether Release has begun. Then the caller does nothing: Release ends the hold, or passes it
-// to the next of the cohort and catches up with the timer and the renewal that were left out here (unlooked).
-func (h *hold) leftToReleaseLocked() bool {
-	releasing := h.releasingLocked()
-	h.unlooked = h.unlooked || releasing
-	return releasing
 }
 
 // hurryLocked asks for a renewal now, because something was heard about the hold.
@@ -168,7 +161,6 @@ func (h *hold) loseLocked(cause error) {
 	h.tellLostLocked(cause)
 	h.unwatchLocked()
 	t.site.endLocked(t)
-	t.cohort.next()
 }
 
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
@@ -201,21 +193,20 @@ func (h *hold) endLocked() {
 // letGo tells the server of the end of a hold that has begun; ended says that ctx had ended before that, and the end
 // goes in the background.
 func (h *hold) letGo(ctx context.Context, ended bool) error {
-	t := h.ticket
 	if ended {
-		t.cohort.next()
 		return h.outlast(ctx)
 	}
-	var a answer
-	if t.cohort == nil {
-		a = t.site.sendEnd(ctx, t)
-	} else {
-		a = t.cohort.end(ctx, t)
-	}
+	a := h.ticket.site.sendEnd(ctx, h.ticket)
+	return h.conclude(ctx, &a)
+}
+
+// conclude is what the answer to the end of a hold means to its caller; without one it waits for what goes on in the
+// background.
+func (h *hold) conclude(ctx context.Context, a *answer) error {
 	if a.err == nil {
 		return h.outcome(&a.Head)
 	}
-	if _, refused := t.site.verdict(t); refused != nil {
+	if _, refused := h.ticket.site.verdict(h.ticket); refused != nil {
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
 	}
 	return h.outlast(ctx)

@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -27,9 +28,6 @@ type Terms struct {
 	Shared bool
 	// SafeRestart: no hold from a server that may have forgotten another's.
 	SafeRestart bool
-	// Cohort is how often calls of this client may pass a hold on among themselves before the queue is served. It is
-	// for locks with one holder, and has no effect together with MaxHold.
-	Cohort int
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
 	WithoutRenewal bool
 }
@@ -132,6 +130,11 @@ func (q Queue) On(t Terms) Queue {
 	return Queue{q.with(func(b *binding) { b.terms, b.termsErr = t, t.check() })}
 }
 
+// Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.
+func (q Queue) Refusing(err error) Queue {
+	return Queue{q.with(func(b *binding) { b.termsErr = cmp.Or(b.termsErr, err) })}
+}
+
 // Terms returns the terms of the queue.
 func (q Queue) Terms() Terms { return q.terms }
 
@@ -157,12 +160,6 @@ func (t Terms) check() error {
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
-	}
-	if t.Cohort < 0 {
-		return fmt.Errorf("%w: a cohort of %d passes", lease.ErrInvalid, t.Cohort)
-	}
-	if t.Cohort > MaxCohort {
-		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", lease.ErrTooLarge, t.Cohort, MaxCohort)
 	}
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)

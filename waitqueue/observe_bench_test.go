@@ -20,7 +20,7 @@ func (quiet) Observe(context.Context, observe.Observation) {}
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
-	t.placed, h.tooLong = false, false
+	t.placed, h.use.tooLong = false, false
 	t.asked(ctx)
 	t.tellQueuedLocked(1)
 	t.tellGrantedLocked(ctx, 1, time.Second, "")
@@ -38,8 +38,9 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 func observedBy(o observe.Observer) (*wait, *hold) {
 	c := &client{notifier: notify.New(o, nil, time.Minute, "who")}
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
-	t := &ticket{site: s, state: waiting, text: "text"}
-	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, since: time.Now(), first: share{over: true}}
+	q := &binding{client: c, proto: s.proto, name: s.name}
+	t := &ticket{site: s, queue: q, state: waiting, text: "text"}
+	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, use: use{since: time.Now(), teller: t}, first: share{over: true}}
 }
 
 func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {

@@ -154,7 +154,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.lasts))
 	}
-	if h.ticket.state != held || h.leftToReleaseLocked() {
+	if h.ticket.state != held || h.releasingLocked() {
 		return
 	}
 	switch {
@@ -164,7 +164,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
-		h.teller().tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.fence(), Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
+		h.use.teller.tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -180,7 +180,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.loseLocked(lease.ErrExpired)
 			return
 		}
-		h.teller().tell(observe.Observation{Moment: observe.Renewed, Token: h.fence(), Margin: margin, Lease: h.spans})
+		h.use.teller.tell(observe.Observation{Moment: observe.Renewed, Token: h.use.token, Margin: margin, Lease: h.spans})
 		h.spans = lasts
 		h.due = s.client.renewAt(a.Sent, r.lasts)
 		hurried := h.hurried.After(a.Sent)
@@ -197,7 +197,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
-	next := h.attendLocked(time.Now(), h.tellLongLocked(h.since, h.deadline))
+	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.deadline))
 	if !h.due.IsZero() {
 		next = timers.Earlier(next, h.due)
 	}

@@ -75,7 +75,7 @@ func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited ti
 		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.fence(), Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
+		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
 		Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
@@ -264,11 +264,14 @@ func (h *hold) recountLocked() {
 
 // release is what Release of a lease does, once. The lease's context has ended.
 func (sh *share) release(ctx context.Context) error {
-	h, ended := sh.hold, ctx.Err() != nil
-	todo := sh.takeOff(ended)
+	ended := ctx.Err() != nil
+	return sh.finish(ctx, sh.takeOff(ended), ended)
+}
+
+// finish does what of a release is done without the site's lock.
+func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
+	h := sh.hold
 	switch {
-	case todo.mate != nil:
-		close(todo.mate.called)
 	case todo.last:
 		err := h.letGo(ctx, ended)
 		h.released(todo.held, err)
@@ -289,14 +292,12 @@ func (sh *share) release(ctx context.Context) error {
 // A remainder is what of a release is done without the site's lock.
 type remainder struct {
 	gone  error         // nothing: the hold was lost
-	mate  *mate         // to call it: it was passed the hold
 	last  bool          // to end the hold
 	held  time.Duration // for how long it was held then
 	lower bool          // to tell the server that no lease for writing is left
 }
 
-// takeOff takes a lease off its hold, or passes the hold on, or begins its end; ended says that nobody can wait for the
-// answer.
+// takeOff takes a lease off its hold, or begins its end; ended says that nobody can wait for the answer.
 func (sh *share) takeOff(ended bool) (todo remainder) {
 	h := sh.hold
 	t := h.ticket
@@ -310,9 +311,6 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 		if h.gone != nil && errors.Is(todo.gone, lease.ErrReleased) {
 			todo.gone = h.gone // The server's word came between the end of the context and this.
 		}
-		return todo
-	}
-	if todo.mate = h.passLocked(); todo.mate != nil {
 		return todo
 	}
 	if h.open > 1 {
@@ -329,7 +327,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 }
 
 // let ends the lease as released if its release only has to be sent, and leaves the end of its ticket to the caller:
-// if it is the only one on its hold, no mate waits for it, and it has not ended. Else it reports false, and the release
+// if it is the only one on its hold, and it has not ended. Else it reports false, and the release
 // is one for [lease.Lease.Release]. All of that is seen under one lock, so no call enters the hold in between.
 func (sh *share) let() bool {
 	h := sh.hold
@@ -338,7 +336,7 @@ func (sh *share) let() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A deadline that has passed is a loss, however late anybody looks.
-	if t.state != held || h.open != 1 || t.cohort != nil || sh.keeper.Overdue() {
+	if t.state != held || h.open != 1 || sh.keeper.Overdue() {
 		return false
 	}
 	sh.keeper.End()

@@ -24,8 +24,7 @@ type site struct {
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
-	owners  map[string]*hold // by the owner that a context named
-	cohorts map[Terms]*cohort
+	owners  map[string]*hold  // by the owner that a context named
 	used    time.Time         // last use, as far as calls and ticks told it
 	leaving map[*end]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 
@@ -271,15 +270,7 @@ func (s *site) ticked(now time.Time) {
 
 // busyLocked reports whether something of the site is under way.
 func (s *site) busyLocked() bool {
-	if len(s.tickets) > 0 || s.checking || !s.look.IsZero() || len(s.leaving) > 0 {
-		return true
-	}
-	for _, co := range s.cohorts {
-		if co.busy() {
-			return true
-		}
-	}
-	return false
+	return len(s.tickets) > 0 || s.checking || !s.look.IsZero() || len(s.leaving) > 0
 }
 
 // armLocked sets the site's timer.

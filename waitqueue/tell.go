@@ -23,19 +23,19 @@ func (s *site) tell(o observe.Observation) {
 
 // tell tells of a ticket.
 func (t *ticket) tell(o observe.Observation) {
-	if w := t.site.client.notifier; w != nil {
-		o.Kind, o.Name, o.Ticket = t.site.proto.Kind, t.site.name, t.text
+	if w := t.queue.client.notifier; w != nil {
+		o.Kind, o.Name, o.Ticket = t.queue.proto.Kind, t.queue.name, t.text
 		w.Tell(t.ctx, o)
 	}
 }
 
 // asked begins what is told of a ticket.
 func (t *ticket) asked(ctx context.Context) {
-	w := t.site.client.notifier
+	w := t.queue.client.notifier
 	if w == nil {
 		return
 	}
-	o := observe.Observation{Moment: observe.Asked, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text}
+	o := observe.Observation{Moment: observe.Asked, Kind: t.queue.proto.Kind, Name: t.queue.name, Ticket: t.text}
 	t.ctx = context.WithoutCancel(ctx)
 	if w.Traces() {
 		t.ctx = w.Wait(t.ctx, o)
@@ -53,12 +53,12 @@ func (t *ticket) tellQueuedLocked(behind int) {
 
 // tellGrantedLocked tells of a hold that is about to be made, and returns the context that it is made with.
 func (t *ticket) tellGrantedLocked(ctx context.Context, token uint64, waited time.Duration, note string) context.Context {
-	w := t.site.client.notifier
+	w := t.queue.client.notifier
 	if w == nil {
 		return ctx
 	}
 	o := observe.Observation{
-		Moment: observe.Granted, Kind: t.site.proto.Kind, Name: t.site.name, Ticket: t.text,
+		Moment: observe.Granted, Kind: t.queue.proto.Kind, Name: t.queue.name, Ticket: t.text,
 		Token: token, Waited: waited, Note: note,
 	}
 	if w.Traces() {
@@ -67,6 +67,11 @@ func (t *ticket) tellGrantedLocked(ctx context.Context, token uint64, waited tim
 	}
 	w.Tell(t.ctx, o)
 	return ctx
+}
+
+// tellFailed tells of a call that ended without a hold.
+func (t *ticket) tellFailed(waited time.Duration, err error) {
+	t.tell(observe.Observation{Moment: observe.Failed, Waited: waited, Err: err})
 }
 
 // ended tells how the wait of a call ended without a hold.
@@ -84,27 +89,19 @@ func (w *wait) ended(err error) {
 	w.ticket.tell(o)
 }
 
-// teller is the ticket of the call that holds.
-func (h *hold) teller() *ticket {
-	if h.caller != nil {
-		return h.caller
-	}
-	return h.ticket
-}
-
-// held is how long it has lasted, by the clock of this machine.
-func (h *hold) held() time.Duration { return time.Since(h.since) }
+// held is how long the present call has had it, by the clock of this machine.
+func (h *hold) held() time.Duration { return time.Since(h.use.since) }
 
 // released tells how the release of a hold went that lasted for so long.
 func (h *hold) released(held time.Duration, err error) {
 	if h.ticket.site.client.notifier == nil {
 		return
 	}
-	o := observe.Observation{Moment: observe.Released, Token: h.fence(), Held: held, Err: err}
+	o := observe.Observation{Moment: observe.Released, Token: h.use.token, Held: held, Err: err}
 	if errors.Is(err, lease.ErrLost) {
 		o.Moment = observe.Lost
 	}
-	h.teller().tell(o)
+	h.use.teller.tell(o)
 }
 
 // tellLostLocked tells of a loss, with the cause that the holder sees: a lease may have ended by itself before.
@@ -115,7 +112,7 @@ func (h *hold) tellLostLocked(cause error) {
 				cause = seen
 			}
 		}
-		h.teller().tell(observe.Observation{Moment: observe.Lost, Token: h.fence(), Held: h.held(), Err: cause})
+		h.use.teller.tell(observe.Observation{Moment: observe.Lost, Token: h.use.token, Held: h.held(), Err: cause})
 	}
 }
 
@@ -125,21 +122,21 @@ func (h *hold) note() string {
 	if w == nil || !w.Traces() {
 		return ""
 	}
-	return w.Note(h.teller().ctx)
+	return w.Note(h.use.teller.ctx)
 }
 
 // tellLongLocked tells, once, of a hold that lasts for longer than it should, and returns when to look for that.
 func (h *hold) tellLongLocked(now, next time.Time) time.Time {
 	w := h.ticket.site.client.notifier
-	if w == nil || w.Long == 0 || h.tooLong {
+	if w == nil || w.Long == 0 || h.use.tooLong {
 		return next
 	}
-	at := h.since.Add(w.Long)
+	at := h.use.since.Add(w.Long)
 	if now.Before(at) {
 		return timers.Earlier(next, at)
 	}
-	h.tooLong = true
-	h.teller().tell(observe.Observation{Moment: observe.HeldLong, Token: h.fence(), Held: now.Sub(h.since), Who: w.Who})
+	h.use.tooLong = true
+	h.use.teller.tell(observe.Observation{Moment: observe.HeldLong, Token: h.use.token, Held: now.Sub(h.use.since), Who: w.Who})
 	return next
 }
 

@@ -13,8 +13,6 @@ type ticket struct {
 	queue *binding // with the terms of its call
 	owner string   // on whose behalf it asks, where a context names one
 
-	cohort *cohort // for which it asks; nil: for its call alone
-
 	text    string        // what the queue has it as
 	takes   time.Duration // how long a grant by message waits for it
 	arrival int64         // 0 until an ask has been answered, unless its terms give one
@@ -52,6 +50,7 @@ type ticket struct {
 
 	ctx  context.Context // with which the observer is told; nil without one
 	note string          // what the grant to the next is to carry
+	used uint64          // the last token that calls have used of its hold, if not that of its grant
 }
 
 // A grant as a client sees it: from when it counts here, and for how long.

@@ -1,0 +1,187 @@
+package cohort_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// What a cohort does is in the tests of package fairlock, whose option it is; here is what can only go wrong between the
+// cohort and its hold.
+
+// hold locks, and fails where that has to wait.
+func hold(t *testing.T, m *fairlock.Mutex) *lease.Lease {
+	t.Helper()
+	l, err := m.Lock(t.Context())
+	require.NoError(t, err)
+	return l
+}
+
+// pass releases a hold for a mate, and returns what that gets.
+func pass(t *testing.T, m *fairlock.Mutex, l *lease.Lease) *lease.Lease {
+	t.Helper()
+	mate := kit.Lock(t.Context(), m.Lock)
+	synctime.Pass(time.Millisecond) // No token is ahead of the server's clock.
+	kit.Release(t, l)
+	next := mate.Value(t)
+	require.Equal(t, l.Token()+1, next.Token(), "it was passed on")
+	return next
+}
+
+// Whenever a hold is passed on, also as it is being renewed, it goes on to be renewed, and is lost when it cannot be.
+func TestAHoldIsRenewedWheneverItIsPassedOn(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const lasts = 3 * time.Second
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(lasts), fairlock.WithCohort(fairlock.MaxCohort))
+		l := hold(t, m)
+		asks := c.Stats().Asks
+		for i := range 40 {
+			before := c.Stats().Renewals
+			for c.Stats().Renewals == before { // To the moment at which a renewal is sent.
+				synctime.Pass(time.Millisecond)
+			}
+			synctime.Pass(time.Duration(i%3) * time.Millisecond)
+			l = pass(t, m, l)
+		}
+		require.Equal(t, asks, c.Stats().Asks, "one hold has served all of them")
+		synctime.Pass(2 * lasts)
+		require.NoError(t, context.Cause(l.Context()))
+		info, err := m.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, info.Held)
+		s.Kill()
+		<-l.Context().Done()
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
+	})
+}
+
+// What is passed on while nobody knows whether it lasts could be lost before the mate has looked.
+func TestAHoldInDoubtIsNotPassedOn(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(8))
+		l := hold(t, m)
+		mate := kit.Lock(t.Context(), m.Lock)
+		d.Freeze(faults.ToServer, faults.ToClient)
+		synctime.Pass(2500 * time.Millisecond)
+		require.NoError(t, context.Cause(l.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, l.Release(ctx), lease.ErrUnconfirmed)
+		require.False(t, mate.Returned())
+		d.Heal()
+		next := mate.Value(t)
+		require.Greater(t, next.Token(), l.Token()+1)
+		kit.Release(t, next)
+	})
+}
+
+// The lease of a call knows of its hold whoever looks at it first, and whatever context it is found in.
+func TestTheLeaseOfACallEndsWithItsHold(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		type mark struct{}
+		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
+		first := hold(t, m)
+		mate := kit.Lock(context.WithValue(t.Context(), mark{}, "mate"), m.Lock)
+		synctime.Pass(time.Millisecond)
+		kit.Release(t, first)
+		l := mate.Value(t)
+		found, _ := lease.FromContext(l.Context())
+		require.Same(t, l, found)
+		require.Equal(t, "mate", l.Context().Value(mark{}))
+		require.Equal(t, first.Deadline(), l.Deadline())
+		_, err := m.Lock(l.Context())
+		require.ErrorIs(t, err, lease.ErrDeadlock)
+		_, err = fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		again := kit.Lock(context.WithoutCancel(first.Context()), m.Lock) // Its own use has ended: it waits for nobody.
+		kit.Release(t, again.Value(t))
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrForced)
+		require.ErrorIs(t, first.Release(t.Context()), lease.ErrReleased)
+	})
+}
+
+// Who used a hold before does not hold it any more: its calls wait for the others as all do.
+func TestACallFromAUseThatHasEndedIsAMate(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(8))
+		first := hold(t, m)
+		l := pass(t, m, first)
+		for _, lock := range []*fairlock.Mutex{m, fairlock.New(c, kit.Name(t))} { // Also past the cohort.
+			call := kit.Lock(context.WithoutCancel(first.Context()), lock.Lock)
+			synctime.Pass(time.Millisecond)
+			require.False(t, call.Returned())
+			kit.Release(t, l)
+			l = call.Value(t)
+		}
+		kit.Release(t, l)
+	})
+}
+
+// A cohort of which nobody was left, and whose client has ended its subscription since, begins anew.
+func TestACohortBeginsAnewHoweverLongNobodyLed(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		const linger = 100 * time.Millisecond
+		c := kit.Dial(t, s, func(o *headwaiter.Options) { o.Linger = linger })
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
+		for _, rest := range []time.Duration{0, linger - 1, linger, linger + 1, 2*linger - 1, 2 * linger, 10 * linger} {
+			synctime.Pass(rest)
+			l := hold(t, m)
+			calls := []*kit.Call[*lease.Lease]{kit.Lock(t.Context(), m.Lock)}
+			synctime.Pass(rest + time.Millisecond)
+			calls = append(calls, kit.Lock(t.Context(), m.Lock)) // No pass is left for it: it makes the client subscribe.
+			synctime.Pass(rest + time.Millisecond)
+			for _, call := range calls {
+				kit.Release(t, l)
+				l = call.Value(t)
+			}
+			kit.Release(t, l)
+		}
+	})
+}
+
+// A mate whose token the server's clock has not come to, for certain, goes by the queue: another might get a lower one from a
+// server that has forgotten the lock.
+func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
+	for since, passes := range map[time.Duration]int{0: 0, time.Microsecond: 0, 3 * time.Microsecond: 2, time.Millisecond: 3} {
+		t.Run(since.String(), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				c := kit.Dial(t, s)
+				m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(3*time.Second), fairlock.WithCohort(fairlock.MaxCohort))
+				l := hold(t, m)
+				var mates []*kit.Call[*lease.Lease]
+				for range 3 {
+					mates = append(mates, kit.Lock(t.Context(), m.Lock))
+					synctest.Wait()
+				}
+				synctime.Pass(since)
+				passed := 0
+				for _, mate := range mates {
+					asks, token := c.Stats().Asks, l.Token()
+					kit.Release(t, l)
+					l = mate.Value(t)
+					require.Greater(t, l.Token(), token)
+					if asks == c.Stats().Asks {
+						passed++
+					}
+				}
+				require.Equal(t, passes, passed)
+				kit.Release(t, l)
+			})
+		})
+	}
+}

@@ -1,0 +1,235 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// What a layer over the queue needs, such as internal/cohort: to let calls wait for each other before they ask, and to let
+// several calls use one hold, one after the other. A plain call comes by none of it.
+
+// A Layer is what a package keeps beside the queues of a client.
+type Layer interface {
+	// Close ends what waits in the layer. The client calls it as it closes, before it ends its own calls and holds.
+	Close()
+}
+
+// Layer returns what a package keeps for the client of the queue under a key, which it makes for the first call.
+func (q Queue) Layer(key any, make func() Layer) (Layer, error) {
+	c := q.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil, lease.ErrClosed
+	}
+	l := c.layers[key]
+	if l == nil {
+		l = make()
+		c.layers[key] = l
+	}
+	return l, nil
+}
+
+// Reserving returns the queue for claims of so many tokens each.
+func (q Queue) Reserving(tokens int64) Queue { return q.For(q.kind, tokens) }
+
+// Subscribe makes the client hear of the name before one of its calls has to wait.
+func (q Queue) Subscribe() {
+	c := q.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return
+	}
+	s := c.siteLocked(q.binding)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = time.Now()
+	if s.trust.want() {
+		s.subscribeLocked()
+	}
+}
+
+// A Claim is a call for a hold that may wait for other calls of its client before it asks. A hold that it gets in the
+// end has as many tokens as its queue reserves: that of its grant, and those after it ([Hold.Pass]).
+type Claim struct {
+	queue *binding
+	wait  wait          // its ticket is nil if nobody has needed one, its site until it is known there
+	sent  chan struct{} // closed when the ask is answered that was sent for it; nil if it asks by itself
+}
+
+// Claim begins a call. It sends nothing, and fails where [Queue.Acquire] would at once.
+func (q Queue) Claim(ctx context.Context) (*Claim, error) {
+	if err := q.usable(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := q.within(ctx); err != nil {
+		return nil, err
+	}
+	c := &Claim{queue: q.binding, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: lua.Wait}}
+	if q.client.notifier != nil {
+		c.wait.ticket = q.newTicket()
+		c.wait.ticket.asked(ctx)
+	}
+	return c, nil
+}
+
+// GiveUp ends a claim that has not asked, and returns why, with the time that it has waited. No cause stands for the end
+// of its context.
+func (c *Claim) GiveUp(cause error) error {
+	cause = cmp.Or(cause, retry.WhyEnded(c.wait.ctx))
+	return c.failed(&lease.WaitError{Place: -1, Waited: time.Since(c.wait.begun), Err: cause})
+}
+
+// failed tells of a claim that has ended before its client knew its ticket.
+func (c *Claim) failed(err error) error {
+	if c.wait.ticket != nil {
+		c.wait.ticket.tellFailed(time.Since(c.wait.begun), err)
+	}
+	return err
+}
+
+// Wait asks for the hold and waits for it. A claim that is late, because it has waited for others, has the place of the
+// time at which it was made.
+func (c *Claim) Wait(late bool) (*Hold, error) {
+	if c.sent == nil {
+		if err := c.enter(late); err != nil {
+			return nil, c.failed(err)
+		}
+	} else {
+		select {
+		case <-c.sent:
+		case <-c.wait.ctx.Done():
+		}
+	}
+	l, err := c.wait.toTheEnd()
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{hold: c.wait.ticket.hold, granted: time.Now(), ctx: l.Context(), waited: l.Waited()}, nil
+}
+
+// enter makes the ticket known. A late one has no place of its own where the server's clock has stepped back: a new
+// arrival could then come before those given earlier.
+func (c *Claim) enter(late bool) error {
+	t := c.wait.ticket
+	if t == nil {
+		t = c.queue.newTicket()
+		c.wait.ticket = t
+	}
+	servers := c.queue.client.servers
+	if now, ok := servers.NodeOf(c.queue.keys.Lock).Clock.Steady(); ok && late {
+		t.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - t.headStart()
+	}
+	s, err := c.queue.client.register(c.queue, t)
+	c.wait.site = s
+	return err
+}
+
+// A Hold is a hold whose leases a layer makes, one for each call that uses it. Its methods are called one at a time.
+type Hold struct {
+	hold    *hold
+	granted time.Time // not before the server gave it its token
+
+	ctx    context.Context // of the call that uses it
+	waited time.Duration
+}
+
+// Context ends with the hold.
+func (h *Hold) Context() context.Context { return h.hold.first.keeper.Lease().Context() }
+
+// Lease makes the lease of the call that uses the hold. It ends with the hold, as far as anybody looks at it; who waits
+// for its end the layer tells, when [Hold.Context] has ended. It leaves what a release does to the layer.
+func (h *Hold) Lease(release func(context.Context) error) *lease.Keeper {
+	q := h.hold.ticket.queue
+	return lease.New(h.ctx, lease.Terms{
+		Name: names.Label(q.name), Token: h.hold.use.token, Waited: h.waited, Release: release, Key: q.held, Shared: q.terms.Shared,
+		Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
+		Parts: []*lease.Lease{h.hold.first.keeper.Lease()},
+	})
+}
+
+// Pass lets the call of a claim use the hold after the one that has released it, by the next token, and reports whether
+// it does. Nothing is sent. There is no next token beyond those of the claim that got the hold, nor one that the server's
+// clock may not have come to since it gave the first: so tokens rise also where the server has forgotten the last. A hold
+// whose end is near, or in doubt, is not passed on.
+func (h *Hold) Pass(to *Claim) bool {
+	o, t := h.hold, h.hold.ticket
+	s := t.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	passed, since := int64(o.use.token-o.token), time.Since(h.granted)
+	if passed+1 >= t.queue.permits || passed >= (since-since/conn.Drift).Microseconds() ||
+		t.state != held || t.doubted || o.failures > 0 || o.overdueLocked() || time.Until(o.deadline) < o.spans/4 {
+		return false
+	}
+	note := o.note()
+	o.released(o.held(), nil)
+	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t)}
+	t.used = o.use.token
+	s.client.raise(t.used)
+	if s.client.opts.HeldTooLong > 0 {
+		s.client.servers.Timers.Before(&o.entry, o.tellLongLocked(o.use.since, o.deadline))
+	}
+	h.ctx, h.waited = to.wait.ctx, o.use.since.Sub(to.wait.begun)
+	if to.wait.ticket != nil {
+		h.ctx = to.wait.ticket.tellGrantedLocked(h.ctx, t.used, h.waited, note)
+	}
+	s.client.stats.granted.Add(1)
+	return true
+}
+
+// Release gives the hold back, with the last token that was used, and returns what [lease.Terms] wants of a release. The
+// claim that asks next, if there is one, can wait from the call of ready on. Its ask goes in the same round trip, ahead of
+// the end, so it is in the queue when that is served; where there is nothing to send, or nobody to wait for it, it asks by
+// itself.
+func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
+	sh, ended := &h.hold.first, ctx.Err() != nil
+	if !sh.keeper.Overdue() {
+		sh.keeper.End()
+	}
+	todo := sh.takeOff(ended)
+	if next == nil {
+		return sh.finish(ctx, todo, ended)
+	}
+	if todo.last && !ended && next.enter(true) == nil {
+		next.sent = make(chan struct{})
+		ready()
+		a := h.relay(ctx, next)
+		err := h.hold.conclude(ctx, &a)
+		h.hold.released(todo.held, err)
+		return err
+	}
+	ready()
+	return sh.finish(ctx, todo, ended)
+}
+
+// relay sends the ask of a claim and the end of the hold, and takes in both answers. Both go on if ctx ends.
+func (h *Hold) relay(ctx context.Context, next *Claim) answer {
+	t, w := h.hold.ticket, &next.wait
+	c, s := t.site.client, w.site
+	begun := false
+	a, err := conn.InBackground(ctx, c.servers, func() (answer, error) {
+		begun = true
+		defer close(next.sent)
+		c.ends.owe() // Close waits for it.
+		defer c.ends.done(1)
+		n := s.node()
+		a := c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*end{{site: t.site, text: t.text, ticket: t, token: t.used}})[1]
+		return a, a.err
+	})
+	if errors.Is(err, lease.ErrClosed) && !begun {
+		close(next.sent)
+		return t.site.sendEnd(ctx, t)
+	}
+	a.err = err
+	return a
+}
