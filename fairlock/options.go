@@ -2,6 +2,7 @@ package fairlock
 
 import (
 	"github.com/headwaiter/headwaiter/internal/cohort"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -40,5 +41,5 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 	if err := cohort.Check(n); n == 0 || err != nil || q.Terms().MaxHold != 0 {
 		return nil, err
 	}
-	return cohort.Of(q, n), nil
+	return cohort.Of(q.For(lua.Exclusive, int64(1+n)), n), nil
 }

@@ -74,7 +74,9 @@
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
 //	margin        how long before the server a holder ends its lease, by its own clock
-//	cohort, mate  the calls of one client that pass a hold on among themselves, and one of them
+//	layer         what makes calls of a client wait for each other before they ask: internal/cohort
+//	claim         a call of a layer; it asks when its turn has come
+//	use           what one call has of a hold; a plain hold has one use
 //	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
 //	event         what a latch, a barrier or an election waits for; its generation says which one
 //

@@ -38,9 +38,6 @@ func (q Queue) Layer(key any, make func() Layer) (Layer, error) {
 	return l, nil
 }
 
-// Reserving returns the queue for claims of so many tokens each.
-func (q Queue) Reserving(tokens int64) Queue { return q.For(q.kind, tokens) }
-
 // Subscribe makes the client hear of the name before one of its calls has to wait.
 func (q Queue) Subscribe() {
 	c := q.client
@@ -58,8 +55,8 @@ func (q Queue) Subscribe() {
 	}
 }
 
-// A Claim is a call for a hold that may wait for other calls of its client before it asks. A hold that it gets in the
-// end has as many tokens as its queue reserves: that of its grant, and those after it ([Hold.Pass]).
+// A Claim is a call for a hold that may wait for other calls of its client before it asks. The hold that it gets in the
+// end has as many tokens as its queue asks for permits: that of its grant, and those after it ([Hold.Pass]).
 type Claim struct {
 	queue *binding
 	wait  wait          // its ticket is nil if nobody has needed one, its site until it is known there

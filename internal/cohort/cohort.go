@@ -51,11 +51,9 @@ type Queue struct {
 	passes int
 }
 
-// Of returns the queue whose calls pass a hold on at most so many times. Calls are of one cohort if their clients, names,
-// terms and passes are the same.
-func Of(q waitqueue.Queue, passes int) *Queue {
-	return &Queue{q.Reserving(int64(1 + passes)), passes}
-}
+// Of returns a queue whose calls pass a hold on at most so many times, which asks for one permit more. Calls are of one
+// cohort if their clients, names, terms and passes are the same.
+func Of(q waitqueue.Queue, passes int) *Queue { return &Queue{q, passes} }
 
 // Acquire waits for a hold as one of the cohort.
 func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {

@@ -45,14 +45,15 @@ var layers = map[string][]string{
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2
-	"waitqueue": {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
+	"waitqueue":       {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
+	"internal/cohort": {"lease", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
 	"inspect": {".", "lua", "lease", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
-	"fairlock":  primitive,
+	"fairlock":  append([]string{"internal/cohort"}, primitive...),
 	"reentrant": primitive,
 	"rwlock":    primitive,
 	"semaphore": primitive,
