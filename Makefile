@@ -56,7 +56,7 @@ bench-compare: redis ## measure this project's own pairs again, and say what has
 	go run ./bench/cmd/bench -pairs -locks all -work W1,W2,W3,W4,R1,R4,S4,S16,RW,R5 -rounds 9 -slice 200ms -floor-slice 60ms -pin -out bench-results
 	go run ./bench/cmd/bench compare $(BASELINE) bench-results/results.jsonl
 
-bench-against: redis ## compare this tree's lock with that of commit REV in pairs, and say whether it has become slower: two minutes
+bench-against: redis ## compare this tree's lock with that of commit REV in pairs, and say whether it has become slower: three minutes
 	@test -n "$(REV)" || { echo "bench-against: say REV=<commit>" >&2; exit 2; }
 	set -e; folder=$$(mktemp -d); trap 'test ! -e "$$folder/tree" || git worktree remove --force "$$folder/tree"; rm -r "$$folder"' EXIT; \
 	git worktree add --quiet --detach "$$folder/tree" $(REV); \

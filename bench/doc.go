@@ -1,9 +1,9 @@
 // Package bench measures locks: two in turn, within rounds, or one against a floor that is measured in the same minute.
 //
 // The speed of a machine changes from hour to hour, and that of a shared one within seconds, several times. So figures
-// of different slices are never compared. Of a [Pair], own, other, other, own is a round; what counts is the ratio
-// within it, and what is reported is the median of at least [LeastRounds] such ratios with the interval in which it lies
-// with a probability of 95 % ([Ratio]). Where the interval spans 1, the two are level. A pair that has fewer rounds has
+// of different slices are never compared. Of a [Pair], own, other, other, own is a round, with clients that were started
+// for it; what counts is the ratio within it, and what is reported is the median of at least [LeastRounds] such ratios
+// with the interval in which it lies with a probability of 95 % ([Ratio]). Where the interval spans 1, the two are level. A pair that has fewer rounds has
 // no figure. The CPU of clients and servers for a hand-off or cycle goes the same way, and is steadier than time.
 //
 // What is measured alone is measured against floors.

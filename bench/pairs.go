@@ -14,12 +14,20 @@ const (
 	// LeastRounds is how many rounds a pair needs. The interval of a median of fewer is wider than its rounds.
 	LeastRounds = 7
 	// pairPatience is how long all rounds of a pair may take. Where calls poll, each slice has to wait for its last worker.
-	pairPatience = 45 * time.Second
+	pairPatience = time.Minute
+	// pairsShare is how much of the time of a run its pairs have; the rest is for what goes wrong.
+	pairsShare = 0.75
+	// visit is how many rounds a lock runs in a row whose clients take long to warm up: others run one.
+	visit = 3
 )
 
-// A Pair is two locks that are compared, each with its work. They run in turn: own, other, other, own is a round, with
-// a floor before and behind it. What counts is the ratio within a round, because the speed of a machine changes from
-// one round to the next, and of a shared one several times.
+// A Pair is two locks that are compared, each with its work. They run in turn: own, other, other, own is a round, and
+// other, own, own, other is the next, with a floor before and behind it. What counts is the ratio within a round,
+// because the speed of a machine changes from one round to the next, and of a shared one several times.
+//
+// The rounds of a pair are spread over the run: a pass has one round of each pair, with clients, and a server if it is
+// the run's own, that were started for it. So what is by chance for as long as a process or a connection lives, such as
+// where its memory lies, differs between the rounds of one run as it does between two runs, and the interval has it.
 type Pair struct {
 	Own, Other         Contender
 	OwnWork, OtherWork Work
@@ -121,53 +129,186 @@ func turn(w Work, figures ...Figures) (t Turn) {
 	return t
 }
 
-// crews are those of the own lock in this run, one a work, which live as long as its pairs.
-type crews struct {
-	*runner
-	made map[string]*crew
-	all  map[string][]Round // of the own lock, of all pairs
+// A series is the rounds of a pair.
+type series struct {
+	Pair
+	compared Compared
+	theirs   []Round
+	took     time.Duration
+	err      error // why there is nothing more of it
 }
 
-// pairs measures all pairs. One that cannot be measured is told, and the others go on.
+// pairs measures all pairs, a round of each in every pass. One that cannot be measured is told, and the others go on.
+// When their share of the run's time is over there are no more passes than are needed.
 func (r *runner) pairs(ctx context.Context) error {
-	c := &crews{runner: r, made: map[string]*crew{}, all: map[string][]Round{}}
-	var err error
-	for i, p := range r.Pairs {
-		err = c.pair(ctx, p)
-		if ctx.Err() == nil && err != nil {
-			err = r.missing(p.Other, p.OtherWork.String(), err)
-		}
-		if err != nil {
+	var all []*series
+	for _, p := range r.Pairs {
+		all = append(all, &series{Pair: p, compared: Compared{
+			Contender: p.Other.Name, Work: p.OtherWork, Against: p.Own.Name, AgainstWork: p.OwnWork,
+		}})
+	}
+	ours := map[string][]Round{}
+	for pass := range r.Rounds {
+		if len(all) == 0 || pass >= LeastRounds && r.past(pairsShare) {
 			break
 		}
-		if i+1 == len(r.Pairs) || r.Pairs[i+1].key() != p.key() {
-			if err = c.end(ctx, p); err != nil {
-				break
+		if pass > 0 {
+			if err := r.renew(); err != nil {
+				return err
 			}
 		}
+		order := slices.Clone(all)
+		if pass%2 == 1 {
+			slices.Reverse(order) // What comes early in one pass comes late in the next.
+		}
+		if err := r.pass(ctx, pass, order, ours); err != nil {
+			return err
+		}
+		r.log("pass %d of %d: %v since the start", pass+1, r.Rounds, time.Since(r.begun).Round(time.Second))
 	}
-	for _, left := range c.made {
-		err = errors.Join(err, left.close(context.WithoutCancel(ctx)))
+	return r.ended(all, ours)
+}
+
+// renew starts the server anew, if it is the run's own.
+func (r *runner) renew() (err error) {
+	if r.Restart == nil {
+		return nil
+	}
+	if err := r.Restart(); err != nil || r.blind {
+		return err
+	}
+	r.observer.close()
+	r.observer, err = newObserver(r.Redis)
+	return err
+}
+
+// A home is the clients of the own lock and the floors of its work, for all pairs of that work in a pass.
+type home struct {
+	*crew
+	floors openFloors
+	last   []Floor // as they were measured
+	at     time.Time
+}
+
+// home makes it.
+func (r *runner) home(ctx context.Context, p Pair) (*home, error) {
+	floors, err := r.openFloors(ctx, p.OwnWork)
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.hire(ctx, p.Own, p.OwnWork)
+	if err != nil {
+		floors.close()
+		return nil, err
+	}
+	return &home{crew: own, floors: floors}, nil
+}
+
+func (h *home) close(ctx context.Context) error {
+	if h == nil {
+		return nil
+	}
+	h.floors.close()
+	return h.crew.close(ctx)
+}
+
+// pass runs a round of each pair.
+func (r *runner) pass(ctx context.Context, pass int, order []*series, ours map[string][]Round) (err error) {
+	var own *home
+	end := func() {
+		err = errors.Join(err, own.close(context.WithoutCancel(ctx)))
+		own = nil
+	}
+	defer end()
+	for i, s := range order {
+		if i > 0 && s.key() != order[i-1].key() {
+			end()
+		}
+		rounds := 1
+		if s.Other.Warm > 0 && r.Rounds > visit {
+			rounds = visit
+		}
+		if err != nil || s.err != nil || pass%rounds > 0 || s.took > pairPatience {
+			continue
+		}
+		begun := time.Now()
+		if own == nil {
+			own, s.err = r.home(ctx, s.Pair)
+		}
+		if s.err == nil {
+			s.err = r.visit(ctx, s, own, min(rounds, r.Rounds-pass), ours)
+		}
+		s.took += time.Since(begun)
+		if ctx.Err() != nil {
+			return s.err
+		}
 	}
 	return err
 }
 
-// key names the own lock with its work.
-func (p Pair) key() string { return p.Own.Name + " " + p.OwnWork.String() + p.OwnWork.Kind }
-
-// end closes the crew of the own lock, and tells what it did in all its pairs.
-func (c *crews) end(ctx context.Context, p Pair) error {
-	crew, rounds := c.made[p.key()], c.all[p.key()]
-	delete(c.made, p.key())
-	if crew == nil {
-		return nil
-	}
-	err := crew.close(context.WithoutCancel(ctx))
-	if len(rounds) == 0 {
+// visit runs some rounds of a pair with new clients of the other lock.
+func (r *runner) visit(ctx context.Context, s *series, own *home, rounds int, ours map[string][]Round) (err error) {
+	other, err := r.hire(ctx, s.Other, s.OtherWork)
+	if err != nil {
 		return err
 	}
-	return errors.Join(err, c.record(p.Own.Name, p.OwnWork, rounds))
+	defer func() { err = errors.Join(err, other.close(context.WithoutCancel(ctx))) }()
+	for range rounds {
+		round, figures, err := r.round(ctx, own, other, len(s.compared.Rounds)%2 == 1)
+		if err != nil {
+			return err
+		}
+		s.compared.Rounds = append(s.compared.Rounds, round)
+		for _, f := range figures[0] {
+			ours[s.key()] = keep(ours[s.key()], Round{round.Floors, f})
+		}
+		for _, f := range figures[1] {
+			s.theirs = keep(s.theirs, Round{round.Floors, f})
+		}
+	}
+	return nil
 }
+
+// keep adds a round whose histograms, which are large, are in those of the first from now on.
+func keep(rounds []Round, next Round) []Round {
+	if len(rounds) > 0 {
+		first, f := &rounds[0].Figures, &next.Figures
+		for _, h := range []struct{ all, of *times }{{&first.acquire, &f.acquire}, {&first.release, &f.release}, {&first.handOff, &f.handOff}} {
+			if h.all.hist != nil && h.of.hist != nil {
+				h.all.add(*h.of)
+				h.of.hist = nil
+			}
+		}
+	}
+	return append(rounds, next)
+}
+
+// ended tells what came of the pairs, and the medians of the own lock in all pairs of one work.
+func (r *runner) ended(all []*series, ours map[string][]Round) error {
+	for i, s := range all {
+		if n := len(s.compared.Rounds); s.err == nil && n < min(LeastRounds, r.Rounds) {
+			s.err = fmt.Errorf("only %d rounds in %v", n, pairPatience)
+		}
+		var err error
+		if s.err != nil {
+			err = r.missing(s.Other, s.OtherWork.String(), s.err)
+		} else {
+			r.report.Compared = append(r.report.Compared, s.compared)
+			r.log("%v", s.compared)
+			err = errors.Join(r.line("pair", s.compared), r.record(s.Other.Name, s.OtherWork, s.theirs))
+		}
+		if last := i+1 == len(all) || all[i+1].key() != s.key(); last && len(ours[s.key()]) > 0 {
+			err = errors.Join(err, r.record(s.Own.Name, s.OwnWork, ours[s.key()]))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key names the own lock with its work.
+func (p Pair) key() string { return p.Own.Name + " " + p.OwnWork.String() + p.OwnWork.Kind }
 
 // record tells the medians of all slices of a lock.
 func (r *runner) record(contender string, w Work, rounds []Round) error {
@@ -175,18 +316,6 @@ func (r *runner) record(contender string, w Work, rounds []Round) error {
 	result.Contender = contender
 	r.report.Results = append(r.report.Results, result)
 	return r.line("result", result)
-}
-
-// crew is that of the own lock of a pair.
-func (c *crews) crew(ctx context.Context, p Pair) (*crew, error) {
-	if made := c.made[p.key()]; made != nil {
-		return made, nil
-	}
-	made, err := c.hire(ctx, p.Own, p.OwnWork)
-	if err == nil {
-		c.made[p.key()] = made
-	}
-	return made, err
 }
 
 // hire makes a crew and lets it warm up.
@@ -197,77 +326,46 @@ func (r *runner) hire(ctx context.Context, c Contender, w Work) (*crew, error) {
 		return nil, err
 	}
 	made.patience = r.Slice
-	if _, err := made.measure(ctx, max(c.Warm, r.Slice)); err != nil {
+	if _, err := made.measure(ctx, max(c.Warm, r.Slice/2)); err != nil {
 		return nil, errors.Join(err, made.close(context.WithoutCancel(ctx)))
 	}
 	return made, nil
 }
 
-// pair measures one pair.
-func (c *crews) pair(ctx context.Context, p Pair) (err error) {
-	if c.overdue() {
-		return fmt.Errorf("the %v of the run were over", c.Within)
-	}
-	own, err := c.crew(ctx, p)
-	if err != nil {
+// round is own, other, other, own, or the other way round, with a floor before and behind. The one before is that of the
+// round that has just ended, if there is one. Figures are of own and other.
+func (r *runner) round(ctx context.Context, own *home, other *crew, turned bool) (round PairRound, figures [2][]Figures, err error) {
+	floors := func() error {
+		own.last, err = r.measureFloors(ctx, own.work, own.floors)
+		own.at = time.Now()
 		return err
 	}
-	other, err := c.hire(ctx, p.Other, p.OtherWork)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, other.close(context.WithoutCancel(ctx))) }()
-	floors, err := c.openFloors(ctx, p.OwnWork)
-	if err != nil {
-		return err
-	}
-	defer floors.close()
-	compared := Compared{Contender: p.Other.Name, Work: p.OtherWork, Against: p.Own.Name, AgainstWork: p.OwnWork}
-	var ours, theirs []Round
-	begun := time.Now()
-	for len(compared.Rounds) < c.Rounds && time.Since(begun) < pairPatience {
-		round, figures, err := c.round(ctx, own, other, floors)
-		if err != nil {
-			return err
+	if own.last == nil || time.Since(own.at) > time.Second {
+		if err := floors(); err != nil {
+			return round, figures, err
 		}
-		compared.Rounds = append(compared.Rounds, round)
-		ours = append(ours, Round{round.Floors, figures[0]}, Round{round.Floors, figures[3]})
-		theirs = append(theirs, Round{round.Floors, figures[1]}, Round{round.Floors, figures[2]})
 	}
-	if n := len(compared.Rounds); n < min(LeastRounds, c.Rounds) {
-		return fmt.Errorf("only %d rounds in %v", n, pairPatience)
+	before, order := own.last, [4]int{0, 1, 1, 0}
+	if turned {
+		order = [4]int{1, 0, 0, 1}
 	}
-	c.all[p.key()] = append(c.all[p.key()], ours...)
-	c.report.Compared = append(c.report.Compared, compared)
-	c.log("%v", compared)
-	return errors.Join(c.line("pair", compared), c.record(p.Other.Name, p.OtherWork, theirs))
-}
-
-// round is own, other, other, own, with a floor before and behind.
-func (r *runner) round(ctx context.Context, own, other *crew, floors openFloors) (round PairRound, figures [4]Figures, err error) {
-	before, err := r.measureFloors(ctx, own.work, floors)
-	if err != nil {
-		return round, figures, err
-	}
-	for i, crew := range [4]*crew{own, other, other, own} {
-		err := labelled(ctx, crew.work.String(), func(ctx context.Context) (err error) {
-			figures[i], err = crew.measure(ctx, r.Slice)
+	for _, who := range order {
+		crew := [2]*crew{own.crew, other}[who]
+		err := labelled(ctx, crew.work.String(), func(ctx context.Context) error {
+			f, err := crew.measure(ctx, r.Slice)
+			figures[who] = append(figures[who], f)
 			return err
 		})
 		if err != nil {
 			return round, figures, err
 		}
 	}
-	after, err := r.measureFloors(ctx, own.work, floors)
-	if err != nil {
+	if err := floors(); err != nil {
 		return round, figures, err
 	}
-	round = PairRound{
-		Floors: map[string]float64{},
-		Own:    turn(own.work, figures[0], figures[3]), Other: turn(other.work, figures[1], figures[2]),
-	}
-	for i := range after {
-		round.Floors[after[i].Name] = (before[i].Micros + after[i].Micros) / 2
+	round = PairRound{Floors: map[string]float64{}, Own: turn(own.work, figures[0]...), Other: turn(other.work, figures[1]...)}
+	for i, after := range own.last {
+		round.Floors[after.Name] = (before[i].Micros + after.Micros) / 2
 	}
 	return round, figures, nil
 }

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +19,10 @@ func compareShams(t *testing.T, own, other sham, rounds int) Compared {
 	t.Helper()
 	w := Work{ID: "W4", Clients: 4, Workers: 1}
 	r := &runner{Config: Config{Slice: 250 * time.Millisecond}, report: &Report{}}
-	a, b := crewOf(t, own, w), crewOf(t, other, w)
+	a, b := &home{crew: crewOf(t, own, w), floors: openFloors{steady()}}, crewOf(t, other, w)
 	compared := Compared{Contender: "other", Work: w, Against: "own", AgainstWork: w}
-	for range rounds {
-		round, _, err := r.round(t.Context(), a, b, openFloors{steady()})
+	for i := range rounds {
+		round, _, err := r.round(t.Context(), a, b, i%2 == 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,5 +139,66 @@ func TestPairsAreOfTheOwnLock(t *testing.T) {
 	}
 	if len(alone) != 1 || alone[0].Kind != KindLatch {
 		t.Errorf("%v have no mutex beside them, want the latch", alone)
+	}
+}
+
+// lucky is a lock each of whose clients is by chance faster or slower for as long as it lives.
+type lucky struct {
+	sham
+	*rand.Rand
+	made *int
+}
+
+func (d lucky) NewClient(context.Context) (Client, error) {
+	*d.made++
+	s := newSham()
+	s.locks = time.Duration(float64(time.Millisecond) * (1 + d.NormFloat64()/20))
+	return s, nil
+}
+
+// What lasts as long as a process or a connection lives is chance too, and another one in the next run: so two of the
+// same lock are level for nearly all seeds, which they would be for none if all rounds had the same clients.
+func TestTheLuckOfAClientIsInTheInterval(t *testing.T) {
+	const seeds, rounds = 20, 9
+	level, all := 0, 0
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) {
+			made, restarts, floor := 0, 0, newSham()
+			floor.locks = time.Millisecond
+			d := lucky{newSham(), rand.New(rand.NewPCG(seed, 1)), &made}
+			w := Work{ID: "W1", Clients: 1, Workers: 1, Beside: true}
+			own, cold := Contender{Name: "own", Driver: d}, Contender{Name: "cold", Driver: d, Warm: 100 * time.Millisecond}
+			r := &runner{report: &Report{}, blind: true, Config: Config{
+				Slice: 60 * time.Millisecond, FloorSlice: 10 * time.Millisecond, Rounds: rounds, Beside: floor,
+				Pairs:   []Pair{{own, Contender{Name: "other", Driver: d}, w, w}, {own, cold, w, w}},
+				Restart: func() error { restarts++; return nil },
+			}}
+			if err := r.pairs(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.report.Compared) != 2 || len(r.report.Missing) > 0 {
+				t.Fatalf("%d pairs and %v missing", len(r.report.Compared), r.report.Missing)
+			}
+			for _, c := range r.report.Compared {
+				speed := c.Speed()
+				if speed.Rounds != rounds {
+					t.Errorf("%v in %d rounds", c, speed.Rounds)
+				}
+				if c.Contender == "other" {
+					all++
+					if speed.Level() {
+						level++
+					}
+				}
+			}
+			// One of each in every pass; of that which takes long to warm up one for three rounds.
+			if want := 2*rounds + rounds/visit; made != want || restarts != rounds-1 {
+				t.Errorf("%d clients and %d servers anew, want %d and %d", made, restarts, want, rounds-1)
+			}
+		})
+	}
+	t.Logf("level in %d of %d", level, all)
+	if level < all*9/10 {
+		t.Errorf("level in %d of %d: want about 96 in a hundred", level, all)
 	}
 }

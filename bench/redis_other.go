@@ -20,3 +20,6 @@ func StartRedis(context.Context, ...string) (*Redis, error) {
 
 // Stop does nothing.
 func (r *Redis) Stop() {}
+
+// Restart does nothing.
+func (r *Redis) Restart() error { return nil }

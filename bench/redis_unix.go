@@ -68,3 +68,12 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 
 // Stop ends the server and removes its folder.
 func (r *Redis) Stop() { r.server.Stop() }
+
+// Restart ends it and starts another at the same address, without data.
+func (r *Redis) Restart() error {
+	r.server.Kill()
+	if err := r.server.Start(); err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return nil
+}

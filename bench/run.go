@@ -28,17 +28,19 @@ type Config struct {
 	// Beside is what the works that are to be compared with another driver are compared with.
 	Beside Driver
 	// Redis is the server on which the floors are measured and whose counters are read.
-	Redis  rueidis.ClientOption
-	Works  []Work
-	Rounds int
-	Slice  time.Duration
+	Redis rueidis.ClientOption
+	// Restart starts that server anew, at the same address; nil where it is not the run's own.
+	Restart func() error
+	Works   []Work
+	Rounds  int
+	Slice   time.Duration
 	// FloorSlice is how long a floor is measured; Slice if it is 0.
 	FloorSlice time.Duration
 	// Pairs are compared, each for Rounds rounds, ahead of the works, which are those of the first contender alone then.
 	// Pairs with one own lock and work stand together.
 	Pairs []Pair
-	// Within is how long the run may take: pairs that come when it is over are missing, and scenes are played once. 0: as
-	// long as it takes.
+	// Within is how long the run may take: when three quarters are over pairs have no more than LeastRounds, when it is over
+	// scenes are played once. 0: as long as it takes.
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
@@ -141,11 +143,11 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	defer o.close()
 	r := &runner{
 		Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano()), report: &report, begun: time.Now(),
 		holdsFor: holdsFor, besideFor: besideFor,
 	}
+	defer func() { r.observer.close() }()
 	if r.FloorSlice == 0 {
 		r.FloorSlice = r.Slice
 	}
@@ -203,8 +205,10 @@ func (r *runner) beyond(ctx context.Context) error {
 	return nil
 }
 
-// overdue tells whether the time of the run is over.
-func (r *runner) overdue() bool { return r.Within > 0 && time.Since(r.begun) > r.Within }
+// past tells whether a share of the time of the run is over.
+func (r *runner) past(share float64) bool {
+	return r.Within > 0 && time.Since(r.begun).Seconds() > share*r.Within.Seconds()
+}
 
 // missing notes what could not be measured.
 func (r *runner) missing(c Contender, what string, reason error) error {

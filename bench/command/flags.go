@@ -60,7 +60,7 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.DurationVar(&f.slice, "slice", time.Second, "how long each work is measured in a round")
 	set.DurationVar(&f.floorSlice, "floor-slice", 0, "how long each floor is measured around it (default as the work)")
 	set.BoolVar(&f.ring, "ring", false, "compare W4 and W4h too with a message that goes round as many goroutines as there are clients")
-	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: pairs that come when it is over are left out (default: no end)")
+	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: towards its end pairs have fewer rounds, and scenes are played once (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of a server of yours (default: start redis-server on a free port of loopback). It is loaded as much as it can be, save with -arrival; all keys expire, no setting is changed and no connection killed")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
 	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.md, histograms and pictures")

@@ -32,7 +32,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 			return err
 		}
 	}
-	option, cast, about, stop, err := s.engines(ctx, tools, placed)
+	option, restart, cast, about, stop, err := s.engines(ctx, tools, placed)
 	defer stop()
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 	config := bench.Config{
-		Contenders: cast, Redis: option, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
+		Contenders: cast, Redis: option, Restart: restart, Works: s.works, Rounds: s.rounds, Slice: s.slice, FloorSlice: s.floorSlice,
 		Scenes: s.scenes, Crowds: s.crowds, Holds: s.holds, Endless: s.endless, Restless: s.restless, Within: s.within, About: about, Log: logger(s.progress, log),
 	}
 	if s.scripts {
@@ -109,16 +109,19 @@ func builds(own bench.Contender, program string) ([]bench.Contender, error) {
 
 // engines starts the server and whatever else the contenders need, each on its CPUs.
 func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) (
-	option rueidis.ClientOption, cast []bench.Contender, about map[string]string, stop func(), err error,
+	option rueidis.ClientOption, restart func() error, cast []bench.Contender, about map[string]string, stop func(), err error,
 ) {
 	stopServer, stopCast := func() {}, func() {}
 	stop = func() { stopCast(); stopServer() }
 	err = placed.among(func() error {
-		started, end, err := server(ctx, s.redis)
+		started, again, end, err := server(ctx, s.redis)
 		if err != nil {
 			return err
 		}
 		option, stopServer = started, end
+		if again != nil {
+			restart = func() error { return placed.among(again) }
+		}
 		chosen, facts, end, err := tools.Contenders(ctx, option, s.locks)
 		if err == nil {
 			cast, about, stopCast = chosen, facts, end
@@ -130,7 +133,7 @@ func (s *settings) engines(ctx context.Context, tools Tools, placed *placement) 
 		maps.Copy(all, about)
 		about = all
 	}
-	return option, cast, about, stop, err
+	return option, restart, cast, about, stop, err
 }
 
 // resultsFile has the lines of JSON in the folder of a run.
@@ -210,19 +213,19 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 	return func() { nodes.Stop(); stop() }, nil
 }
 
-// server returns the option for the server at the URL, or for one that it starts and stop ends.
-func server(ctx context.Context, url string) (option rueidis.ClientOption, stop func(), err error) {
+// server returns the option for the server at the URL, or for one that it starts, restart starts anew and stop ends.
+func server(ctx context.Context, url string) (option rueidis.ClientOption, restart func() error, stop func(), err error) {
 	if url != "" {
 		if option, err = headwaiter.ParseURL(url); err != nil {
-			return option, nil, fmt.Errorf("bench: -redis: %w", err)
+			return option, nil, nil, fmt.Errorf("bench: -redis: %w", err)
 		}
-		return option, func() {}, nil
+		return option, nil, func() {}, nil
 	}
 	redis, err := bench.StartRedis(ctx)
 	if err != nil {
-		return option, nil, err
+		return option, nil, nil, err
 	}
-	return rueidis.ClientOption{InitAddress: []string{redis.Addr}}, redis.Stop, nil
+	return rueidis.ClientOption{InitAddress: []string{redis.Addr}}, redis.Restart, redis.Stop, nil
 }
 
 func logger(progress bool, log io.Writer) func(format string, args ...any) {

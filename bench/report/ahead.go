@@ -82,7 +82,7 @@ func Facts(e bench.Environment) []string {
 	if e.Endless {
 		calls = "cannot end"
 	}
-	return append(facts, fmt.Sprintf("%d rounds of slices of %s; the contexts of all calls %s", e.Rounds, e.Slice, calls))
+	return append(facts, fmt.Sprintf("up to %d rounds of slices of %s; the contexts of all calls %s", e.Rounds, e.Slice, calls))
 }
 
 func settings(s map[string]string) string {
