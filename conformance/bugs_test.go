@@ -153,6 +153,8 @@ func doorCatches() []caught {
 		{pastDeadline, "", "a release ends the context of the hold", "has ended as it begins"},
 		{repeatsRelease, "", "a second release says so and frees nothing", "to try for what the next holds"},
 		{neverFrees, "", "of many releases at once one is the release", "what was released should be free"},
+		{pastDeadline, "", "a bound context ends with either of the two", "has ended from the beginning"},
+		{neverTells, "", "a bound context ends with a loss", "the context did not end"},
 		{neverTells, "", "a loss is told to its holder", "the context did not end"},
 		{plainCause, "", "a loss is told to its holder", "is no lease.ErrLost"},
 		{freesAnothers, "", "a release after a loss says so and frees nothing", "to try for what the next holds"},
@@ -223,6 +225,8 @@ func rwlockCatches() []caught {
 
 func semaphoreCatches() []caught {
 	return []caught{
+		{keepsPanicked, "", "Do releases when its function panics", "after a panic"},
+		{doForgetsLoss, "", "Do tells a loss", "the hold was lost"},
 		{countHolders, "", "never are more permits held than there are", "permits are held, of 4"},
 		{countHolders, "", "permits are counted", "3 permits should be free"},
 		{barges, "", "a small request does not overtake a large one", "2 calls should wait"},

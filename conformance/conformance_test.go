@@ -181,6 +181,7 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: holds are in the order of the calls: it is not Fair",
 		"mutex: a try overtakes nobody who waits: it is not Fair",
 		"mutex: tokens rise: it is not Fenced",
+		"mutex: a bound context ends with a loss: losses are not Told",
 		"mutex: a loss is told to its holder: losses are not Told",
 		"mutex: a release after a loss says so and frees nothing: it has no Break",
 		"mutex: Do tells a loss: losses are not Told",

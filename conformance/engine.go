@@ -98,6 +98,8 @@ type RWLock interface {
 type Semaphore interface {
 	Acquire(ctx context.Context, n int64) (*lease.Lease, error)
 	TryAcquire(ctx context.Context, n int64) (*lease.Lease, error)
+	// Do is that of a [Mutex], with n permits.
+	Do(ctx context.Context, n int64, f func(context.Context) error) error
 	Available(ctx context.Context) (int64, error)
 }
 

@@ -27,6 +27,8 @@ func doorCases() []trial {
 		{name: "a call cancelled as it begins holds or has left", run: cancelAtBegin},
 		{name: "a wait cancelled as it is granted holds or has left", run: cancelAtGrant},
 		{name: "the context of a call does not bound its hold", run: holdOutlivesCall},
+		{name: "a bound context ends with either of the two", run: boundEnds},
+		{name: "a bound context ends with a loss", run: boundLost, timed: true, needs: []need{told, breaks}},
 
 		{name: "a release ends the context of the hold", run: releaseEndsContext},
 		{name: "a second release says so and frees nothing", run: releaseTwice},

@@ -284,8 +284,8 @@ func (s *semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, erro
 	return s.acquire(ctx, n, true)
 }
 
-func (s *semaphore) Do(ctx context.Context, f func(context.Context) error) error {
-	return s.do(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 1) }, f)
+func (s *semaphore) Do(ctx context.Context, n int64, f func(context.Context) error) error {
+	return s.do(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) }, f)
 }
 
 func (s *semaphore) Available(context.Context) (int64, error) {

@@ -31,7 +31,7 @@ func deadlock(x *scene) {
 	l := x.lock(a, "to lock what is free")
 	derived, cancel := context.WithTimeout(context.WithValue(l.Context(), key{}, "value"), x.engine.Patience)
 	defer cancel()
-	for _, ctx := range []context.Context{l.Context(), derived} {
+	for _, ctx := range []context.Context{l.Context(), derived, l.Bind(x.soon())} {
 		x.refused(beginLock(ctx, a.Lock), want, "to lock from within the hold")
 		x.refused(beginLock(ctx, x.door(0).Lock), want, "to lock from within the hold by another handle")
 		x.refused(beginLock(ctx, a.TryLock), want, "to try from within the hold")

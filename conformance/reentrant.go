@@ -36,7 +36,7 @@ func enter(x *scene) {
 	type entered struct{}
 	derived := context.WithValue(l.Context(), entered{}, true)
 	second := x.held(beginLock(derived, m.Lock), "to enter again")
-	third := x.held(beginLock(second.Context(), x.reentrant(0).TryLock), "to enter by a try of another handle")
+	third := x.held(beginLock(second.Bind(x.soon()), x.reentrant(0).TryLock), "to enter by a try of another handle")
 	x.counts(m, l.Context(), 3)
 	x.counts(m, third.Context(), 3)
 	if second.Token() != l.Token() || third.Token() != l.Token() {

@@ -94,7 +94,7 @@ func kinds() []kind {
 		{"mutex", makeMutex, slices.Concat(doorCases(), doCases(), mutexCases())},
 		{"reentrant", makeReentrant, slices.Concat(doorCases(), doCases(), reentrantCases())},
 		{"rwlock", makeRWLock, slices.Concat(doorCases(), doCases(), rwlockCases())},
-		{"semaphore", makeSemaphore, slices.Concat(doorCases(), semaphoreCases())},
+		{"semaphore", makeSemaphore, slices.Concat(doorCases(), doCases(), semaphoreCases())},
 		{"latch", makeLatch, latchCases()},
 		{"barrier", makeBarrier, barrierCases()},
 	}
@@ -284,8 +284,11 @@ func breaks(_ *stage, _ Client, object any) string {
 }
 
 func does(_ *stage, _ Client, object any) string {
-	_, is := object.(doer)
-	return unless(is, "it has no Do")
+	switch object.(type) {
+	case doer, Semaphore:
+		return ""
+	}
+	return "it has no Do"
 }
 
 func downgrades(_ *stage, _ Client, object any) string {

@@ -22,6 +22,7 @@ type scene struct {
 // A door is a name that one at a time may hold, whatever its kind.
 type door struct {
 	Lock, TryLock func(ctx context.Context) (*lease.Lease, error)
+	Do            func(ctx context.Context, f func(context.Context) error) error // nil if there is none
 	object        any
 }
 
@@ -49,11 +50,16 @@ func newDoor(object any) door {
 		return door{
 			Lock:    func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, 1) },
 			TryLock: func(ctx context.Context) (*lease.Lease, error) { return s.TryAcquire(ctx, 1) },
+			Do:      func(ctx context.Context, f func(context.Context) error) error { return s.Do(ctx, 1, f) },
 			object:  object,
 		}
 	}
 	l := object.(locker)
-	return door{Lock: l.Lock, TryLock: l.TryLock, object: object}
+	d := door{Lock: l.Lock, TryLock: l.TryLock, object: object}
+	if l, is := object.(doer); is {
+		d.Do = l.Do
+	}
+	return d
 }
 
 // steady is a lease that no case sees the end of.

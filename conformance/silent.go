@@ -37,7 +37,7 @@ func silentDo(x *scene) {
 	client, silence := x.dialSilent()
 	d := x.doorOf(client, x.name, x.engine.Lease)
 	do := beginError(func() error {
-		return d.object.(doer).Do(x.Context(), func(context.Context) error {
+		return d.Do(x.Context(), func(context.Context) error {
 			silence()
 			return nil
 		})

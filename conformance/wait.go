@@ -131,15 +131,59 @@ func holdOutlivesCall(x *scene) {
 	}
 }
 
+// boundEnds binds a hold to a context that ends first, and then to one that does not.
+func boundEnds(x *scene) {
+	a, b := x.door(0), x.door(1)
+	l := x.lock(a, "to lock what is free")
+	ctx, cancel := x.cancellable()
+	bound := l.Bind(context.WithValue(ctx, key{}, "value"))
+	rest := l.Bind(x.soon())
+	if err := bound.Err(); err != nil {
+		x.Fatalf("a bound context has ended from the beginning: %v", context.Cause(bound))
+	}
+	if bound.Value(key{}) != "value" {
+		x.Fatalf("a bound context has not the values that it was bound to")
+	}
+	if inside, _ := lease.FromContext(bound); inside != l {
+		x.Fatalf("the lease that is found in a bound context is another")
+	}
+	cancel()
+	x.ends(bound, "when the context that it is bound to is cancelled")
+	if cause := context.Cause(bound); !errors.Is(cause, context.Canceled) {
+		x.Fatalf("a bound context ended with the cause %v when the other was cancelled", cause)
+	}
+	x.busy(b, "to try for a hold of which a bound context has ended")
+	if l.Context().Err() != nil || rest.Err() != nil {
+		x.Fatalf("a hold has ended with a context that is bound to it")
+	}
+	x.release(l)
+	x.ends(rest, "when the hold is released")
+	if cause := context.Cause(rest); !errors.Is(cause, lease.ErrReleased) {
+		x.Fatalf("a bound context ended with the cause %v when the hold was released", cause)
+	}
+	x.free(b, "what was released should be free")
+}
+
+func boundLost(x *scene) {
+	a, b := x.brief(0), x.brief(1)
+	l := x.lock(a, "to lock what is free")
+	bound := l.Bind(x.Context())
+	x.brokenBy(b.object)
+	x.ends(bound, "when the hold is lost")
+	if cause := context.Cause(bound); !errors.Is(cause, lease.ErrLost) {
+		x.Fatalf("a bound context ended with the cause %v when the hold was lost", cause)
+	}
+	x.free(b, "it should be free after a loss")
+}
+
 func doHolds(x *scene) {
 	a, b := x.door(0), x.door(1)
-	do := a.object.(doer)
 	failure := errors.New("what the function returns")
 	for _, want := range []error{nil, failure} {
 		calls := 0
 		ctx := context.WithValue(x.soon(), key{}, "value")
 		var inner context.Context
-		err := do.Do(ctx, func(ctx context.Context) error {
+		err := a.Do(ctx, func(ctx context.Context) error {
 			calls++
 			inner = ctx
 			if ctx.Value(key{}) != "value" {
@@ -161,12 +205,11 @@ func doHolds(x *scene) {
 
 func doPanics(x *scene) {
 	a, b := x.door(0), x.door(1)
-	do := a.object.(doer)
 	failure := errors.New("what the function panics with")
 	var got any
 	func() {
 		defer func() { got = recover() }()
-		_ = do.Do(x.soon(), func(context.Context) error { panic(failure) })
+		_ = a.Do(x.soon(), func(context.Context) error { panic(failure) })
 	}()
 	if got != failure {
 		x.Fatalf("a function panics with %v, Do with %v", failure, got)
@@ -176,17 +219,16 @@ func doPanics(x *scene) {
 
 func doNothing(x *scene) {
 	a, b := x.door(0), x.door(1)
-	do := a.object.(doer)
 	never := func(context.Context) error {
 		x.Errorf("Do has called its function without a hold")
 		return nil
 	}
 	gone, cancel := x.cancellable()
 	cancel()
-	failed(x, beginError(func() error { return do.Do(gone, never) }), context.Canceled, "Do with a context that has ended")
+	failed(x, beginError(func() error { return a.Do(gone, never) }), context.Canceled, "Do with a context that has ended")
 	l := x.lock(b, "to lock what is free")
 	ctx := x.shortly()
-	failed(x, beginError(func() error { return do.Do(ctx, never) }), context.DeadlineExceeded, "Do while another holds")
+	failed(x, beginError(func() error { return a.Do(ctx, never) }), context.DeadlineExceeded, "Do while another holds")
 	x.release(l)
 	x.free(b, "it should be free after calls of Do that gave up")
 }
@@ -195,7 +237,7 @@ func doCancelled(x *scene) {
 	a, b := x.door(0), x.door(1)
 	ctx, cancel := x.cancellable()
 	failure := errors.New("what the function returns")
-	err := a.object.(doer).Do(ctx, func(inner context.Context) error {
+	err := a.Do(ctx, func(inner context.Context) error {
 		cancel()
 		x.ends(inner, "when the context of the call is cancelled")
 		x.busy(b, "to try while the function goes on")
@@ -210,7 +252,7 @@ func doCancelled(x *scene) {
 func doLost(x *scene) {
 	a, b := x.brief(0), x.brief(1)
 	failure := errors.New("what the function returns")
-	err := a.object.(doer).Do(x.soon(), func(ctx context.Context) error {
+	err := a.Do(x.soon(), func(ctx context.Context) error {
 		x.brokenBy(b.object)
 		x.ends(ctx, "when the hold is lost")
 		if cause := context.Cause(ctx); !errors.Is(cause, lease.ErrLost) {

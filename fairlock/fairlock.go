@@ -7,7 +7,6 @@ package fairlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
@@ -71,15 +70,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // Inspect tells who holds m and who waits for it. It takes no place in any order.

@@ -81,6 +81,28 @@ func ExampleFromContext() {
 	// Output: writing with token 7
 }
 
+// A handler works on the context of its request, and under the lock: it stops when either ends.
+func ExampleLease_Bind() {
+	request, gone := context.WithCancelCause(context.Background())
+	held := hold(request).Lease()
+
+	ctx := held.Bind(request)
+	inside, _ := lease.FromContext(ctx)
+	fmt.Println(inside == held, ctx.Err())
+	gone(errors.New("the client has gone"))
+	<-ctx.Done()
+	fmt.Println(context.Cause(ctx))
+	fmt.Println(held.Context().Err()) // It releases nothing.
+
+	fmt.Println(held.Release(context.WithoutCancel(request)))
+	// Output:
+	// true <nil>
+	// the client has gone
+	// <nil>
+	// given back
+	// <nil>
+}
+
 // The engine's side: renewals move the end, until the hold is lost or given back.
 func ExampleKeeper() {
 	keeper := hold(context.Background())
@@ -108,15 +130,16 @@ func ExampleKeeper_Failing() {
 	// Output: lease lost: orders:42: no renewal was answered for 10s: connection refused
 }
 
-// Within is what the Do of every primitive does.
-func ExampleWithin() {
-	held := hold(context.Background()).Lease()
+// Do is what the Do of every primitive does: the first function is its Lock.
+func ExampleDo() {
+	ctx := context.Background()
+	held := hold(ctx).Lease()
+	lock := func(context.Context) (*lease.Lease, error) { return held, nil }
 	late := errors.New("the carrier is late")
-	err, ended := lease.Within(context.Background(), held, func(context.Context) error { return late })
-	fmt.Println(err, ended)
+	fmt.Println(lease.Do(ctx, lock, func(context.Context) error { return late }))
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
 	// given back
-	// the carrier is late <nil>
+	// the carrier is late
 	// lease released
 }

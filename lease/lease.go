@@ -267,17 +267,25 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-func (c *holdContext) Value(key any) any {
+// own is the lease that a key of its context stands for: itself, or a part. It is nil for all other keys.
+func (l *Lease) own(key any) *Lease {
 	if key == (contextKey{}) {
-		return c.lease()
+		return l
 	}
-	if c.terms.Key != nil && key == c.terms.Key {
-		return c.lease()
+	if l.terms.Key != nil && key == l.terms.Key {
+		return l
 	}
-	for _, part := range c.terms.Parts {
+	for _, part := range l.terms.Parts {
 		if part.terms.Key != nil && key == part.terms.Key {
 			return part
 		}
+	}
+	return nil
+}
+
+func (c *holdContext) Value(key any) any {
+	if own := c.lease().own(key); own != nil {
+		return own
 	}
 	_ = c.lease().err() // Up to Go 1.25 context.Cause asks for the cause before it asks for the error.
 	return c.inner.Value(key)

@@ -154,13 +154,5 @@ func (m *Lock) force(ctx context.Context, token uint64) (lease.Holder, error) {
 // returned, joined with the loss if one of the names was lost before f came back. The release is waited for also where
 // ctx has ended: from a server that does not answer, until two seconds after the lease is over.
 func (m *Lock) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, fmt.Errorf("multilock: unlock %s: %w", waitqueue.Names(m.queues), ended))
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }

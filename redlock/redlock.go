@@ -110,15 +110,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // Wait returns when nothing is under way any more of what earlier calls have left to slow nodes: a call that holds

@@ -11,7 +11,6 @@ package reentrant
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
@@ -75,15 +74,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 //
 // The context that f gets ends when the lease does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // HoldCount returns how many leases there are on the hold that ctx comes from, or whose [Owner] it names: 0 if

@@ -13,7 +13,6 @@ package rwlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
@@ -95,26 +94,12 @@ func (m *RWMutex) Downgrade(ctx context.Context, l *lease.Lease) error {
 //
 // The context that f gets ends when the lease does and also when ctx does. Do releases even if f panics.
 func (m *RWMutex) Do(ctx context.Context, f func(context.Context) error) error {
-	return m.do(ctx, m.Lock, f)
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // RDo is [RWMutex.Do] for reading.
 func (m *RWMutex) RDo(ctx context.Context, f func(context.Context) error) error {
-	return m.do(ctx, m.RLock, f)
-}
-
-func (m *RWMutex) do(
-	ctx context.Context, lock func(context.Context) (*lease.Lease, error), f func(context.Context) error,
-) error {
-	l, err := lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.RLock, f)
 }
 
 // HoldCount returns how many leases for reading and for writing there are on the hold that ctx comes from. It

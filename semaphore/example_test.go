@@ -67,6 +67,23 @@ func Example() {
 	// 10 <nil>
 }
 
+// The function gets a context that ends when the call's does, or when the permit is lost.
+func ExampleSemaphore_Do() {
+	clients, stop := embedded(1)
+	defer stop()
+	slots := semaphore.New(clients[0], "uploads", 10)
+
+	err := slots.Do(context.Background(), 2, func(ctx context.Context) error {
+		free, err := slots.Available(ctx)
+		fmt.Println("uploading,", free, "are free")
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// uploading, 8 are free
+	// <nil>
+}
+
 func ExampleSemaphore_Acquire() {
 	clients, stop := embedded(1)
 	defer stop()

@@ -87,6 +87,14 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, erro
 	return l, s.wrap("try acquire", err)
 }
 
+// Do waits for n permits, calls f with the context of the hold, and releases. It returns what f returned, joined with
+// the loss if the permits were lost before f came back.
+//
+// The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
+func (s *Semaphore) Do(ctx context.Context, n int64, f func(context.Context) error) error {
+	return lease.Do(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) }, f)
+}
+
 // Drain returns a lease on all permits that are free, and their number, and an error that wraps
 // [lease.ErrBusy] if there are none or somebody waits.
 func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {

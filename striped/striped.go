@@ -153,15 +153,7 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*l
 
 // Do waits for the lock of the key, calls f with the context of the hold, and releases; see [fairlock.Mutex.Do].
 func (m *Mutex) Do(ctx context.Context, key string, f func(context.Context) error) error {
-	l, err := m.Lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, m.wrap("unlock", key, ended))
-	}
-	return err
+	return lease.Do(ctx, func(ctx context.Context) (*lease.Lease, error) { return m.Lock(ctx, key) }, f)
 }
 
 // wrap says what failed, with the key cut to what an error should show.

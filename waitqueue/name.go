@@ -55,7 +55,6 @@ type binding struct {
 	extras   []string // what its asks say beside what all asks do
 	verdicts Verdicts
 	held     any   // what a lease's context is asked for, to see that it holds this
-	shared   any   // and for the share that it is
 	err      error // why it cannot be used
 
 	termsErr error // why it cannot be asked for
@@ -80,7 +79,6 @@ func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
 		q.held = heldKey{c.client, q.keys.Lock}
-		q.shared = shareKey{c.client, q.keys.Lock}
 	}
 	return Queue{q}
 }

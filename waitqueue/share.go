@@ -48,9 +48,6 @@ type share struct {
 	at     int  // in more of the hold, of any but the first
 }
 
-// shareKey finds the share in the context of its lease.
-type shareKey heldKey
-
 type ownerKey struct{}
 
 // WithOwner returns a context on whose behalf several calls may enter one hold, as if each had the context of
@@ -70,9 +67,6 @@ func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited ti
 	h.open++
 	if sh.kind == lua.Write {
 		h.writes++
-	}
-	if q.nesting == Reenters {
-		ctx = context.WithValue(ctx, q.shared, sh)
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
 		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
@@ -205,8 +199,10 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 
 // shareIn returns the share that a context comes from, or one of the owner that it names.
 func (q *binding) shareIn(ctx context.Context) *share {
-	if sh, ok := ctx.Value(q.shared).(*share); ok {
-		return sh
+	if l, ok := ctx.Value(q.held).(*lease.Lease); ok {
+		if sh, ok := l.Engine().(*share); ok {
+			return sh
+		}
 	}
 	owner := ownerOf(ctx)
 	if owner == "" {
@@ -379,8 +375,8 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 	if q.err != nil {
 		return q.err
 	}
-	sh, _ := l.Context().Value(q.shared).(*share)
-	if sh == nil || sh.keeper.Lease() != l {
+	sh, _ := l.Engine().(*share)
+	if sh == nil || l.Context().Value(q.held) != l {
 		return fmt.Errorf("%w: the lease is one of another lock", lease.ErrNotHeld)
 	}
 	h := sh.hold

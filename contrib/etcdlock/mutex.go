@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,15 +66,7 @@ func (m *Mutex) try(ctx context.Context) (*lease.Lease, error) {
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // inOrder waits for the one key that was created before the own.

@@ -80,6 +80,11 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	return s.line.acquire(ctx, p)
 }
 
+// Do waits for n permits, calls f with the context of the hold, and releases; see [Mutex.Do].
+func (s *Semaphore) Do(ctx context.Context, n int64, f func(context.Context) error) error {
+	return lease.Do(ctx, func(ctx context.Context) (*lease.Lease, error) { return s.Acquire(ctx, n) }, f)
+}
+
 // Available returns how many permits nobody holds, at the moment of the answer.
 func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 	info, _, err := s.read(ctx)

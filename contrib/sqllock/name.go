@@ -68,15 +68,6 @@ func (l *lock) usable(ctx context.Context) error {
 	return nil
 }
 
-// within is what Do does.
-func (l *lock) within(ctx context.Context, held *lease.Lease, f func(context.Context) error) error {
-	err, ended := lease.Within(ctx, held, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
-}
-
 // gaveUp is the error of a call whose context, or client, has ended.
 func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last error) error {
 	err := retry.WhyEnded(ctx)

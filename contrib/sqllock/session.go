@@ -67,11 +67,7 @@ func (m *Session) TryLock(ctx context.Context) (*lease.Lease, error) {
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Session) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	return m.within(ctx, l, f)
+	return lease.Do(ctx, m.Lock, f)
 }
 
 // Waiting returns how many calls wait for m, those of other programs too.

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -59,13 +58,5 @@ func (m *Mutex) lock(ctx context.Context, try bool) (*lease.Lease, error) {
 //
 // The context that f gets ends when the hold does and also when ctx does. Do releases even if f panics.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
-	l, err := m.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	err, ended := lease.Within(ctx, l, f)
-	if ended != nil {
-		err = errors.Join(err, ended)
-	}
-	return err
+	return lease.Do(ctx, m.Lock, f)
 }

@@ -106,7 +106,8 @@ func TestACallWithoutAContextPanicsAndLeavesNothingBehind(t *testing.T) {
 			"AcquireAll":  func() { _, _ = waitqueue.AcquireAll(none, nil, 0) },
 			"TryAll":      func() { _, _ = waitqueue.TryAll(none, []waitqueue.Queue{q}) },
 			"Examine":     func() { _, _ = doctor.Examine(none, headwaiter.Options{Redis: rueidis.ClientOption{}}) },
-			"Within":      func() { _, _ = lease.Within(none, held, nil) },
+			"Do":          func() { _ = lease.Do(none, fairlock.New(c, "lock").Lock, nil) },
+			"Bind":        func() { held.Bind(none) },
 		} {
 			panics(t, what, f)
 		}

@@ -1,0 +1,106 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Bind returns a context for work that is done under the hold and for ctx, such as a request: it is done when the hold
+// ends or when ctx does, and context.Cause is that of whichever came first.
+//
+// Its deadline and its values are those of ctx; what ctx has no value for is looked up in [Lease.Context]. [FromContext]
+// finds the hold in it, and a Lock with it enters the hold again, or fails with [ErrDeadlock]. Err and Done look at the
+// clock, as those of Context do.
+//
+// It releases nothing: where ctx ends first, the hold goes on until Release. What it takes is freed when either ends.
+func (l *Lease) Bind(ctx context.Context) context.Context {
+	if ctx == nil {
+		panic("lease: Bind: nil context")
+	}
+	b := l.bind(ctx)
+	b.values = context.WithoutCancel(ctx) // Whose end context.Cause does not see.
+	if ctx.Done() != nil {
+		context.AfterFunc(b.Context, b.free)
+	}
+	return b
+}
+
+// Do is what the Do of every primitive does. It waits for a hold, calls f with a context that ends with the hold and with
+// ctx (see [Lease.Bind]), and releases, also if f panics. It returns what f returned, joined with the error of the release
+// if f has not returned that itself: the loss, if the hold was lost before f came back.
+func Do(ctx context.Context, lock func(context.Context) (*Lease, error), f func(context.Context) error) (err error) {
+	if ctx == nil {
+		panic("lease: Do: nil context")
+	}
+	l, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	// The caller's context may have ended, which is no reason to keep the others waiting.
+	defer func() {
+		if ended := l.Release(context.WithoutCancel(ctx)); ended != nil && !errors.Is(err, ended) {
+			err = errors.Join(err, ended)
+		}
+	}()
+	b := l.bind(ctx) // The values of the hold are those of ctx, and what a tracer has added.
+	defer b.free()
+	return f(b)
+}
+
+func (l *Lease) bind(ctx context.Context) *boundContext {
+	b := &boundContext{lease: l, other: ctx}
+	b.Context, b.cancel = context.WithCancelCause(l.Context())
+	b.stop = context.AfterFunc(ctx, b.look)
+	return b
+}
+
+// boundContext is a context of a hold that ends with another one too. Both may know that they have ended before
+// anybody has told the child of the hold's: a lease looks at the clock.
+type boundContext struct {
+	context.Context // a child of the hold's
+	cancel          context.CancelCauseFunc
+	stop            func() bool // ends the watch over the other one
+	lease           *Lease
+	other           context.Context
+	values          context.Context // come before those of the hold, if not nil
+}
+
+func (b *boundContext) free() {
+	b.stop()
+	b.cancel(nil)
+}
+
+// look sees that it has ended if one of the two has.
+func (b *boundContext) look() {
+	if b.lease.err() == nil && b.other.Err() != nil {
+		b.cancel(context.Cause(b.other))
+	}
+}
+
+func (b *boundContext) Deadline() (time.Time, bool) { return b.other.Deadline() }
+
+func (b *boundContext) Done() <-chan struct{} {
+	b.look()
+	return b.Context.Done()
+}
+
+func (b *boundContext) Err() error {
+	b.look()
+	return b.Context.Err()
+}
+
+func (b *boundContext) Value(key any) any {
+	b.look() // Up to Go 1.25 context.Cause asks for the cause before it asks for the error.
+	if own := b.lease.own(key); own != nil {
+		return own
+	}
+	if b.values != nil {
+		if v := b.values.Value(key); v != nil {
+			return v
+		}
+	}
+	return b.Context.Value(key)
+}
+
+func (b *boundContext) String() string { return "lease.Bind" }
