@@ -92,6 +92,35 @@ func ExampleParseURL() {
 	// headwaiter: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
 }
 
+// The wait is bounded, and the work is not: it runs on the context of the program.
+func ExampleWithMaxWait() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer client.Close(ctx)
+
+	orders := fairlock.New(client, "orders:42", headwaiter.WithMaxWait(20*time.Millisecond))
+	err = orders.Do(ctx, func(ctx context.Context) error {
+		_, bounded := ctx.Deadline()
+		fmt.Println("shipping; bounded:", bounded)
+		_, err := orders.Lock(context.Background()) // Somebody else, who waits for us.
+		fmt.Println(errors.Is(err, headwaiter.ErrWaitTimeout), errors.Is(err, context.DeadlineExceeded))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// shipping; bounded: false
+	// true true
+	// <nil>
+}
+
 // Options are the same for all primitives that have them.
 func ExampleOption() {
 	terms := waitqueue.With([]fairlock.Option{

@@ -33,6 +33,7 @@ var (
 	ErrClosed         = lease.ErrClosed         // the client was closed
 	ErrExpired        = lease.ErrExpired        // a lease ended before its release
 	ErrInvalid        = lease.ErrInvalid        // an argument or an option, which the error names
+	ErrWaitTimeout    = lease.ErrWaitTimeout    // WithMaxWait is over
 	ErrOutcomeUnknown = lease.ErrOutcomeUnknown // Redis did not answer whether it was done
 )
 

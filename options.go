@@ -57,6 +57,23 @@ func WithMaxHold(d time.Duration) HoldOption {
 	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxHold = d }}}
 }
 
+// A WaitOption is a [HoldOption] for package countdown too.
+type WaitOption struct{ HoldOption }
+
+// ForLatch marks what package countdown can honour.
+func (WaitOption) ForLatch() {}
+
+// WithMaxWait bounds a call until it holds, the answer of a server that is away included: then it fails with a
+// [lease.WaitError] that wraps [lease.ErrWaitTimeout] and context.DeadlineExceeded. It bounds neither the hold, nor the work
+// of a Do, nor a call that enters a hold again. It is of all names of a multilock together, of the quorum of a redlock, of
+// each campaign of an election, and of a latch's Wait. For a single call the deadline of its context does the same, but
+// that of Do is the work's too.
+//
+// d is at least 1 ms. The default, and 0, is to wait until the context ends.
+func WithMaxWait(d time.Duration) WaitOption {
+	return WaitOption{HoldOption{Option{func(t *waitqueue.Terms) { t.MaxWait = d }}}}
+}
+
 // WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with priority p overtakes
 // those of priority 0 that came at most p steps before it, so nobody starves. The default is 0; a negative p
 // lets others pass.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/multilock"
@@ -29,6 +30,7 @@ var takers = map[string]func(option any) bool{
 	"fairlock": takes[fairlock.Option], "reentrant": takes[reentrant.Option], "rwlock": takes[rwlock.Option],
 	"semaphore": takes[semaphore.Option], "election": takes[election.Option], "multilock": takes[multilock.Option],
 	"striped": takes[striped.Option], "redlock": takes[redlock.Option], "barrier": takes[barrier.Option],
+	"countdown": takes[countdown.Option],
 }
 
 func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
@@ -39,6 +41,7 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 	}{
 		"WithLease":       {headwaiter.WithLease(time.Second), append([]string{"barrier", "redlock"}, queues...)},
 		"WithMaxHold":     {headwaiter.WithMaxHold(time.Second), append([]string{"redlock"}, queues...)},
+		"WithMaxWait":     {headwaiter.WithMaxWait(time.Second), append([]string{"countdown", "redlock"}, queues...)},
 		"WithPriority":    {headwaiter.WithPriority(1), append([]string{"redlock"}, queues...)},
 		"WithReplicas":    {headwaiter.WithReplicas(1, time.Second), queues},
 		"WithSafeRestart": {headwaiter.WithSafeRestart(), queues},
@@ -46,6 +49,7 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 		"WithoutRenewal":  {semaphore.WithoutRenewal(), []string{"semaphore"}},
 		"WithBound":       {multilock.WithBound(time.Second), []string{"multilock"}},
 		"WithTimeout":     {redlock.WithTimeout(time.Second), []string{"redlock"}},
+		"WithLifetime":    {countdown.WithLifetime(time.Hour), []string{"countdown"}},
 		"WithAction":      {barrier.WithAction(func(context.Context) error { return nil }), []string{"barrier"}},
 	} {
 		var found []string

@@ -7,6 +7,7 @@
 package countdown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -42,27 +44,40 @@ var (
 type Latch struct {
 	queue    waitqueue.Queue
 	lifetime time.Duration
+	maxWait  time.Duration
 	err      error // why it cannot be used
 }
 
-// Option sets how a [Latch] behaves.
-type Option func(*Latch)
+// Option sets how a [Latch] behaves: [headwaiter.WithMaxWait] and [WithLifetime].
+type Option interface {
+	Apply(*waitqueue.Terms)
+	ForLatch()
+}
+
+// own is an option of this package.
+type own func(*Latch)
+
+func (own) Apply(*waitqueue.Terms) {}
+
+func (own) ForLatch() {}
 
 // WithLifetime sets for how long a latch that this client sets outlives its last use, from a minute to a year:
 // also an open one is there for so long, for late callers. The default is [DefaultLifetime].
 func WithLifetime(d time.Duration) Option {
-	return func(l *Latch) { l.lifetime = d }
+	return own(func(l *Latch) { l.lifetime = d })
 }
 
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
-	l := &Latch{lifetime: DefaultLifetime}
+	l := &Latch{lifetime: DefaultLifetime, maxWait: waitqueue.With(opts).MaxWait}
 	l.queue = c.Queue(lua.Countdown, name, waitqueue.DefaultTerms()).For(lua.Party, 1).
 		Says(waitqueue.Verdicts{lua.Unset: ErrUnset, lua.Refused: ErrGone, lua.Broken: ErrGone})
 	for _, o := range opts {
-		o(l)
+		if set, ok := o.(own); ok {
+			set(l)
+		}
 	}
-	l.err = waitqueue.CheckLifetime(l.lifetime)
+	l.err = cmp.Or(waitqueue.CheckLifetime(l.lifetime), waitqueue.CheckMaxWait(l.maxWait))
 	return l
 }
 
@@ -135,6 +150,8 @@ func (l *Latch) Wait(ctx context.Context) error {
 	if l.err != nil {
 		return l.wrap("wait", l.err)
 	}
+	ctx, free := retry.Within(ctx, l.maxWait, lease.ErrWaitTimeout)
+	defer free()
 	_, err := l.queue.Await(ctx, waitqueue.Event{})
 	return l.wrap("wait", err)
 }

@@ -1,13 +1,15 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time" // ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
+	"time"
 )
 
 var (
+	// ErrLost is what every loss of a hold is: errors.Is(err, ErrLost). The errors below say why.
 	ErrLost = errors.New("lease lost")
 	// ErrReleased ends the context of a hold that its owner released, and answers a second Release.
 	ErrReleased = errors.New("lease released")
@@ -20,6 +22,9 @@ var (
 var (
 	// ErrBusy: a try found the lock held, or others waiting for it.
 	ErrBusy = errors.New("busy")
+	// ErrWaitTimeout: the call has waited for as long as headwaiter.WithMaxWait lets it. It is a
+	// [context.DeadlineExceeded] too.
+	ErrWaitTimeout error = waitTimeout{}
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client closed")
 	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant.
@@ -55,6 +60,12 @@ var (
 	// ErrOtherToken: it is held, but not with the token that was asked for. It is an ErrNotHeld too.
 	ErrOtherToken error = otherToken{}
 )
+
+type waitTimeout struct{}
+
+func (waitTimeout) Error() string { return "the maximum wait is over" }
+
+func (waitTimeout) Unwrap() error { return context.DeadlineExceeded }
 
 type otherToken struct{}
 

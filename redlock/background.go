@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"sync"
+
+	"github.com/headwaiter/headwaiter/internal/retry"
 )
 
 // A background is what goes on when nobody waits for it: requests to nodes that are slower than a quorum of the
@@ -64,6 +66,6 @@ func (b *background) wait(ctx context.Context) error {
 	case <-b.over():
 		return nil
 	case <-ctx.Done():
-		return whyEnded(ctx)
+		return retry.WhyEnded(ctx)
 	}
 }

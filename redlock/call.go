@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -297,7 +298,7 @@ func (c *call) ended(ctx context.Context) error {
 	}
 	return &lease.WaitError{
 		Place: -1, Waited: time.Since(c.begun), Last: last,
-		Err: fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), whyEnded(ctx)),
+		Err: fmt.Errorf("with %d of %d votes: %w", votes, len(c.votes), retry.WhyEnded(ctx)),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -145,7 +146,7 @@ func (c *call) release(ctx context.Context) error {
 		case <-timer.C:
 			return o.err()
 		case <-ctx.Done():
-			return errors.Join(o.err(), whyEnded(ctx))
+			return errors.Join(o.err(), retry.WhyEnded(ctx))
 		}
 	}
 	return o.err()

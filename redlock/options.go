@@ -13,6 +13,7 @@ type settings struct {
 	lease    time.Duration
 	timeout  time.Duration // of a node
 	maxHold  time.Duration
+	maxWait  time.Duration
 	priority int
 	trustful bool // a node that has just started is believed
 }
@@ -51,7 +52,7 @@ const (
 
 func with(opts []Option) settings {
 	t := waitqueue.With(opts)
-	s := settings{lease: t.Lease, maxHold: t.MaxHold, priority: t.Priority}
+	s := settings{lease: t.Lease, maxHold: t.MaxHold, maxWait: t.MaxWait, priority: t.Priority}
 	for _, o := range opts {
 		if set, ok := o.(own); ok {
 			set(&s)
@@ -73,10 +74,10 @@ func (s settings) check() error {
 	if s.maxHold != 0 && s.maxHold < MinLease {
 		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
 	}
-	return nil
+	return waitqueue.CheckMaxWait(s.maxWait)
 }
 
-// terms are those of the ticket at each node. The maximum hold is that of all together, and not theirs.
+// terms are those of the ticket at each node. The maxima are those of all together, and not theirs.
 func (s settings) terms() waitqueue.Terms {
 	return waitqueue.Terms{Lease: s.lease, Priority: s.priority, SafeRestart: !s.trustful}
 }

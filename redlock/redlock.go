@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -130,11 +131,13 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 		return nil, m.err
 	}
 	if ctx.Err() != nil {
-		return nil, &lease.WaitError{Place: -1, Err: whyEnded(ctx)}
+		return nil, &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
 	}
 	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
 		return nil, lease.ErrDeadlock
 	}
+	ctx, free := retry.Within(ctx, m.set.maxWait, lease.ErrWaitTimeout)
+	defer free()
 	c := m.begin(try)
 	l, err := c.wait(ctx)
 	if err != nil {
@@ -151,15 +154,6 @@ func given(ctx context.Context) {
 	if ctx == nil {
 		panic("redlock: nil context")
 	}
-}
-
-// whyEnded is the error of a context, which wraps its cause too.
-func whyEnded(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil || errors.Is(cause, err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // clocks returns an arrival for a call of now, by the median of the nodes' clocks as far as their last answers tell,

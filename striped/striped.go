@@ -14,10 +14,12 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 const (
@@ -32,7 +34,8 @@ type Mutex struct {
 	name    string
 	stripes []*fairlock.Mutex
 	members members
-	err     error // why it cannot be used
+	maxWait time.Duration // of a call, the permit of its client included; 0: none
+	err     error         // why it cannot be used
 }
 
 // Option sets how the locks are asked for and held; those of package fairlock.
@@ -66,7 +69,7 @@ func New(c *headwaiter.Client, name string, stripes int, opts ...Option) *Mutex 
 	for i := range m.stripes {
 		m.stripes[i] = fairlock.New(c, name+":"+strconv.Itoa(i)+"/"+strconv.Itoa(stripes), opts...)
 	}
-	m.members = membersOf(c, name, stripes, opts)
+	m.members, m.maxWait = membersOf(c, name, stripes, opts), waitqueue.With(opts).MaxWait
 	return m
 }
 
@@ -136,6 +139,11 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*l
 	}
 	if m.err != nil {
 		return nil, m.wrap(verb, key, m.err)
+	}
+	if m.maxWait > 0 {
+		var free context.CancelFunc
+		ctx, free = context.WithTimeoutCause(ctx, m.maxWait, lease.ErrWaitTimeout)
+		defer free()
 	}
 	if err := m.members.join(ctx); err != nil {
 		return nil, m.wrap(verb, key, err)

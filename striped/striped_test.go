@@ -128,7 +128,7 @@ func TestDoHoldsWhileItRuns(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, lease.ErrLost)
-		require.ErrorContains(t, err, `striped: unlock "a": `)
+		require.ErrorContains(t, err, "released elsewhere by force")
 	})
 }
 

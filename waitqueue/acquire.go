@@ -35,19 +35,21 @@ func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 
 // obtain is one call for a hold.
 func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, error) {
-	w := &wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
+	begun := time.Now()
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
 	}
 	if l, err := q.within(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
+	ctx, free := q.terms.InTime(ctx)
+	defer free()
 	t := q.ticketFor(ctx)
-	w.ticket = t
-	var err error
-	if w.site, err = q.client.enter(ctx, q.binding, t); err != nil {
+	s, err := q.client.enter(ctx, q.binding, t)
+	if err != nil {
 		return nil, 0, err
 	}
+	w := &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode}
 	l, err := w.toTheEnd()
 	return l, w.taken, err
 }

@@ -46,7 +46,7 @@ type part struct {
 	waiting bool         // a goroutine waits for it
 }
 
-// AcquireAll waits its turn for all of the names, which must be of one client and of the protocol of the fair lock,
+// AcquireAll waits its turn for all of the names, which must be of one client, on the same terms and of the fair lock,
 // and returns one lease on all of them: lost when one of them is, released at once. It holds some of them while it
 // waits for others for bound at the most; 0 stands for [DefaultBound]. A name that is there twice is [lease.ErrInvalid].
 func AcquireAll(ctx context.Context, queues []Queue, bound time.Duration) (*lease.Lease, error) {
@@ -68,6 +68,7 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 	case bound == 0:
 		w.bound = DefaultBound
 	}
+	var terms Terms // of the last, as of all
 	for _, q := range queues {
 		if err := q.usable(ctx); err != nil {
 			return nil, err
@@ -75,9 +76,12 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 		if _, err := q.within(ctx); err != nil {
 			return nil, err
 		}
-		w.client = q.client
+		w.client, terms = q.client, q.terms
 		w.parts = append(w.parts, &part{queue: q.binding})
 	}
+	var free context.CancelFunc
+	w.ctx, free = terms.InTime(ctx)
+	defer free()
 	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
 	// the other way round.
 	slices.SortFunc(w.parts, func(a, b *part) int {

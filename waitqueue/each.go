@@ -43,6 +43,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 	waits := make([]*wait, len(queues))
 	named := make(map[any]bool, len(queues))
 	together := make(map[*conn.Node][]*wait)
+	asking := ctx // until the shortest of the waits is over: the others ask again by themselves then
 	for i, q := range queues {
 		if all[i].Err = q.usable(ctx); all[i].Err != nil {
 			continue
@@ -55,17 +56,22 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		named[q.held] = true
+		mine, free := q.terms.InTime(ctx)
+		defer free()
+		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
+			asking = mine
+		}
 		t := q.ticketFor(ctx)
 		s, err := q.client.enter(ctx, q.binding, t)
 		if err != nil {
 			all[i].Err = err
 			continue
 		}
-		waits[i] = &wait{ctx: ctx, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
+		waits[i] = &wait{ctx: mine, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
 		n := s.node()
 		together[n] = append(together[n], waits[i])
 	}
-	askEach(ctx, together)
+	askEach(asking, together)
 	var rest sync.WaitGroup
 	for i, w := range waits {
 		switch {
@@ -83,6 +89,12 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		}
 	}
 	return all
+}
+
+// earlier reports whether a time comes before the deadline of a context.
+func earlier(t time.Time, ctx context.Context) bool {
+	until, ok := ctx.Deadline()
+	return !ok || t.Before(until)
 }
 
 // settled reports whether a wait has nothing to wait for.

@@ -61,6 +61,8 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, free := q.queue.Terms().InTime(ctx)
+	defer free()
 	claim, err := q.queue.Claim(ctx)
 	if err != nil {
 		return nil, err

@@ -19,10 +19,21 @@ func Given(ctx context.Context) {
 // WhyEnded is the error of a context, which wraps its cause too; nil if it has not ended.
 func WhyEnded(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil || errors.Is(cause, err) {
+	switch {
+	case err == nil || cause == nil:
 		return err
+	case errors.Is(cause, err):
+		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Within returns ctx, or where d is not 0 one that ends after d with a cause at the latest; and what frees it.
+func Within(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, d, cause)
 }
 
 const (

@@ -23,9 +23,32 @@ func TestTheErrorOfAContextHasItsCause(t *testing.T) {
 	plain, stop := context.WithCancel(t.Context())
 	stop()
 	require.Equal(t, context.Canceled, WhyEnded(plain), "it is not named twice")
-	late, end := context.WithTimeoutCause(t.Context(), -1, fmt.Errorf("late: %w", context.DeadlineExceeded))
+	cause = fmt.Errorf("late: %w", context.DeadlineExceeded)
+	late, end := context.WithTimeoutCause(t.Context(), -1, cause)
 	defer end()
-	require.Equal(t, context.DeadlineExceeded, WhyEnded(late), "a cause that says the same is not told twice")
+	require.Equal(t, cause, WhyEnded(late), "a cause that says the same is told alone")
+}
+
+func TestACallWithoutABoundKeepsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("too long")
+		begun := time.Now()
+		ctx, free := Within(t.Context(), time.Second, cause)
+		defer free()
+		<-ctx.Done()
+		require.Equal(t, time.Second, time.Since(begun))
+		err := WhyEnded(ctx)
+		require.ErrorIs(t, err, cause)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+	ctx := t.Context()
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		same, free := Within(ctx, 0, nil)
+		free()
+		if same != ctx {
+			t.Error("it is another")
+		}
+	}))
 }
 
 func TestPausesGrowToASecondAndAreNotTheSameForAll(t *testing.T) {
