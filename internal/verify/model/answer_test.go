@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -40,8 +42,8 @@ func (h *happened) messages() error {
 		case lua.MessageLook:
 			at, marked := h.mark(s.Client)
 			lapsed := h.before.lock["phase"] == granted && h.reply.Expired > 0
-			if !marked || at != h.now+answerTime || !lapsed {
-				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.now+answerTime)
+			if !marked || at != h.now+line.AnswerTime || !lapsed {
+				return fmt.Errorf("%q was sent, though the client is not marked for %d, or no grant lapsed", s.Text, h.now+line.AnswerTime)
 			}
 		case lua.MessageForced:
 			if h.after.lock["forced"] != ticket {
@@ -56,7 +58,7 @@ func (h *happened) messages() error {
 	if h.reply.Expired > 0 && h.before.lock["phase"] != lua.PhaseFinal && !h.muted {
 		client := lua.TicketClient(h.before.owner())
 		told := client == h.caller() && h.reply.Has(lua.Suspected)
-		if !told && !slices.Contains(h.sent, Sent{client, "S " + h.before.owner()}) {
+		if !told && !slices.Contains(h.sent, stage.Message{Client: client, Text: "S " + h.before.owner()}) {
 			return fmt.Errorf("%s is a suspect and was not told", client)
 		}
 	}

@@ -100,26 +100,6 @@ func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {
 	return h.Do("PEXPIRE", k.Queue, decimal(lives/millisecond)).Error()
 }
 
-func (h host) sent(k lua.Keys) ([]Sent, error) {
-	all, err := h.sentAll([]lua.Keys{k})
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
-// sentAll is sent for several locks.
-func (h host) sentAll(keys []lua.Keys) ([][]Sent, error) {
-	woken, err := h.WokenAll(keys...)
-	all := make([][]Sent, len(woken))
-	for i := range woken {
-		for _, m := range woken[i] {
-			all[i] = append(all[i], Sent(m))
-		}
-	}
-	return all, err
-}
-
 func (h host) state(k lua.Keys) (state, error) {
 	all, err := h.State(k)
 	if err != nil {

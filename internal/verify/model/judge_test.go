@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -15,13 +16,13 @@ import (
 type happened struct {
 	request        Request
 	reply          lua.Tuple
-	sent           []Sent
+	sent           []stage.Message
 	now            int64
 	before, after  state
 	hears          map[string]bool
 	muted, blinded bool
-	scan           *Scan // the cursor before it
-	back           int64 // by how much the clock is behind the latest time of an earlier script
+	scan           *line.Scan // the cursor before it
+	back           int64      // by how much the clock is behind the latest time of an earlier script
 }
 
 // judge holds what servers do against the invariants, whatever the model says.
@@ -141,7 +142,7 @@ func (h *happened) queue() []lua.Arrival {
 			}
 		}
 	}
-	slices.SortFunc(queue, order)
+	slices.SortFunc(queue, line.Order)
 	return queue
 }
 
@@ -173,15 +174,15 @@ func (h *happened) spare() error {
 	if token == 0 {
 		return nil
 	}
-	if ahead := token - h.now; ahead < forgedAhead && left < ahead+44*second {
+	if ahead := token - h.now; ahead < line.ForgedAhead && left < ahead+44*second {
 		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, ahead)
 	}
-	need := max(h.now, min(token, h.now+forgedAhead), h.now+2*max(longLook, int64(len(h.before.queue)+1)*lookEach))
+	need := max(h.now, min(token, h.now+line.ForgedAhead), h.now+2*max(line.LongLook, int64(len(h.before.queue)+1)*line.LookEach))
 	if h.after.owner() != "" {
-		lease, _ := terms(h.after.owner())
+		lease := stage.Lease(h.after.owner())
 		need = max(need, h.after.number("until"), h.now+lease)
 	}
-	if !h.granted() && !h.freed() || left <= need-h.now+mostKept+second+h.back {
+	if !h.granted() && !h.freed() || left <= need-h.now+line.MostKept+second+h.back {
 		return nil
 	}
 	return fmt.Errorf("the lock key lives for %d µs, and is needed for %d", left, need-h.now)
@@ -218,13 +219,14 @@ func (j *judge) grant(h happened) error {
 	}
 	token, floor := h.after.number("token"), h.floor()
 	rises := token > j.highest || j.lost && h.now <= j.highest
-	if !rises || token <= floor && floor < h.now+forgedAhead || token < h.now {
+	if !rises || token <= floor && floor < h.now+line.ForgedAhead || token < h.now {
 		return fmt.Errorf("token %d after %d, floor %d, at %d", token, j.highest, floor, h.now)
 	}
 	j.highest, j.lost = token, false
-	lease, first := terms(h.after.owner())
+	terms, _ := line.Read(h.after.owner())
+	lease := terms.Lease
 	if h.after.lock["phase"] == granted {
-		lease = min(lease, first)
+		lease = min(lease, terms.Grant)
 	}
 	if until := h.after.number("until"); until != h.now+lease || h.after.number("lease") != lease {
 		return fmt.Errorf("granted at %d until %d, not for %d", h.now, until, lease)

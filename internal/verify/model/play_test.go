@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -53,7 +55,7 @@ func (p *player) play(h history) (err error) {
 		_ = p.server.Remove(p.keys.All()...)
 	}()
 	p.server.Deny(false, false)
-	if _, err := p.server.sent(p.keys); err != nil {
+	if _, err := p.server.Woken(p.keys); err != nil {
 		return err
 	}
 	for i := range clients {
@@ -243,7 +245,7 @@ func (p *player) build(s step) Request {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
 			}
 		}
-		slices.SortFunc(r.Tickets, order)
+		slices.SortFunc(r.Tickets, line.Order)
 		return r
 	}
 	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.choice%4], Floor: floor, Uncounted: s.blank}
@@ -307,7 +309,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	p.elapse()
 	pre := p.model.Clone()
 	want := r.Run(p.model, p.now)
-	sent, err := p.server.sent(p.keys)
+	sent, err := p.server.Woken(p.keys)
 	if err != nil {
 		return reply, err
 	}
@@ -340,7 +342,7 @@ func (p *player) took(h happened, want lua.Tuple) error {
 }
 
 // note counts what came of a request.
-func (p *player) note(r Request, reply lua.Tuple, messages []Sent) {
+func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	p.seen[fmt.Sprintf("%s %d", r.Script().Name, reply.Status)]++
 	if r, ok := r.(Renew); ok && r.Still && reply.Status == lua.Granted {
 		p.seen["renewed still"]++

@@ -109,7 +109,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 					if after := p.whole(t, what); err != nil {
 						require.Equal(t, before, after, "%s: left half done by %v", what, err)
 					}
-					sent, sentErr := p.server.sent(p.keys)
+					sent, sentErr := p.server.Woken(p.keys)
 					require.NoError(t, sentErr)
 					if err != nil {
 						require.Empty(t, sent, what)
@@ -134,7 +134,7 @@ func (p *player) whole(t *testing.T, what string) string {
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.server.Remove(p.keys.All()...))
-	_, err := p.server.sent(p.keys)
+	_, err := p.server.Woken(p.keys)
 	require.NoError(t, err)
 	fresh := newPlayer(p.server, p.keys)
 	fresh.highest = p.highest

@@ -2,8 +2,9 @@ package model
 
 import (
 	"slices"
-	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -81,14 +82,7 @@ var (
 	_ Request = Force{}
 )
 
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
-
-func counts(uncounted bool) string {
-	if uncounted {
-		return "0"
-	}
-	return "1"
-}
+func decimal(n int64) string { return stage.Decimal(n) }
 
 // Script returns fairlock/ask.
 func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
@@ -97,7 +91,7 @@ func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 func (r Ask) Args() []string {
 	return []string{
 		r.Ticket, r.Mode, decimal(r.NotAfter), decimal(r.Arrival), decimal(r.Head), decimal(r.Floor),
-		counts(r.Uncounted), r.Phase, r.Who,
+		line.Counts(r.Uncounted), r.Phase, r.Who,
 	}
 }
 
@@ -106,7 +100,7 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := []string{r.Ticket, decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Ticket, decimal(r.Token), decimal(r.Floor), line.Counts(r.Uncounted)}
 	if r.Note != "" {
 		args = append(args, r.Note)
 	}
@@ -130,7 +124,7 @@ func (Check) Script() *lua.Script { return lua.Fairlock.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, decimal(r.NotAfter), decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Client, r.Mode, decimal(r.NotAfter), decimal(r.Floor), line.Counts(r.Uncounted)}
 	for _, a := range r.Tickets {
 		args = append(args, a.Ticket, decimal(a.Arrival))
 	}
@@ -142,7 +136,7 @@ func (Force) Script() *lua.Script { return lua.Fairlock.Force }
 
 // Args returns what the script gets.
 func (r Force) Args() []string {
-	return []string{decimal(r.Token), decimal(r.Floor), counts(r.Uncounted)}
+	return []string{decimal(r.Token), decimal(r.Floor), line.Counts(r.Uncounted)}
 }
 
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
@@ -150,7 +144,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
-	lease, _ := terms(r.Ticket)
+	lease := stage.Lease(r.Ticket)
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
 	if !c.held() && len(m.Queue) == 0 {
 		return r.atOnce(c, lease)
@@ -178,83 +172,35 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase, r.Who)
-	if need := max(h.Until, c.ahead()); h.Kept < need+leastKept {
-		h.Kept = need + spare
-		c.LockEnds = c.in(float64(h.Kept-c.now) / millisecond)
+	if need := max(h.Until, c.Ahead()); h.Kept < need+line.LeastKept {
+		h.Kept = need + line.Spare
+		c.LockEnds = c.In(h.Kept - c.Now)
 	}
-	return lua.Tuple{Status: lua.Granted, Now: c.now, Token: uint64(h.Token), Until: h.Until}
+	return lua.Tuple{Status: lua.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
 }
 
 // serve serves the queue for an ask, whose ticket may be in it.
 func (c *call) serve(ticket string) {
 	c.settle()
-	if i := c.rank(ticket); i >= 0 {
-		c.recall(c.Queue[i].Arrival)
-	}
+	c.Recall(ticket)
 	c.advance()
 }
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
 func (r Ask) queue(c *call) lua.Tuple {
-	h := &c.Lock
-	arrival := r.Arrival
-	if arrival == 0 {
-		h.High = max(c.now, h.High+1)
-		arrival = h.High - r.Head
-	}
+	queued, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
 	place := -1
-	if c.suspect(c.caller) {
-		c.flags |= lua.Suspected
-	} else if r.Mode == lua.Wait {
-		c.enter(r.Ticket, arrival, r.Arrival != 0)
-		place = c.place(r.Ticket)
-	}
-	if i := c.rank(r.Ticket); i >= 0 {
-		arrival = c.Queue[i].Arrival // What was queued already keeps its arrival.
+	if queued {
+		place = c.Place(r.Ticket, c.held())
 	}
 	c.keep(len(c.Queue))
 	return c.reply(lua.Waiting, place, len(c.Queue), arrival)
 }
 
-// enter queues a ticket, and reports false if it is queued already: then an earlier arrival counts, if it was
-// given before.
-func (c *call) enter(ticket string, arrival int64, given bool) (entered bool) {
-	c.created = c.created || len(c.Queue) == 0
-	if given || c.rank(ticket) < 0 {
-		entered = c.Enqueue(ticket, arrival)
-	}
-	c.recall(arrival)
-	return entered
-}
-
-// recall lets the next pass begin at the head if the one that was cut went past an arrival.
-func (c *call) recall(arrival int64) {
-	if s := c.Lock.Scan; s != nil && arrival <= s.Arrival {
-		c.Lock.Scan = nil
-	}
-}
-
-// place is how many are ahead of a ticket, the holder among them; -1 if it is not queued.
-func (c *call) place(ticket string) int {
-	rank := c.rank(ticket)
-	if rank >= 0 && c.held() {
-		rank++
-	}
-	return rank
-}
-
-// clients is the number of clients that wait, as far as a check tells it.
-func (c *call) clients() int {
-	if len(c.Queue) > exactSize {
-		return estimated
-	}
-	return len(c.Queue)
-}
-
 // Run takes a ticket out of the queue, frees what it holds, and serves the queue (R9).
 func (r End) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
-	c.note = r.Note
+	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
 		return r.atOnce(c, 0)
@@ -266,9 +212,9 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
 	h.Owner = ""
-	if raised := c.raise(lowest); raised || h.Lease > mostKept-spare || h.Kept > h.Until-h.Lease+mostKept {
+	if raised := c.raise(lowest); raised || h.Lease > line.MostKept-line.Spare || h.Kept > h.Until-h.Lease+line.MostKept {
 		// What was kept for a long lease need not be any longer.
-		h.Kept, c.LockEnds = 0, c.in(float64(max(c.now, c.ahead())+spare-c.now)/millisecond)
+		h.Kept, c.LockEnds = 0, c.In(max(c.Now, c.Ahead())+line.Spare-c.Now)
 		if h.Marked {
 			c.SuspectsEnds = c.LockEnds
 		}
@@ -287,7 +233,7 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 		c.Lock.Token = max(c.Lock.Token, r.Token)
 	} else {
 		status = lua.Refused
-		if c.dequeue(r.Ticket) {
+		if c.Dequeue(r.Ticket) {
 			size--
 		}
 		if size == 0 {
@@ -300,14 +246,14 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 		c.advance()
 	}
 	if owns && c.raise(lowest) {
-		c.created = true // The key has to outlive that token.
+		c.Created = true // The key has to outlive that token.
 	}
 	if over {
 		c.keep(size)
 	}
 	if status == lua.Refused {
 		states = []string{c.reason(r.Ticket)}
-		if c.held() && c.Lock.Phase == granted && lua.TicketClient(c.Lock.Owner) == c.caller {
+		if c.held() && c.Lock.Phase == granted && lua.TicketClient(c.Lock.Owner) == c.Caller {
 			c.report()
 		}
 	}
@@ -325,15 +271,10 @@ func (c *call) raise(to int64) bool {
 
 // reason is why a ticket is not, or no longer, the owner.
 func (m *Mutex) reason(ticket string) string {
-	switch ticket {
-	case m.Lock.Owner:
-		return lua.StateExpired
-	case m.Lock.Forced:
-		return lua.StateForced
-	case m.Lock.Lapsed:
+	if ticket == m.Lock.Owner {
 		return lua.StateExpired
 	}
-	return lua.StateForgotten
+	return m.Lock.Reason(ticket)
 }
 
 // Run lets a hold last for another lease, and never revives one that has ended.
@@ -368,16 +309,11 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	}
 	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
 	c.open()
-	// What this shows of the client is older than what the script may find out.
-	if r.Mode == lua.Proven || m.Lock.Marked && m.Suspects[r.Client] > now {
-		delete(m.Suspects, r.Client)
-		m.Lock.Marked = m.Lock.Marked && len(m.Suspects) > 0
-		m.tidy()
-	}
+	c.Shown(r.Client, r.Mode)
 	c.settle()
 	deaf := r.Mode == lua.Deaf
-	if c.suspect(r.Client) {
-		c.flags |= lua.Suspected
+	if c.Suspect(r.Client) {
+		c.Flags |= lua.Suspected
 		deaf = true
 	}
 	states := make([]string, len(r.Tickets))
@@ -386,7 +322,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		case m.Lock.Owner == a.Ticket:
 			states[i] = lua.StateMissed
 			c.report()
-		case c.enter(a.Ticket, a.Arrival, true):
+		case c.Enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
 		default:
 			states[i] = lua.StateQueued
@@ -398,24 +334,20 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		c.forget()
 	}
 	c.keep(len(m.Queue))
-	for i, a := range r.Tickets {
-		if states[i] == lua.StateQueued || states[i] == lua.StateAgain {
-			states[i] += " " + strconv.Itoa(c.place(a.Ticket))
-		}
-	}
-	return c.reply(lua.Done, -1, c.clients(), 0, states...)
+	c.Places(states, r.Tickets, c.held())
+	return c.reply(lua.Done, -1, c.Clients(), 0, states...)
 }
 
 // outcome says which ticket was granted, and takes those of a deaf client out of the queue (R10).
 func (r Check) outcome(c *call, states []string, deaf bool) {
 	for i, a := range r.Tickets {
 		switch {
-		case slices.ContainsFunc(c.grants, func(g lua.Grant) bool { return g.Ticket == a.Ticket }):
+		case slices.ContainsFunc(c.Grants, func(g lua.Grant) bool { return g.Ticket == a.Ticket }):
 			if states[i] != lua.StateMissed {
 				states[i] = lua.StateGranted
 			}
 		case deaf:
-			c.dequeue(a.Ticket)
+			c.Dequeue(a.Ticket)
 			states[i] = lua.StateGone
 		}
 	}
@@ -439,7 +371,7 @@ func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 	ticket := h.Owner
 	h.Owner, h.Forced = "", ticket
 	h.Token += passesOf(ticket)
-	c.publish(lua.TicketClient(ticket), "F "+ticket+" lock")
+	c.Publish(lua.TicketClient(ticket), "F "+ticket+" lock")
 	c.advance()
 	c.keep(size)
 	return c.reply(lua.Done, -1, size, 0, ticket)

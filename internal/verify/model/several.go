@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -31,7 +33,7 @@ func (AskAll) Script() *lua.Script { return lua.MultiAsk }
 
 // Args returns what the script gets.
 func (r AskAll) Args() []string {
-	args := []string{r.Mode, decimal(r.NotAfter), decimal(r.Head), decimal(r.Floor), counts(r.Uncounted), r.Phase, r.Who}
+	args := []string{r.Mode, decimal(r.NotAfter), decimal(r.Head), decimal(r.Floor), line.Counts(r.Uncounted), r.Phase, r.Who}
 	for i, ticket := range r.Tickets {
 		args = append(args, ticket, decimal(r.Arrivals[i]))
 	}
@@ -60,14 +62,14 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	}
 	atOnce, free := true, true
 	for _, c := range calls {
-		c.floor = max(c.floor, last) // Whoever guards something by one of the tokens may have seen the highest.
+		c.Floor = max(c.Floor, last) // Whoever guards something by one of the tokens may have seen the highest.
 		atOnce = atOnce && !c.held() && len(c.Queue) == 0
 	}
 	replies := make([]lua.Tuple, len(all))
 	if atOnce {
 		for i, c := range calls {
 			one := r.One(i).(Ask)
-			lease, _ := terms(one.Ticket)
+			lease := stage.Lease(one.Ticket)
 			replies[i] = one.atOnce(c, lease)
 		}
 		return replies
@@ -84,7 +86,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	for i, c := range calls {
 		ticket := r.Tickets[i]
 		if !c.held() && len(c.Queue) == 0 && (free || r.Mode != lua.Try) {
-			lease, _ := terms(ticket)
+			lease := stage.Lease(ticket)
 			c.own(ticket, lease, r.Phase, r.Who)
 		}
 		if served[i] {
@@ -107,7 +109,7 @@ func (EndAll) Script() *lua.Script { return lua.MultiEnd }
 
 // Args returns what the script gets.
 func (r EndAll) Args() []string {
-	return slices.Concat([]string{decimal(r.Floor), counts(r.Uncounted)}, r.Tickets)
+	return slices.Concat([]string{decimal(r.Floor), line.Counts(r.Uncounted)}, r.Tickets)
 }
 
 // One is what the request asks of the nth lock.
@@ -123,7 +125,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	for i, m := range all {
 		calls[i] = m.call(now, lua.TicketClient(r.Tickets[i]), r.Floor, !r.Uncounted)
 		if m.Lock.Owner == r.Tickets[i] {
-			highest = max(highest, m.Lock.Token, calls[i].floor)
+			highest = max(highest, m.Lock.Token, calls[i].Floor)
 		}
 		atOnce = atOnce && m.Lock.Owner == r.Tickets[i] && len(m.Queue) == 0
 	}
@@ -131,7 +133,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	for i, c := range calls {
 		owned := c.Lock.Owner == r.Tickets[i]
 		if owned {
-			c.floor = max(c.floor, highest)
+			c.Floor = max(c.Floor, highest)
 		}
 		one := End{Ticket: r.Tickets[i]}
 		if atOnce {

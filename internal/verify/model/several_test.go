@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -250,7 +251,7 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	for i, r := range decoded {
 		replies[i] = lua.Tuple(r)
 	}
-	scans := make([]*Scan, len(models))
+	scans := make([]*line.Scan, len(models))
 	for i, p := range b.players {
 		if now := replies[0].Now; now != 0 {
 			p.now = now
@@ -261,7 +262,7 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	now := b.players[0].now
 	w.log = append(w.log, fmt.Sprintf("%d %s %v of %d", now, script.Name, args, len(models)))
 	wants := b.request.Run(models, now)
-	woken, err := w.server.sentAll(w.keys(b.players))
+	woken, err := w.server.WokenAll(w.keys(b.players)...)
 	if err != nil {
 		return nil, err
 	}

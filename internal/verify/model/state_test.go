@@ -18,8 +18,6 @@ type backend interface {
 	run(k lua.Keys, r Request) (lua.Tuple, error)
 	// state reads the keys.
 	state(k lua.Keys) (state, error)
-	// sent returns what was published since the last call.
-	sent(k lua.Keys) ([]Sent, error)
 	put(k lua.Keys, tickets []lua.Arrival, lives int64) error
 }
 

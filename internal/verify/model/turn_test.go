@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -87,13 +89,13 @@ func (h *happened) dropped() error {
 			continue
 		}
 		gone = append(gone, a.Ticket)
-		if lease, _ := terms(a.Ticket); lease != 0 && h.alive(client) && h.reached(a) {
+		if stage.Lease(a.Ticket) != 0 && h.alive(client) && h.reached(a) {
 			return fmt.Errorf("%s was dropped though it is alive", a.Ticket)
 		}
 	}
 	switch mark := h.before.number("mark"); {
 	case len(gone) == 0:
-	case len(gone) > drops:
+	case len(gone) > line.Drops:
 		return fmt.Errorf("%d tickets were dropped at once", len(gone))
 	case !h.granted() && !alive && len(silent) >= 2 && (mark == 0 || h.now < mark):
 		return fmt.Errorf("%v were dropped although %d clients are silent and nobody is alive", gone, len(silent))

@@ -78,7 +78,7 @@ func (e *Election) tell(generation int64) bool {
 	if e.Mute {
 		return false
 	}
-	e.Sent = append(e.Sent, model.Sent{Text: string(lua.MessageOpen) + " " + stage.Decimal(generation)})
+	e.Sent = append(e.Sent, stage.Message{Text: string(lua.MessageOpen) + " " + stage.Decimal(generation)})
 	return true
 }
 

@@ -262,9 +262,9 @@ func (p *player) messages() (told []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var got []model.Sent
+	var got []stage.Message
 	for _, m := range woken {
-		got = append(got, model.Sent{Client: strings.TrimPrefix(m.Client, ":"), Text: m.Text})
+		got = append(got, stage.Message{Client: strings.TrimPrefix(m.Client, ":"), Text: m.Text})
 		if m.Client == "" {
 			told = append(told, m.Text)
 		}

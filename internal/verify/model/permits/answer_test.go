@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -43,16 +44,16 @@ func (h *happened) messages() error {
 				return fmt.Errorf("%q was sent, and the client is no suspect", s.Text)
 			}
 		case lua.MessageLook:
-			if h.after[2].Number(s.Client) != h.now+answerTime || h.reply.Expired == 0 {
-				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.now+answerTime)
+			if h.after[2].Number(s.Client) != h.now+line.AnswerTime || h.reply.Expired == 0 {
+				return fmt.Errorf("%q was sent, though nothing lapsed, or the client is not marked for %d", s.Text, h.now+line.AnswerTime)
 			}
 		case lua.MessageForced:
 			if h.after[0].Members["forced"] != m.Ticket || holds {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after[0].Members["forced"])
 			}
 		case lua.MessageExcess:
-			t, _ := read(m.Ticket)
-			if _, queued := h.after[1].Members[m.Ticket]; queued || t.permits <= m.Limit || m.Limit != h.after[0].Number("limit") {
+			t, _ := line.Read(m.Ticket)
+			if _, queued := h.after[1].Members[m.Ticket]; queued || t.Permits <= m.Limit || m.Limit != h.after[0].Number("limit") {
 				return fmt.Errorf("%q was sent", s.Text)
 			}
 		default:

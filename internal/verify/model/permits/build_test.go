@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -136,7 +137,7 @@ func (p *player) build(s step) Request {
 			r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
 		}
 	}
-	slices.SortFunc(r.Tickets, order)
+	slices.SortFunc(r.Tickets, line.Order)
 	return r
 }
 
@@ -150,7 +151,7 @@ func phase(final bool) string {
 // renumber gives a slot a new ticket where the last one has ended, and for each try.
 func (p *player) renumber(t *slot, s step) {
 	tries := s.mode == lua.Try || s.mode == lua.Drain
-	if last, _ := read(t.text); t.text != "" && !t.ended && !s.fresh && !tries && last.permits > 0 {
+	if last, _ := line.Read(t.text); t.text != "" && !t.ended && !s.fresh && !tries && last.Permits > 0 {
 		return
 	}
 	p.number++

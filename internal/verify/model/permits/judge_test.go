@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -21,7 +22,7 @@ type happened struct {
 	before, after  stage.State
 	hears          map[string]bool
 	muted, blinded bool
-	scan           *Scan // the cursor before it
+	scan           *line.Scan // the cursor before it
 }
 
 // judge holds what servers do against the invariants, whatever the model says.
@@ -83,7 +84,7 @@ func queueOf(s stage.State) []lua.Arrival {
 	for ticket := range s[1].Members {
 		queue = append(queue, lua.Arrival{Ticket: ticket, Arrival: s[1].Number(ticket)})
 	}
-	slices.SortFunc(queue, order)
+	slices.SortFunc(queue, line.Order)
 	return queue
 }
 
@@ -155,7 +156,7 @@ func expiry(h happened) error {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
-	if token, left := h.after[0].Number("token"), h.after[0].Left; token != 0 && token < h.now+forgedAhead && left < token-h.now+44*stage.Second {
+	if token, left := h.after[0].Number("token"), h.after[0].Left; token != 0 && token < h.now+line.ForgedAhead && left < token-h.now+44*stage.Second {
 		return fmt.Errorf("the lock key lives for %d µs, its token is ahead by %d", left, token-h.now)
 	}
 	if !h.sound() {
@@ -233,35 +234,35 @@ func (j *judge) tokens(h happened) error {
 		highest = 0
 	}
 	for ticket, r := range h.fresh() {
-		t, _ := read(ticket)
+		t, _ := line.Read(ticket)
 		rises := r.token > j.highest || j.lost && h.now <= j.highest
-		if kind, there := given[r.token]; there && (kind != lua.Read || t.kind != lua.Read) {
+		if kind, there := given[r.token]; there && (kind != lua.Read || t.Kind != lua.Read) {
 			return fmt.Errorf("%s was given token %d, and so was another", ticket, r.token)
 		}
 		beside := len(before) > 0 && h.before[0].Number("group") == r.token
 		for other, o := range before {
-			was, _ := read(other)
-			reads := was.kind == lua.Read || was.kind == lua.Write && o.permits == 1
+			was, _ := line.Read(other)
+			reads := was.Kind == lua.Read || was.Kind == lua.Write && o.permits == 1
 			beside = beside || reads && o.token == r.token
 		}
 		if down, ok := h.request.(Downgrade); ok && r.token == down.Token {
 			beside = true
 		}
-		shares := t.kind == lua.Read && beside && r.token >= j.highest
-		forged := floor >= h.now+forgedAhead
+		shares := t.Kind == lua.Read && beside && r.token >= j.highest
+		forged := floor >= h.now+line.ForgedAhead
 		if !shares && (!rises || r.token < h.now) || r.token <= floor && !forged && !(shares && r.token == floor) {
 			return fmt.Errorf("%s was given token %d after %d, floor %d, at %d", ticket, r.token, j.highest, floor, h.now)
 		}
-		given[r.token] = t.kind
+		given[r.token] = t.Kind
 		highest = max(highest, r.token)
-		lease := t.lease
+		lease := t.Lease
 		if r.phase == "g" || r.phase == "r" {
-			lease = min(lease, t.grant)
+			lease = min(lease, t.Grant)
 		}
 		if r.until != h.now+lease || r.lease != lease {
 			return fmt.Errorf("%s was granted at %d until %d, not for %d", ticket, h.now, r.until, lease)
 		}
-		if ask, ok := h.request.(Ask); r.permits != t.permits && !(ok && ask.Mode == lua.Drain) {
+		if ask, ok := h.request.(Ask); r.permits != t.Permits && !(ok && ask.Mode == lua.Drain) {
 			return fmt.Errorf("%s was given %d permits", ticket, r.permits)
 		}
 	}
@@ -281,7 +282,7 @@ func (h *happened) capacity() error {
 	holds := holdsOf(h.after)
 	for ticket, r := range holds {
 		used += r.permits
-		if t, _ := read(ticket); t.kind == lua.Write && r.permits > 1 && len(holds) > 1 {
+		if t, _ := line.Read(ticket); t.Kind == lua.Write && r.permits > 1 && len(holds) > 1 {
 			return fmt.Errorf("%s writes beside %d others", ticket, len(holds)-1)
 		}
 	}

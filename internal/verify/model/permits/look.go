@@ -2,8 +2,8 @@ package permits
 
 import (
 	"slices"
-	"strconv"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -20,35 +20,30 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 	}
 	c := l.call(now, r.Client, r.Floor, !r.Uncounted, stated)
 	c.open()
-	// What this shows of the client is older than what the script may find out.
-	if r.Mode == lua.Proven || l.Hash.Marked && l.Suspects[r.Client] > now {
-		delete(l.Suspects, r.Client)
-		l.Hash.Marked = l.Hash.Marked && len(l.Suspects) > 0
-		l.tidy()
-	}
+	c.Shown(r.Client, r.Mode)
 	c.settle(false)
 	states := make([]string, len(r.Tickets))
 	for i, a := range r.Tickets {
-		t, _ := read(a.Ticket)
+		t, _ := line.Read(a.Ticket)
 		switch {
 		case c.holds(a.Ticket):
 			states[i] = lua.StateGranted
 			if l.Hash.Holds[a.Ticket].Phase == byMessage {
 				states[i] = lua.StateMissed
 			}
-			c.grants = append(c.grants, c.hold(a.Ticket))
-		case l.Hash.Limit != 0 && t.permits > l.Hash.Limit:
+			c.Grants = append(c.Grants, c.hold(a.Ticket))
+		case l.Hash.Limit != 0 && t.Permits > l.Hash.Limit:
 			states[i] = lua.StateExcess + " " + stage.Decimal(l.Hash.Limit)
-			l.dequeue(a.Ticket)
-		case c.enter(a.Ticket, a.Arrival, true):
+			l.Dequeue(a.Ticket)
+		case c.Enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
 		default:
 			states[i] = lua.StateQueued
 		}
 	}
 	deaf := r.Mode == lua.Deaf
-	if c.suspect(r.Client) {
-		c.flags |= lua.Suspected
+	if c.Suspect(r.Client) {
+		c.Flags |= lua.Suspected
 		deaf = true
 	}
 	c.advance()
@@ -57,12 +52,8 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		c.forget()
 	}
 	c.keep(len(l.Queue))
-	for i, a := range r.Tickets {
-		if states[i] == lua.StateQueued || states[i] == lua.StateAgain {
-			states[i] += " " + strconv.Itoa(c.place(a.Ticket))
-		}
-	}
-	return c.reply(lua.Done, -1, c.clients(), 0, states...)
+	c.Places(states, r.Tickets, c.Used() > 0)
+	return c.reply(lua.Done, -1, c.Clients(), 0, states...)
 }
 
 // outcome says which ticket was granted, and takes those of a deaf client out of the queue (R10).
@@ -75,7 +66,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 		if _, taken := c.taken[a.Ticket]; taken {
 			states[i] = lua.StateGranted
 		} else if deaf {
-			c.dequeue(a.Ticket)
+			c.Dequeue(a.Ticket)
 			states[i], left = lua.StateGone, true
 		}
 	}
@@ -93,7 +84,7 @@ func (r Force) Run(l *Lock, now int64) lua.Tuple {
 	if c.holds(r.Ticket) {
 		c.free(r.Ticket, l.Holders[r.Ticket])
 		l.Hash.Forced = r.Ticket
-		l.publish(lua.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
+		l.Publish(lua.TicketClient(r.Ticket), "F "+r.Ticket+" lock")
 		status, states = lua.Done, []string{r.Ticket}
 	}
 	c.advance()
@@ -114,7 +105,7 @@ func (r Resize) Run(l *Lock, now int64) lua.Tuple {
 	c.settle(false)
 	l.Hash.Limit, l.Hash.Stated, c.known = r.Permits, 0, true
 	c.advance()
-	l.Hash.Kept, c.created = max(l.Hash.Kept, now+resizedFor), true
+	l.Hash.Kept, c.Created = max(l.Hash.Kept, now+resizedFor), true
 	c.keep(size)
 	return c.reply(lua.Done, -1, size, 0, stage.Decimal(before))
 }
@@ -143,7 +134,7 @@ func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 	case known:
 		return c.reply(lua.Refused, -1, size, 0, lua.StateExpired)
 	}
-	return c.reply(lua.Refused, -1, size, 0, l.reason(r.Ticket))
+	return c.reply(lua.Refused, -1, size, 0, l.Hash.Reason(r.Ticket))
 }
 
 // View is what semaphore/inspect shows of the lock, of whose holders and tickets at most so many; stated is the
@@ -175,7 +166,7 @@ func (l *Lock) View(now int64, most int, stated int64) lua.View {
 			marks = append(marks, lua.Arrival{Ticket: client, Arrival: at})
 		}
 	}
-	slices.SortFunc(marks, order)
+	slices.SortFunc(marks, line.Order)
 	for _, m := range marks[:min(len(marks), most)] {
 		v.Suspects = append(v.Suspects, m.Ticket)
 	}

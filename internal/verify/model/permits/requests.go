@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -93,13 +94,6 @@ var (
 	_ Request = Downgrade{}
 )
 
-func counts(uncounted bool) string {
-	if uncounted {
-		return "0"
-	}
-	return "1"
-}
-
 // Script returns semaphore/ask.
 func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
@@ -107,7 +101,7 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 func (r Ask) Args() []string {
 	return []string{
 		r.Ticket, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Arrival), stage.Decimal(r.Head),
-		stage.Decimal(r.Floor), counts(r.Uncounted), r.Phase, r.Who, stage.Decimal(r.Limit),
+		stage.Decimal(r.Floor), line.Counts(r.Uncounted), r.Phase, r.Who, stage.Decimal(r.Limit),
 	}
 }
 
@@ -116,7 +110,7 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
 	if r.Note != "" {
 		args = append(args, r.Note)
 	}
@@ -138,7 +132,7 @@ func (Check) Script() *lua.Script { return lua.Semaphore.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Floor), counts(r.Uncounted)}
+	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
 	for _, a := range r.Tickets {
 		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
 	}
@@ -153,7 +147,7 @@ func (Force) Script() *lua.Script { return lua.Semaphore.Force }
 
 // Args returns what the script gets.
 func (r Force) Args() []string {
-	return []string{r.Ticket, stage.Decimal(r.Floor), counts(r.Uncounted)}
+	return []string{r.Ticket, stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
 }
 
 // Script returns semaphore/resize.
@@ -162,7 +156,7 @@ func (Resize) Script() *lua.Script { return lua.Resize.Script }
 // Args returns what the script gets.
 func (r Resize) Args() []string {
 	return []string{
-		stage.Decimal(r.Permits), stage.Decimal(r.Stated), stage.Decimal(r.Floor), counts(r.Uncounted),
+		stage.Decimal(r.Permits), stage.Decimal(r.Stated), stage.Decimal(r.Floor), line.Counts(r.Uncounted),
 		stage.Decimal(r.NotAfter),
 	}
 }
@@ -173,6 +167,6 @@ func (Downgrade) Script() *lua.Script { return lua.Downgrade.Script }
 // Args returns what the script gets.
 func (r Downgrade) Args() []string {
 	return []string{
-		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), counts(r.Uncounted), stage.Decimal(r.NotAfter),
+		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), line.Counts(r.Uncounted), stage.Decimal(r.NotAfter),
 	}
 }

@@ -1,10 +1,9 @@
 package permits
 
 import (
-	"maps"
-	"math"
 	"slices"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -12,31 +11,17 @@ import (
 // call is one script that runs.
 type call struct {
 	*Lock
-	now     int64
-	caller  string
-	floor   int64
-	counted bool
-	note    string
-	stated  int64 // the limit that the caller goes by; 0: it does not say
-	known   bool  // there was a limit when it began
-
-	lives   int64 // until when renewals of what was freed may have prolonged keys
-	created bool  // a key is new, and has no expiry yet
-	lasts   int64
-	flags   int64
-	skipped int
-	expired int
-	grants  []lua.Grant
-	taken   map[string]lua.Grant // all that was granted
+	line.Call
+	stated int64 // the limit that the caller goes by; 0: it does not say
+	known  bool  // there was a limit when it began
+	lasts  int64
+	taken  map[string]lua.Grant // all that was granted
 }
 
 func (l *Lock) call(now int64, caller string, floor int64, counted bool, stated int64) *call {
-	if floor > now+forgedAhead {
-		floor = 0 // It would use up the numbers that tokens can have.
-	}
 	return &call{
-		Lock: l, now: now, caller: caller, floor: floor, counted: counted, stated: stated, known: l.Hash.Limit != 0,
-		taken: map[string]lua.Grant{},
+		Lock: l, Call: line.Begin(&l.Line, &l.Hash.Notes, now, caller, floor, counted),
+		stated: stated, known: l.Hash.Limit != 0, taken: map[string]lua.Grant{},
 	}
 }
 
@@ -56,11 +41,6 @@ func (c *call) agrees() bool {
 // room is how many permits are free; less than nothing after a lock was made smaller.
 func (c *call) room() int64 { return c.Hash.Limit - c.Used() }
 
-// in is a time that many milliseconds from now, rounded as PEXPIRE wants it.
-func (c *call) in(ms float64) int64 {
-	return c.now + int64(math.RoundToEven(ms))*stage.Millisecond
-}
-
 // last is the end of the last lease.
 func (c *call) last() int64 {
 	var last int64
@@ -70,32 +50,29 @@ func (c *call) last() int64 {
 	return last
 }
 
-// ahead is until when the last token is ahead of the clock, but no longer than it could be without being forged.
-func (c *call) ahead() int64 { return min(c.Hash.Token, c.now+forgedAhead) }
-
 // open is the write that is accepted when memory is full: the lock key outlives the last lease by a minute.
 func (c *call) open() {
 	if len(c.Fields()) == 0 {
 		return
 	}
-	end := c.ahead()
+	end := c.Ahead()
 	if c.Used() > 0 {
 		end = c.last()
 	}
-	c.LockEnds = c.in(float64(max(c.Hash.Kept, max(end, c.now)+spare)-c.now) / stage.Millisecond)
+	c.LockEnds = c.In(max(c.Hash.Kept, max(end, c.Now)+line.Spare) - c.Now)
 }
 
 // keep lets all keys outlive the last lease, two looks of those who wait and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) {
-	need := max(c.now, c.ahead())
-	idle := c.Used() == 0 && waiting == 0 && !c.created
+	need := max(c.Now, c.Ahead())
+	idle := c.Used() == 0 && waiting == 0 && !c.Created
 	if !idle {
-		need = max(need, c.now+2*max(longLook, int64(waiting)*lookEach))
+		need = max(need, c.Watched(waiting))
 	}
 	if c.Used() > 0 {
 		need = max(need, c.lasts)
 	}
-	short := !idle && (c.Hash.Kept < need+leastKept || c.created)
+	short := !idle && (c.Hash.Kept < need+line.LeastKept || c.Created)
 	long := c.excess(need, idle)
 	need = max(need, c.last())
 	long = long && c.excess(need, idle)
@@ -105,16 +82,16 @@ func (c *call) keep(waiting int) {
 	if long {
 		c.Hash.Kept = 0
 	}
-	c.lives, c.created = 0, false
-	c.Hash.Kept = max(c.Hash.Kept, need+spare)
-	end := c.in(float64(c.Hash.Kept-c.now) / stage.Millisecond)
+	c.Lives, c.Created = 0, false
+	c.Hash.Kept = max(c.Hash.Kept, need+line.Spare)
+	end := c.In(c.Hash.Kept - c.Now)
 	c.LockEnds, c.QueueEnds, c.SuspectsEnds, c.HoldersEnds = end, end, end, end
 	c.tidy()
 }
 
 // excess reports whether the keys live for much longer than they are needed.
 func (c *call) excess(need int64, idle bool) bool {
-	return c.Hash.Stated != 0 && (idle && c.Hash.Kept > need+mostKept || c.lives > need+mostKept+spare)
+	return c.Hash.Stated != 0 && (idle && c.Hash.Kept > need+line.MostKept || c.Lives > need+line.MostKept+line.Spare)
 }
 
 // settle makes the lock or forgets what was lost with a key, cuts leases after a step of the clock, unless
@@ -125,13 +102,13 @@ func (c *call) settle(usual bool) {
 	case !c.known:
 		clear(c.Holders)
 		if c.stated != 0 {
-			h.Limit, h.Stated, c.created = c.stated, c.stated, true
+			h.Limit, h.Stated, c.Created = c.stated, c.stated, true
 			c.Holders[guard] = 0
 		}
 	case !guarded:
 		h.Holds, h.Group, h.Forced, h.Lapsed = nil, 0, "", ""
 		c.Lock.Holders = map[string]int64{guard: 0}
-		c.LockEnds = c.in(float64(max(h.Kept-c.now, spare)) / stage.Millisecond)
+		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds
 	}
 	c.tidy()
@@ -143,7 +120,7 @@ func (c *call) settle(usual bool) {
 	}
 	var over []string
 	for _, a := range c.ends() {
-		if a.Arrival <= c.now && len(over) < mostLapses {
+		if a.Arrival <= c.Now && len(over) < mostLapses {
 			over = append(over, a.Ticket)
 		}
 	}
@@ -151,13 +128,13 @@ func (c *call) settle(usual bool) {
 		c.lapse(over)
 	}
 	if len(over) == mostLapses {
-		c.flags |= lua.More
+		c.Flags |= lua.More
 	}
 }
 
 // fading reports whether a lock that was resized would be forgotten in less than a month.
 func (c *call) fading() bool {
-	return c.Hash.Limit != 0 && c.Hash.Stated == 0 && c.Hash.Kept < c.now+resizedFor-day
+	return c.Hash.Limit != 0 && c.Hash.Stated == 0 && c.Hash.Kept < c.Now+resizedFor-day
 }
 
 // unwind cuts the leases that end last, as long as they end later than they can: the clock stepped back.
@@ -178,18 +155,18 @@ func (c *call) unwind() {
 		}
 	}
 	if len(all) >= mostLapses {
-		c.flags |= lua.More
+		c.Flags |= lua.More
 	}
 }
 
 // curb cuts a lease that ends later than it can, and reports whether it did.
 func (c *call) curb(ticket string) bool {
 	lease := c.Hash.Holds[ticket].Lease
-	if c.Holders[ticket]-c.now <= lease {
+	if c.Holders[ticket]-c.Now <= lease {
 		return false
 	}
-	c.Holders[ticket] = c.now + lease
-	c.flags |= lua.Stepped
+	c.Holders[ticket] = c.Now + lease
+	c.Flags |= lua.Stepped
 	return true
 }
 
@@ -205,43 +182,12 @@ func (c *call) lapse(tickets []string) {
 		client := lua.TicketClient(ticket)
 		if phase != final && !told[client] {
 			told[client] = true
-			c.mark(ticket)
+			c.Doubt(ticket)
 		}
 	}
-	c.expired += len(tickets)
+	c.Expired += len(tickets)
 	if unclaimed {
-		c.roll()
-	}
-}
-
-// roll calls the clients at the head of the queue, who are suspects from some time on unless they look.
-func (c *call) roll() {
-	called := map[string]bool{}
-	for _, a := range c.Queue[:min(len(c.Queue), callsListed)] {
-		client := lua.TicketClient(a.Ticket)
-		if client == c.caller || called[client] || len(called) == callsMost {
-			continue
-		}
-		called[client] = true
-		if _, marked := c.Suspects[client]; marked {
-			continue
-		}
-		if c.publish(client, "L "+a.Ticket) {
-			c.Suspects[client] = c.now + answerTime
-		}
-	}
-}
-
-// mark makes the client of a ticket a suspect, and tells it.
-func (c *call) mark(ticket string) {
-	maps.DeleteFunc(c.Suspects, func(_ string, at int64) bool { return at <= c.now-remembers })
-	client := lua.TicketClient(ticket)
-	c.Suspects[client] = c.now
-	c.Hash.Marked, c.created = true, true
-	if client == c.caller {
-		c.flags |= lua.Suspected
-	} else {
-		c.publish(client, "S "+ticket)
+		c.Roll()
 	}
 }
 
@@ -252,7 +198,7 @@ func (c *call) holds(ticket string) bool {
 		return false
 	}
 	c.curb(ticket)
-	if c.Holders[ticket] > c.now {
+	if c.Holders[ticket] > c.Now {
 		return true
 	}
 	c.lapse([]string{ticket})
@@ -261,7 +207,7 @@ func (c *call) holds(ticket string) bool {
 
 // free takes the permits of a hold back, whose lease ends by then at the latest.
 func (c *call) free(ticket string, ends int64) {
-	c.lives = max(c.lives, ends+spare)
+	c.Lives = max(c.Lives, ends+line.Spare)
 	delete(c.Hash.Holds, ticket)
 	delete(c.Holders, ticket)
 	c.tidy()
@@ -270,27 +216,27 @@ func (c *call) free(ticket string, ends int64) {
 // take lets a ticket hold, with a token above every earlier one (I2); but readers share that of the readers
 // beside whom they hold, unless their clients have seen a higher one.
 func (c *call) take(ticket string, permits, lease int64, phase byte, who string) {
-	t, _ := read(ticket)
+	t, _ := line.Read(ticket)
 	h := &c.Hash
-	shares := t.kind == lua.Read && c.Used() > 0 && h.Group == h.Token && c.floor <= h.Token
+	shares := t.Kind == lua.Read && c.Used() > 0 && h.Group == h.Token && c.Floor <= h.Token
 	if !shares {
-		h.Token = max(h.Token, c.floor, c.now-1) + 1
-		if t.kind == lua.Read {
+		c.Next()
+		if t.Kind == lua.Read {
 			h.Group = h.Token
 		}
 	}
 	if h.Holds == nil {
 		h.Holds = map[string]Hold{}
 	}
-	h.Holds[ticket] = Hold{permits, h.Token, lease, phase, c.now, who}
-	c.Holders[ticket] = c.now + lease
-	c.lasts = max(c.lasts, c.now+lease)
+	h.Holds[ticket] = Hold{permits, h.Token, lease, phase, c.Now, who}
+	c.Holders[ticket] = c.Now + lease
+	c.lasts = max(c.lasts, c.Now+lease)
 	c.taken[ticket] = c.hold(ticket)
 }
 
 // hold is a hold as replies and messages tell it.
 func (c *call) hold(ticket string) lua.Grant {
-	return lua.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.now, Until: c.Holders[ticket]}
+	return lua.Grant{Ticket: ticket, Token: uint64(c.Hash.Holds[ticket].Token), At: c.Now, Until: c.Holders[ticket]}
 }
 
 // until is when the next lease ends, or the mark behind which permits stay free, or 0.
@@ -299,7 +245,7 @@ func (c *call) until() int64 {
 	if all := c.ends(); len(all) > 0 {
 		until = all[0].Arrival
 	}
-	if mark := c.Hash.Mark; mark > c.now && (until == 0 || mark < until) {
+	if mark := c.Hash.Mark; mark > c.Now && (until == 0 || mark < until) {
 		until = mark
 	}
 	return until
@@ -307,11 +253,7 @@ func (c *call) until() int64 {
 
 // reply is the long form of an answer.
 func (c *call) reply(status lua.Status, place, waiting int, arrival int64, states ...string) lua.Tuple {
-	return lua.Tuple{
-		Status: status, Now: c.now, Token: uint64(c.Hash.Token), Until: c.until(),
-		Place: int64(place), Waiting: waiting, Arrival: arrival,
-		Flags: c.flags, Skipped: c.skipped, Expired: c.expired, Grants: c.grants, States: states,
-	}
+	return c.Reply(status, c.until(), place, waiting, arrival, states...)
 }
 
 // granted is the answer to a ticket that holds.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -37,7 +38,7 @@ func (h *happened) queue() []lua.Arrival {
 			without(r.Ticket)
 		}
 	}
-	slices.SortFunc(queue, order)
+	slices.SortFunc(queue, line.Order)
 	return queue
 }
 
@@ -71,13 +72,13 @@ func (h *happened) order() error {
 	for _, a := range queue {
 		waited[a.Ticket] = true
 		_, granted := fresh[a.Ticket]
-		t, ok := read(a.Ticket)
+		t, ok := line.Read(a.Ticket)
 		switch {
-		case granted && !h.alive(t.client):
+		case granted && !h.alive(t.Client):
 			return fmt.Errorf("%s was granted and is not alive", a.Ticket)
 		case granted && passed != "" && !h.reply.Has(lua.Unwoken):
 			return fmt.Errorf("%s was granted ahead of %s", a.Ticket, passed)
-		case !granted && ok && t.permits <= limit && h.reached(a) && h.alive(t.client):
+		case !granted && ok && t.Permits <= limit && h.reached(a) && h.alive(t.Client):
 			if _, stays := h.after[1].Members[a.Ticket]; stays {
 				passed = a.Ticket
 			}
@@ -108,15 +109,15 @@ func (h *happened) busy() error {
 	}
 	free := h.after[0].Number("limit") - h.after[0].Number("used")
 	for i, a := range queueOf(h.after) {
-		t, ok := read(a.Ticket)
-		if !ok || !h.reached(a) || !h.alive(t.client) {
+		t, ok := line.Read(a.Ticket)
+		if !ok || !h.reached(a) || !h.alive(t.Client) {
 			continue
 		}
 		_, waited := h.before[1].Members[a.Ticket]
 		if ask, asks := h.request.(Ask); asks && ask.Ticket == a.Ticket && !waited && i > 0 {
 			continue // It came in behind a mark, or a cursor, where all are silent.
 		}
-		if t.permits <= free {
+		if t.Permits <= free {
 			return fmt.Errorf("%d are free, and %s is alive", free, a.Ticket)
 		}
 		return nil
@@ -137,24 +138,24 @@ func (h *happened) dropped() error {
 	var gone []string
 	silent, alive := map[string]bool{}, false
 	for _, a := range h.queue() {
-		t, ok := read(a.Ticket)
-		lives := h.alive(t.client)
+		t, ok := line.Read(a.Ticket)
+		lives := h.alive(t.Client)
 		alive = alive || lives
-		if !lives && !h.suspect(t.client) {
-			silent[t.client] = true
+		if !lives && !h.suspect(t.Client) {
+			silent[t.Client] = true
 		}
 		_, stays := h.after[1].Members[a.Ticket]
 		if _, granted := fresh[a.Ticket]; stays || granted || named[a.Ticket] {
 			continue
 		}
 		gone = append(gone, a.Ticket)
-		if ok && lives && h.reached(a) && t.permits <= limit {
+		if ok && lives && h.reached(a) && t.Permits <= limit {
 			return fmt.Errorf("%s was dropped though it is alive", a.Ticket)
 		}
 	}
 	switch mark := h.before[0].Number("mark"); {
 	case len(gone) == 0:
-	case len(gone) > drops+looks:
+	case len(gone) > line.Drops+line.Looks:
 		return fmt.Errorf("%d tickets were dropped at once", len(gone))
 	case len(fresh) == 0 && !alive && len(silent) >= 2 && (mark == 0 || h.now < mark):
 		return fmt.Errorf("%v were dropped although %d clients are silent and nobody is alive", gone, len(silent))

@@ -226,9 +226,9 @@ func (p *player) messages() error {
 	if err != nil {
 		return err
 	}
-	var got []model.Sent
+	var got []stage.Message
 	for _, m := range woken {
-		got = append(got, model.Sent{Client: strings.TrimPrefix(m.Client, ":"), Text: m.Text})
+		got = append(got, stage.Message{Client: strings.TrimPrefix(m.Client, ":"), Text: m.Text})
 	}
 	want := p.model.Sent
 	p.model.Sent = nil
