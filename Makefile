@@ -145,21 +145,20 @@ oldest-go: redis ## the core's tests with the oldest Go that it promises to work
 		$$(GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go list ./... | grep -v -E '/internal/(verify|tidy)(/|$$)')
 
 licences: ## write docs/licences.md: the licences of what the modules need
-	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release
-	bin/release -root . licences
+	cd internal/release && GOWORK=off go run . licences
 
 VERSION ?= v0.0.0-unreleased
 
 sbom: ## write a bill of materials to dist/sbom.json; VERSION=vX.Y.Z
-	cd internal/release && GOWORK=off go build -o ../../bin/release ./cmd/release
-	bin/release -root . sbom $(VERSION) dist/sbom.json
+	@mkdir -p dist
+	cd internal/release && GOWORK=off go run . sbom $(VERSION) >../../dist/sbom.json
 
 release-notes: ## write what CHANGELOG.md says of VERSION=vX.Y.Z to dist/notes.md
 	@mkdir -p dist
 	awk -v section='## [$(VERSION:v%=%)]' 'index($$0, "## [") == 1 { on = index($$0, section) == 1; next } on' CHANGELOG.md >dist/notes.md
 	@grep -q '[^[:space:]]' dist/notes.md || { echo "CHANGELOG.md says nothing of $(VERSION)"; exit 1; }
 
-release-test: ## pack all modules as the module proxy does, and build a stranger's module against each
+release-test: ## release a copy of this repository, and build a stranger's module against each
 	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...
 
 release-check: lint staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, beside the tests

@@ -1,4 +1,4 @@
-package release
+package main
 
 import (
 	"os"
@@ -13,16 +13,7 @@ import (
 // TestAChangeThatBreaksUsersIsFound runs scripts/api in a copy of the repository that has had a release.
 func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy")
-	git := func(args ...string) {
-		t.Helper()
-		out, err := exec.Command("git", append([]string{"-C", copied, "-c", "user.name=test", "-c", "user.email=test@localhost"}, args...)...).CombinedOutput()
-		require.NoError(t, err, "git %v: %s", args, out)
-	}
-	out, err := exec.Command("git", "clone", "--quiet", "--no-tags", repository, copied).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	script, err := os.ReadFile(filepath.Join(repository, "scripts", "api"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(copied, "scripts", "api"), script, 0o700))
+	require.NoError(t, copyRepository(copied))
 	api := func(next string) (string, error) {
 		cmd := exec.Command("scripts/api", "github.com/headwaiter/headwaiter/lease")
 		cmd.Dir = copied
@@ -38,8 +29,10 @@ func TestAChangeThatBreaksUsersIsFound(t *testing.T) {
 	require.NoError(t, err, "the first release: %s", said)
 
 	// The commit of a release is one behind what it releases.
-	git("commit", "--quiet", "--allow-empty", "--message", "release v0.1.0")
-	git("tag", "v0.1.0")
+	_, err = run(copied, "git", "commit", "--quiet", "--allow-empty", "--message", "release v0.1.0")
+	require.NoError(t, err)
+	_, err = run(copied, "git", "tag", "v0.1.0")
+	require.NoError(t, err)
 	said, err = api("")
 	require.NoError(t, err, "%s", said)
 

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/mod v0.42.0
 )
 
 require go.yaml.in/yaml/v3 v3.0.5 // indirect

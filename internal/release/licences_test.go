@@ -1,4 +1,4 @@
-package release
+package main
 
 import (
 	"bytes"
@@ -8,37 +8,52 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repository is the root of this one.
-const repository = "../.."
-
 // allowed are licences under which code may be used with this project's.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0", "CC0-1.0", "FTL", "ISC", "MIT", "OFL-1.1", "Unlicense"}
 
 func TestLicencesOfAllDependenciesAreListed(t *testing.T) {
-	listed, err := Licences(repository)
+	listed, err := readLicences()
 	require.NoError(t, err)
-	needed, err := Dependencies(repository)
+	all, err := modules()
 	require.NoError(t, err)
-	for _, d := range needed {
-		require.NotEmpty(t, listed[d.Path], "%s is not in docs/licences.md: run make licences", d.Path)
-		require.Subset(t, allowed, listed[d.Path], "the licences of %s", d.Path)
+	needing := neededBy(all)
+	require.NotEmpty(t, needing)
+	for path := range needing {
+		require.NotEmpty(t, listed[path], "%s is not in docs/licences.md: run make licences", path)
+		require.Subset(t, allowed, listed[path], "the licences of %s", path)
 	}
-	require.Len(t, listed, len(needed), "docs/licences.md has modules that nothing needs: run make licences")
+	require.Len(t, listed, len(needing), "docs/licences.md has modules that nothing needs: run make licences")
+}
+
+func TestALibraryBelongsToTheModuleWithTheLongestPath(t *testing.T) {
+	among := map[string][]string{"a.b/c": nil, "a.b/c/d/e": nil}
+	require.Equal(t, "a.b/c/d/e", home("a.b/c/d/e/f", among))
+	require.Equal(t, "a.b/c", home("a.b/c/d", among))
+	require.Empty(t, home("a.b/cd", among))
 }
 
 func TestTheBillNamesWhatEachModuleNeeds(t *testing.T) {
-	bill, err := Bill(repository, version)
-	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).Encode(bill))
+	require.NoError(t, writeBill(&out, version))
 	require.Contains(t, out.String(), `"pkg:golang/github.com/redis/rueidis@v`)
 
+	var bill cdx.BOM
+	require.NoError(t, cdx.NewBOMDecoder(&out, cdx.BOMFileFormatJSON).Decode(&bill))
+	require.Equal(t, "github.com/headwaiter/headwaiter", bill.Metadata.Component.Name)
 	known := map[string]bool{bill.Metadata.Component.BOMRef: true}
 	for _, c := range *bill.Components {
+		require.False(t, known[c.BOMRef], "%s comes twice", c.BOMRef)
 		known[c.BOMRef] = true
+		if c.Version != version {
+			require.NotNil(t, c.Licenses, "%s without a licence", c.BOMRef)
+		}
 	}
+	all, err := modules()
+	require.NoError(t, err)
+	require.Len(t, *bill.Dependencies, len(all))
 	for _, d := range *bill.Dependencies {
 		require.True(t, known[d.Ref], d.Ref)
+		require.NotEmpty(t, *d.Dependencies, d.Ref)
 		for _, ref := range *d.Dependencies {
 			require.True(t, known[ref], "%s, which %s needs", ref, d.Ref)
 		}

@@ -1,81 +1,55 @@
-package release
+package main
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
+	"io"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// WriteBill writes a bill of materials of all modules in the JSON of CycloneDX: which modules of others the packages
+// writeBill writes a bill of materials of all modules in the JSON of CycloneDX: which modules of others the packages
 // need, in which version and under which licence.
-func WriteBill(root, version, file string) error {
-	bill, err := Bill(root, version)
+func writeBill(w io.Writer, version string) error {
+	all, err := modules()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	out, err := os.Create(file)
+	licences, err := readLicences()
 	if err != nil {
 		return err
 	}
-	err = cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
-	return errors.Join(err, out.Close())
-}
-
-// Bill is the bill of materials of a version.
-func Bill(root, version string) (*cdx.BOM, error) {
-	all, err := Modules(root)
-	if err != nil {
-		return nil, err
-	}
-	list, err := Dependencies(root)
-	if err != nil {
-		return nil, err
-	}
-	licences, err := Licences(root)
-	if err != nil {
-		return nil, err
-	}
-	bill := cdx.NewBOM()
-	core := component(ours, version)
-	bill.Metadata = &cdx.Metadata{Component: &core}
+	listed := map[string]bool{}
 	var components []cdx.Component
-	needs := map[string]*[]string{}
+	component := func(n need) string {
+		if n.ours() {
+			n.version = version
+		}
+		ref := "pkg:golang/" + n.path + "@" + n.version
+		if listed[ref] {
+			return ref
+		}
+		listed[ref] = true
+		c := cdx.Component{BOMRef: ref, Type: cdx.ComponentTypeLibrary, Name: n.path, Version: n.version, PackageURL: ref}
+		if ids := licences[n.path]; len(ids) > 0 {
+			c.Licenses = &cdx.Licenses{}
+			for _, id := range ids {
+				*c.Licenses = append(*c.Licenses, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+			}
+		}
+		components = append(components, c)
+		return ref
+	}
 	var dependencies []cdx.Dependency
 	for _, m := range all {
-		if m.Dir != "." {
-			components = append(components, component(m.Path, version))
+		d := cdx.Dependency{Ref: component(m.need), Dependencies: &[]string{}}
+		for _, n := range m.needs {
+			*d.Dependencies = append(*d.Dependencies, component(n))
 		}
-		refs := []string{}
-		for _, used := range m.Uses {
-			refs = append(refs, purl(used, version))
-		}
-		needs[m.Dir] = &refs
-		dependencies = append(dependencies, cdx.Dependency{Ref: purl(m.Path, version), Dependencies: &refs})
+		dependencies = append(dependencies, d)
 	}
-	for _, d := range list {
-		c := component(d.Path, d.Version)
-		var choices cdx.Licenses
-		for _, id := range licences[d.Path] {
-			choices = append(choices, cdx.LicenseChoice{License: &cdx.License{ID: id}})
-		}
-		c.Licenses = &choices
-		components = append(components, c)
-		for _, dir := range d.Of {
-			*needs[dir] = append(*needs[dir], c.BOMRef)
-		}
-	}
-	bill.Components, bill.Dependencies = &components, &dependencies
-	return bill, nil
+	// The core's path begins those of the others, so it is the first.
+	others := components[1:]
+	bill := cdx.NewBOM()
+	bill.Metadata = &cdx.Metadata{Component: &components[0]}
+	bill.Components, bill.Dependencies = &others, &dependencies
+	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
 }
-
-func component(path, version string) cdx.Component {
-	ref := purl(path, version)
-	return cdx.Component{BOMRef: ref, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: ref}
-}
-
-func purl(path, version string) string { return "pkg:golang/" + path + "@" + version }

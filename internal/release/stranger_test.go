@@ -1,8 +1,6 @@
-package release
+package main
 
 import (
-	"bytes"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,80 +10,66 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/mod/module"
 )
 
 // version is one that no release will have.
 const version = "v0.999.0"
 
-// A packed repository is one whose modules are all in a proxy, as after a release.
-type packed struct {
-	root, proxy string
-	modules     []Module
-}
+// made is the folder that release has made, "" if nobody has asked for it.
+var made string
 
-// packedIn is the folder that pack has made, "" if nobody has asked for it.
-var packedIn string
-
-var pack = sync.OnceValues(func() (p packed, err error) {
-	dir, err := os.MkdirTemp("", "headwaiter-release-")
+// release makes a release with scripts/release, in a copy of the repository as it is here, and returns the copy. It is
+// made once.
+var release = sync.OnceValues(func() (copied string, err error) {
+	if made, err = os.MkdirTemp("", "headwaiter-release-"); err != nil {
+		return "", err
+	}
+	copied = filepath.Join(made, "repository")
+	if err := copyRepository(copied); err != nil {
+		return "", err
+	}
+	file := filepath.Join(copied, "CHANGELOG.md")
+	log, err := os.ReadFile(file)
 	if err != nil {
-		return p, err
+		return "", err
 	}
-	packedIn = dir
-	p = packed{root: filepath.Join(dir, "repository"), proxy: filepath.Join(dir, "proxy")}
-	if err := copyRepository(p.root); err != nil {
-		return p, err
+	dated := strings.Replace(string(log), "\n## ", "\n## ["+strings.TrimPrefix(version, "v")+"] - 2026-01-01\n\n## ", 1)
+	if err := os.WriteFile(file, []byte(dated), 0o600); err != nil {
+		return "", err
 	}
-	if err := Prepare(p.root, version, p.proxy, filepath.Join(dir, "cache")); err != nil {
-		return p, err
+	if _, err := run(copied, "git", "commit", "--quiet", "--all", "--message", "date it"); err != nil {
+		return "", err
 	}
-	p.modules, err = Modules(p.root)
-	return p, err
+	_, err = run(copied, "scripts/release", version)
+	return copied, err
 })
 
 func TestMain(m *testing.M) {
+	// Who commits in copies.
+	for name, value := range map[string]string{"NAME": "test", "EMAIL": "test@localhost"} {
+		_ = os.Setenv("GIT_AUTHOR_"+name, value)
+		_ = os.Setenv("GIT_COMMITTER_"+name, value)
+	}
 	code := m.Run()
-	if packedIn != "" {
-		_ = os.RemoveAll(packedIn)
+	if made != "" {
+		_ = os.RemoveAll(made)
 	}
 	os.Exit(code)
 }
 
-// released returns the repository of a release. It is made once.
-func released(t *testing.T) packed {
-	t.Helper()
-	p, err := pack()
-	require.NoError(t, err)
-	return p
-}
-
-// copyRepository copies what is under version control, or would be, to a folder.
+// copyRepository makes a clone with a branch that has what is under version control here, or would be.
 func copyRepository(to string) error {
-	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	top, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
-	root := strings.TrimSpace(string(top))
-	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	list.Dir = root
-	out, err := list.Output()
-	if err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
-		body, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // Deleted, and not committed yet.
-		}
-		if err != nil {
-			return err
-		}
-		file := filepath.Join(to, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, body, 0o644); err != nil {
+	for _, args := range [][]string{
+		{"clone", "--quiet", "--no-tags", "--no-checkout", top, to},
+		{"--git-dir", filepath.Join(to, ".git"), "--work-tree", top, "add", "--all"},
+		{"-C", to, "commit", "--quiet", "--allow-empty", "--message", "as it is"},
+		{"-C", to, "checkout", "--quiet", "--force", "-B", "main"},
+	} {
+		if _, err := run(top, "git", args...); err != nil {
 			return err
 		}
 	}
@@ -98,22 +82,25 @@ type stranger struct {
 	env        []string
 }
 
-func newStranger(t *testing.T, p packed, files map[string]string) stranger {
+func newStranger(t *testing.T, copied string) stranger {
 	t.Helper()
 	s := stranger{dir: t.TempDir(), cache: t.TempDir()}
-	files["go.mod"] = "module example.com/stranger\n\ngo 1.26.0\n"
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "go.mod"), []byte("module example.com/stranger\n\ngo 1.26.0\n"), 0o600))
 	// The checksums that were verified when they came here.
-	sums, err := filepath.Glob(filepath.Join(p.root, "go.sum"))
+	sums, err := os.ReadFile(filepath.Join(copied, "go.sum"))
 	require.NoError(t, err)
-	require.Len(t, sums, 1)
-	sum, err := os.ReadFile(sums[0])
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "go.sum"), sums, 0o600))
+	goes, err := run(root, "go", "env", "GOMODCACHE", "GOPROXY")
 	require.NoError(t, err)
-	files["go.sum"] = string(sum)
-	for name, body := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(body), 0o600))
-	}
-	s.env, err = Offline(p.proxy, s.cache)
-	require.NoError(t, err)
+	cache, proxy, _ := strings.Cut(strings.TrimSpace(goes), "\n")
+	const core = "github.com/headwaiter/headwaiter"
+	s.env = append(os.Environ(),
+		"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "GOMODCACHE="+s.cache,
+		"GOPROXY=file://"+filepath.ToSlash(filepath.Join(cache, "cache", "download"))+","+proxy,
+		// They are on no server yet: the tags of the copy are what GitHub would have.
+		"GONOPROXY="+core+","+core+"/*", "GONOSUMDB="+core+","+core+"/*",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+filepath.ToSlash(copied)+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+core,
+	)
 	return s
 }
 
@@ -121,7 +108,7 @@ func (s stranger) run(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = s.dir, s.env
-	var told bytes.Buffer
+	var told strings.Builder
 	cmd.Stderr = &told
 	out, err := cmd.Output()
 	require.NoError(t, err, "%v\n%s%s", args, out, told.String())
@@ -133,15 +120,12 @@ func (s stranger) downloaded(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	root := filepath.Join(s.cache, "cache", "download")
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(file string, entry os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(file) != ".zip" {
 			return err
 		}
 		name, err := filepath.Rel(root, filepath.Dir(filepath.Dir(file)))
-		if err == nil {
-			name, err = module.UnescapePath(filepath.ToSlash(name))
-		}
-		found = append(found, name)
+		found = append(found, filepath.ToSlash(name))
 		return err
 	})
 	require.NoError(t, err)
@@ -172,8 +156,10 @@ func main() {
 // TestAStrangerOfTheLockDownloadsFourModules holds what users of the lock pay for: a module that is not
 // in this list is a reviewed edit of it.
 func TestAStrangerOfTheLockDownloadsFourModules(t *testing.T) {
-	p := released(t)
-	s := newStranger(t, p, map[string]string{"main.go": program})
+	copied, err := release()
+	require.NoError(t, err)
+	s := newStranger(t, copied)
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "main.go"), []byte(program), 0o600))
 	s.run(t, "go", "get", "github.com/headwaiter/headwaiter@"+version)
 	s.run(t, "go", "build", "-o", "stranger", ".")
 	require.Equal(t, []string{
@@ -187,40 +173,56 @@ func TestAStrangerOfTheLockDownloadsFourModules(t *testing.T) {
 
 // TestEveryModuleBuildsForAStranger builds all packages of each module that can be imported, and its commands.
 func TestEveryModuleBuildsForAStranger(t *testing.T) {
-	p := released(t)
-	require.Greater(t, len(p.modules), 8, "the modules are not found")
-	s := newStranger(t, p, map[string]string{})
-	for _, m := range p.modules {
-		s.run(t, "go", "get", m.Path+"@"+version)
-		packages := strings.Fields(s.run(t, "go", "list", "-f", "{{if .GoFiles}}{{.ImportPath}}{{end}}", m.Path+"/..."))
+	copied, err := release()
+	require.NoError(t, err)
+	all, err := modules()
+	require.NoError(t, err)
+	require.Greater(t, len(all), 8, "the modules are not found")
+	s := newStranger(t, copied)
+	for _, m := range all {
+		s.run(t, "go", "get", m.path+"@"+version)
+		packages := strings.Fields(s.run(t, "go", "list", "-f", "{{if .GoFiles}}{{.ImportPath}}{{end}}", m.path+"/..."))
 		packages = slices.DeleteFunc(packages, func(p string) bool { return strings.Contains(p+"/", "/internal/") })
-		require.NotEmpty(t, packages, m.Path)
-		require.Contains(t, s.run(t, "go", "list", "-m", m.Path), version)
+		require.NotEmpty(t, packages, m.path)
+		require.Contains(t, s.run(t, "go", "list", "-m", m.path), version)
 		s.run(t, append([]string{"go", "build", "-o", os.DevNull}, packages...)...)
 	}
 }
 
-func TestAModuleTagsItsFolder(t *testing.T) {
-	core := Module{Path: "a.b/c", Dir: "."}
-	nested := Module{Path: "a.b/c/d/e", Dir: "d/e", Uses: []string{"a.b/c"}}
-	require.Equal(t, "v1.2.3", core.Tag("v1.2.3"))
-	require.Equal(t, "d/e/v1.2.3", nested.Tag("v1.2.3"))
-	require.True(t, nested.Published())
-	require.False(t, Module{Dir: "internal/release"}.Published())
-	require.Equal(t, nested.Path, home("a.b/c/d/e/f", []Module{core, nested}))
-	require.Equal(t, core.Path, home("a.b/c/d", []Module{core, nested}))
-	require.Empty(t, home("a.b/cd", []Module{core, nested}))
-
-	order, err := sorted([]Module{nested, core})
+// TestAReleaseIsOneCommitAndATagForEachModule: on that commit each module is what its checksums in the others say, and
+// builds by itself.
+func TestAReleaseIsOneCommitAndATagForEachModule(t *testing.T) {
+	copied, err := release()
 	require.NoError(t, err)
-	require.Equal(t, []Module{core, nested}, order)
-	core.Uses = []string{nested.Path}
-	_, err = sorted([]Module{nested, core})
-	require.Error(t, err)
+	all, err := modules()
+	require.NoError(t, err)
+	var tags []string
+	for _, m := range all {
+		tag := version
+		if m.dir != "." {
+			tag = filepath.ToSlash(m.dir) + "/" + version
+		}
+		tags = append(tags, tag)
+	}
+	slices.Sort(tags)
+	tagged, err := run(copied, "git", "tag", "--points-at", version+"^{commit}")
+	require.NoError(t, err)
+	require.Equal(t, tags, strings.Fields(tagged))
+	parent, err := run(copied, "git", "rev-parse", version+"^{commit}~", "main")
+	require.NoError(t, err)
+	require.Len(t, slices.Compact(strings.Fields(parent)), 1, "the commit of the release follows that of the branch")
+
+	_, err = run(copied, "git", "checkout", "--quiet", version)
+	require.NoError(t, err)
+	s := newStranger(t, copied)
+	s.env = append(s.env, "GOFLAGS=-mod=readonly -modcacherw")
+	s.dir = filepath.Join(copied, "bench", "rivals") // It needs most of them.
+	s.run(t, "go", "list", "-deps", "-test", "./...")
 }
 
 func TestAVersionThatNotAllModulesCanHaveIsRefused(t *testing.T) {
 	for _, bad := range []string{"1.2.3", "v1.2", "v2.0.0", "v1.2.3+build", ""} {
-		require.Error(t, Prepare(t.TempDir(), bad, t.TempDir(), t.TempDir()), bad)
+		_, err := run(root, "scripts/release", bad, "--dry-run")
+		require.ErrorContains(t, err, "usage: scripts/release", bad)
 	}
 }
