@@ -125,7 +125,7 @@ func TestEveryBugIsCaught(t *testing.T) {
 		k, one := trialOf(t, c.kind, c.name)
 		all.Go(func() {
 			said := record(t, func(tb testing.TB) {
-				newStage(tb, brisk(newMemory(c.bug).engine())).perform(tb, k, one)
+				perform(tb, newStage(tb, brisk(newMemory(c.bug).engine())), k, one)
 			})
 			if !slices.ContainsFunc(said, c.heard) {
 				t.Errorf("%s: %s/%s should say %q, it says %q", c.bug, c.kind, c.name, c.says, said)
@@ -214,7 +214,7 @@ func TestAnEngineThatCannotBeTriedIsAFailure(t *testing.T) {
 			if e.Dial != nil {
 				e.Dial = func(testing.TB) Client { return offered }
 			}
-			newStage(tb, e).plan(tb)
+			planned(tb, newStage(tb, e))
 		})
 	}
 	said := strings.Join(bare(func(*Engine, *Client) {}), "\n")

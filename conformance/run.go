@@ -26,17 +26,17 @@ const (
 func Run(t *testing.T, e Engine) (missed []string) {
 	t.Helper()
 	s := newStage(t, e)
-	plan, missed := s.plan(t)
+	plan, missed := planned(t, s)
 	for _, m := range missed {
 		t.Logf("conformance: not run: %s", m)
 	}
-	s.play(t, plan)
+	play(t, s, plan)
 	return missed
 }
 
 // play runs the cases: first those that do all they can, then, when nothing else loads the machine, those that
 // mind the time.
-func (s *stage) play(t *testing.T, plan []part) {
+func play(t *testing.T, s *stage, plan []part) {
 	slots := make(chan struct{}, atOnce)
 	var all, busy sync.WaitGroup
 	busy.Add(len(plan))
@@ -45,10 +45,10 @@ func (s *stage) play(t *testing.T, plan []part) {
 			rest := sync.OnceFunc(busy.Done)
 			defer rest() // The kind may be one that the test was told to leave out.
 			t.Run(p.kind.name, func(t *testing.T) {
-				s.together(t, p, false, slots)
+				p.together(t, s, false, slots)
 				rest()
 				busy.Wait()
-				s.together(t, p, true, nil)
+				p.together(t, s, true, nil)
 			})
 		})
 	}
@@ -56,7 +56,7 @@ func (s *stage) play(t *testing.T, plan []part) {
 }
 
 // together runs cases of a kind beside each other, as far as there are slots, if these are limited.
-func (s *stage) together(t *testing.T, p part, timed bool, slots chan struct{}) {
+func (p part) together(t *testing.T, s *stage, timed bool, slots chan struct{}) {
 	var all sync.WaitGroup
 	for _, c := range p.cases {
 		if c.timed != timed {
@@ -67,7 +67,7 @@ func (s *stage) together(t *testing.T, p part, timed bool, slots chan struct{}) 
 				slots <- struct{}{}
 				defer func() { <-slots }()
 			}
-			t.Run(c.name, func(t *testing.T) { s.perform(t, p.kind, c) })
+			t.Run(c.name, func(t *testing.T) { perform(t, s, p.kind, c) })
 		})
 	}
 	all.Wait()
@@ -191,8 +191,8 @@ type part struct {
 	cases []trial
 }
 
-// plan tells what is run, and what is not and why.
-func (s *stage) plan(t testing.TB) (plan []part, missed []string) {
+// planned tells what is run, and what is not and why.
+func planned(t testing.TB, s *stage) (plan []part, missed []string) {
 	for _, k := range kinds() {
 		c := s.clients[0]
 		object := k.make(c, s.next(), s.engine.Lease)
@@ -200,7 +200,7 @@ func (s *stage) plan(t testing.TB) (plan []part, missed []string) {
 			missed = append(missed, k.name+": it is not offered")
 			continue
 		}
-		s.showable(t, k, object)
+		s.showable(t, k.name, object)
 		p := part{kind: k}
 		for _, one := range k.cases {
 			if why := one.missing(s, c, object); why != "" {
@@ -218,7 +218,7 @@ func (s *stage) plan(t testing.TB) (plan []part, missed []string) {
 }
 
 // showable fails the test for promises that are there but cannot be tried.
-func (s *stage) showable(t testing.TB, k kind, object any) {
+func (s *stage) showable(t testing.TB, kind string, object any) {
 	_, waits := object.(Waits)
 	_, breaks := object.(Breaks)
 	_, isLatch := object.(Latch)
@@ -227,10 +227,10 @@ func (s *stage) showable(t testing.TB, k kind, object any) {
 		return // They are held by nobody.
 	}
 	if s.engine.Fair && !waits {
-		t.Errorf("conformance: Fair is promised, but the %s has no Waiting to show it by", k.name)
+		t.Errorf("conformance: Fair is promised, but the %s has no Waiting to show it by", kind)
 	}
 	if s.engine.Told && !breaks && s.clients[0].Cut == nil {
-		t.Errorf("conformance: Told is promised, but the %s has no Break and the client no Cut to show it by", k.name)
+		t.Errorf("conformance: Told is promised, but the %s has no Break and the client no Cut to show it by", kind)
 	}
 }
 
@@ -240,8 +240,8 @@ func (s *stage) next() string {
 }
 
 // perform runs a case.
-func (s *stage) perform(t testing.TB, k kind, c trial) {
-	c.run(&scene{TB: t, stage: s, kind: k, name: s.next()})
+func perform(t testing.TB, s *stage, k kind, c trial) {
+	c.run(&scene{TB: t, stage: s, make: k.make, name: s.next()})
 }
 
 // A need is what a case cannot do without: it tells what is missing, or nothing.
@@ -273,15 +273,20 @@ func silenceable(_ *stage, c Client, _ any) string {
 	return unless(c.Silence != nil, "the client has no Silence")
 }
 
-func waits(_ *stage, _ Client, object any) string {
-	_, is := object.(Waits)
-	return unless(is, "it has no Waiting")
+// has is the need of an object that can do more than its kind must: it is a T, which has that method.
+func has[T any](method string) need {
+	return func(_ *stage, _ Client, object any) string {
+		_, is := object.(T)
+		return unless(is, "it has no "+method)
+	}
 }
 
-func breaks(_ *stage, _ Client, object any) string {
-	_, is := object.(Breaks)
-	return unless(is, "it has no Break")
-}
+var (
+	waits      = has[Waits]("Waiting")
+	breaks     = has[Breaks]("Break")
+	downgrades = has[Downgrades]("Downgrade")
+	resizes    = has[Resizes]("Resize")
+)
 
 func does(_ *stage, _ Client, object any) string {
 	switch object.(type) {
@@ -289,16 +294,6 @@ func does(_ *stage, _ Client, object any) string {
 		return ""
 	}
 	return "it has no Do"
-}
-
-func downgrades(_ *stage, _ Client, object any) string {
-	_, is := object.(Downgrades)
-	return unless(is, "it has no Downgrade")
-}
-
-func resizes(_ *stage, _ Client, object any) string {
-	_, is := object.(Resizes)
-	return unless(is, "it has no Resize")
 }
 
 func deadlocks(s *stage, _ Client, _ any) string {

@@ -15,7 +15,7 @@ import (
 type scene struct {
 	testing.TB
 	*stage
-	kind kind
+	make func(c Client, name string, lease time.Duration) any // an object of the kind
 	name string
 }
 
@@ -42,7 +42,7 @@ func (x *scene) door(i int) door { return x.doorOf(x.clients[i], x.name, x.stead
 func (x *scene) brief(i int) door { return x.doorOf(x.clients[i], x.name, x.engine.Lease) }
 
 func (x *scene) doorOf(c Client, name string, lasts time.Duration) door {
-	return newDoor(x.kind.make(c, name, lasts))
+	return newDoor(x.make(c, name, lasts))
 }
 
 func newDoor(object any) door {

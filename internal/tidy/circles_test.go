@@ -15,7 +15,6 @@ const maxCircle = 1500
 
 // larger are the circles that are larger than they should be. They may shrink.
 var larger = map[string]int{
-	"conformance":            2030, // One type with a method for each case; these do not use each other.
 	"internal/verify/search": 1660, // The model of the protocol, which goes when a specification takes its place.
 	"waitqueue":              2740, // Sites, tickets, holds and their ends; what users call is outside of it.
 }
