@@ -33,12 +33,7 @@ type wire struct {
 
 func (w *wire) send(args ...string) {
 	w.t.Helper()
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(args))
-	for _, arg := range args {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, redistest.Request(args...))
 	require.NoError(w.t, err)
 }
 

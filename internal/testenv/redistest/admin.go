@@ -3,10 +3,8 @@ package redistest
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -113,18 +111,14 @@ func (a *admin) call(l *link, args ...string) (any, error) {
 	if err := l.SetDeadline(time.Now().Add(adminLimit)); err != nil {
 		return nil, err
 	}
-	var request strings.Builder
-	fmt.Fprintf(&request, "*%d\r\n", len(args))
-	for i, arg := range args {
-		if name, ok := a.renamed[strings.ToUpper(arg)]; ok && i == 0 {
-			arg = name
-		}
-		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(arg), arg)
+	name := args[0]
+	if present, ok := a.renamed[strings.ToUpper(name)]; ok {
+		name = present
 	}
-	if _, err := io.WriteString(l, request.String()); err != nil {
+	if _, err := io.WriteString(l, Request(append([]string{name}, args[1:]...)...)); err != nil {
 		return nil, err
 	}
-	reply, err := readReply(l.replies)
+	reply, err := ReadReply(l.replies)
 	if err != nil {
 		return nil, err
 	}
@@ -174,52 +168,3 @@ func statName(command string, args []string) string {
 	}
 	return name
 }
-
-// readReply reads one RESP2 reply. An error inside a list is an item of it.
-func readReply(r *bufio.Reader) (any, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	line = strings.TrimRight(line, "\r\n")
-	if line == "" {
-		return nil, errors.New("redistest: empty line where a reply should begin")
-	}
-	kind, text := line[0], line[1:]
-	switch kind {
-	case '+':
-		return text, nil
-	case '-':
-		return nil, ReplyError(text)
-	case ':':
-		return strconv.ParseInt(text, 10, 64)
-	}
-	size, err := strconv.Atoi(text)
-	switch {
-	case err != nil || kind != '$' && kind != '*':
-		return nil, fmt.Errorf("redistest: no reply begins with %q", line)
-	case size < 0:
-		return nil, nil
-	case kind == '$':
-		bulk := make([]byte, size+len("\r\n"))
-		_, err := io.ReadFull(r, bulk)
-		return string(bulk[:size]), err
-	}
-	list := make([]any, size)
-	for i := range list {
-		item, err := readReply(r)
-		if refused := ReplyError(""); errors.As(err, &refused) {
-			item, err = refused, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		list[i] = item
-	}
-	return list, nil
-}
-
-// ReplyError is an error that the server answered, in contrast to one of the connection.
-type ReplyError string
-
-func (e ReplyError) Error() string { return string(e) }

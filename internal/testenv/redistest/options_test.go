@@ -142,7 +142,7 @@ func TestTheLimitOfConnectionsLeavesOneForTheTest(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		_, err = conn.Write([]byte("PING\r\n"))
 		require.NoError(t, err)
-		_, err = readReply(bufio.NewReader(conn))
+		_, err = ReadReply(bufio.NewReader(conn))
 		return err
 	}
 	for range 2 {

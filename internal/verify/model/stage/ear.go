@@ -2,12 +2,11 @@ package stage
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
-	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
 // ear is a connection that subscribes: to channels, which makes it count, and to all by a pattern, which does
@@ -46,68 +45,21 @@ func (e *ear) flush() ([]message, error) {
 
 // ask sends a command and reads up to its answer.
 func (e *ear) ask(answer string, args ...string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(args))
-	for _, a := range args {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	if _, err := io.WriteString(e.conn, b.String()); err != nil {
+	if _, err := io.WriteString(e.conn, redistest.Request(args...)); err != nil {
 		return err
 	}
 	for {
-		push, err := e.read()
+		push, err := redistest.ReadReply(e.reader)
+		words, ok := push.([]any)
 		switch {
 		case err != nil:
 			return err
-		case push[0] == answer:
+		case !ok || len(words) == 0:
+			return fmt.Errorf("%q is no push", push)
+		case words[0] == answer:
 			return nil
-		case push[0] == "pmessage" && len(push) == 4:
-			e.heard = append(e.heard, message{push[2], push[3]})
+		case words[0] == "pmessage" && len(words) == 4:
+			e.heard = append(e.heard, message{words[2].(string), words[3].(string)})
 		}
 	}
-}
-
-// read reads one push: a list of texts and numbers.
-func (e *ear) read() ([]string, error) {
-	size, err := e.size('*')
-	if err != nil {
-		return nil, err
-	}
-	push := make([]string, size)
-	for i := range push {
-		kind, err := e.reader.Peek(1)
-		if err != nil {
-			return nil, err
-		}
-		if kind[0] == ':' {
-			if _, err := e.size(':'); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		n, err := e.size('$')
-		if err != nil {
-			return nil, err
-		}
-		text := make([]byte, max(n, 0)+2)
-		if _, err := io.ReadFull(e.reader, text); err != nil {
-			return nil, err
-		}
-		push[i] = string(text[:len(text)-2])
-	}
-	if size == 0 {
-		return nil, errors.New("an empty push")
-	}
-	return push, nil
-}
-
-func (e *ear) size(kind byte) (int, error) {
-	line, err := e.reader.ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	if line[0] != kind {
-		return 0, fmt.Errorf("a push goes on with %q", line)
-	}
-	return strconv.Atoi(strings.TrimSpace(line[1:]))
 }
