@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -68,6 +69,32 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 		return nil, err
 	}
 	return l, nil
+}
+
+// Run campaigns with value, calls f as long as it leads, and campaigns again after a loss, until ctx ends or f returns.
+//
+// The context that f gets ends with the lead, and with ctx. Where f returns while it leads, Run resigns, and returns what f
+// returned. Where the lead was lost, Run waits for f to come back, whatever it returns then, and campaigns again, behind
+// those who wait: f never runs twice at once. A campaign that fails otherwise ends Run with its error, which wraps that of
+// ctx and its cause if ctx has ended. Run resigns even if f panics.
+func (e *Election) Run(ctx context.Context, value string, f func(context.Context) error) error {
+	for tries := 0; ; tries++ {
+		var l *lease.Lease
+		lost := false
+		err := lease.Do(ctx, func(ctx context.Context) (_ *lease.Lease, err error) {
+			l, err = e.Campaign(ctx, value)
+			lost = errors.Is(err, lease.ErrLost) // Before anybody heard of it.
+			return l, err
+		}, func(ctx context.Context) error {
+			err := f(ctx)
+			lost, tries = errors.Is(context.Cause(l.Context()), lease.ErrLost), 0
+			return err
+		})
+		if !lost {
+			return err
+		}
+		_ = retry.Rest(ctx, retry.Backoff(tries)) // If ctx ends, the campaign says so.
+	}
 }
 
 // Proclaim changes the value of the leader that holds l.

@@ -109,6 +109,34 @@ func ExampleElection_Campaign() {
 	// lease released
 }
 
+// A scheduler that runs wherever it leads, and stops with the program: ctx is that of signal.NotifyContext.
+func ExampleElection_Run() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx, terminated := context.WithCancelCause(context.Background())
+	scheduler := election.New(clients[0], "scheduler")
+
+	terms := 0
+	err := scheduler.Run(ctx, "10.0.0.1:7000", func(ctx context.Context) error {
+		terms++
+		fmt.Println("leading for the", map[int]string{1: "first", 2: "second"}[terms], "time")
+		if terms == 1 {
+			if _, err := election.New(clients[1], "scheduler").ForceRelease(ctx, 0); err != nil {
+				return err
+			}
+		} else {
+			terminated(errors.New("terminated"))
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	fmt.Println(err)
+	// Output:
+	// leading for the first time
+	// leading for the second time
+	// terminated
+}
+
 func ExampleElection_Campaign_timeout() {
 	clients, stop := embedded(2)
 	defer stop()
