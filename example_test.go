@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -11,7 +14,6 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -42,16 +44,30 @@ func ExampleDialURL() {
 	}
 	defer server.Close()
 
-	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	client, err := headwaiter.DialURL("redis://"+server.Addr(), func(o *headwaiter.Options) {
+		o.Name = "importer" // as operators see it
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	})
 	if err != nil {
 		panic(err)
 	}
+	orders := fairlock.New(client, "orders:42")
+	err = orders.Do(context.Background(), func(ctx context.Context) error {
+		info, err := orders.Inspect(ctx)
+		name, _, _ := strings.Cut(info.Holder.Who, "@")
+		fmt.Println("held by", name)
+		return err
+	})
+	fmt.Println(err)
 	fmt.Println("closed:", client.Close(context.Background()))
-	_, err = fairlock.New(client, "orders:42").Lock(context.Background())
-	fmt.Println(errors.Is(err, lease.ErrClosed))
+
+	_, err = headwaiter.DialURL("127.0.0.1:6379")
+	fmt.Println(err)
 	// Output:
+	// held by importer
+	// <nil>
 	// closed: <nil>
-	// true
+	// headwaiter: url: "127.0.0.1:6379" has no scheme: write redis://127.0.0.1:6379
 }
 
 // A program that has a rueidis client may share its connections.

@@ -43,12 +43,19 @@ var (
 func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
 
 // DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
-func DialURL(url string) (*Client, error) {
-	o, err := ParseURL(url)
+// Functions may change the other options, and those that the URL has set:
+//
+//	client, err := headwaiter.DialURL(url, func(o *headwaiter.Options) { o.Name, o.Log = "importer", slog.Default() })
+func DialURL(url string, change ...func(*Options)) (*Client, error) {
+	redis, err := ParseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	return Dial(Options{Redis: o})
+	o := Options{Redis: redis}
+	for _, c := range change {
+		c(&o)
+	}
+	return Dial(o)
 }
 
 // New makes a client on the caller's connections, which Close leaves open. The options that rc was made

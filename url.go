@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,6 +30,9 @@ func ParseURL(text string) (rueidis.ClientOption, error) {
 }
 
 func parseURL(text string) (rueidis.ClientOption, error) {
+	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix:") {
+		return rueidis.ClientOption{}, noScheme(text)
+	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled(text):
@@ -53,6 +57,17 @@ func parseURL(text string) (rueidis.ClientOption, error) {
 		}
 	}
 	return o, nil
+}
+
+// address is a host and a port, and perhaps a database: no part of it can be a password.
+var address = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/[0-9]*)?$`)
+
+// noScheme tells what to write instead of a URL that begins with no scheme. One whose host is redis has none either.
+func noScheme(text string) error {
+	if address.MatchString(text) {
+		return fmt.Errorf("%q has no scheme: write redis://%[1]s", text)
+	}
+	return errors.New("no scheme: write redis://host:6379, or redis://user:password@host:6379 with %40 for an @ in the password")
 }
 
 // parts cuts a URL behind what names user and host.

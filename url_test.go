@@ -1,6 +1,7 @@
 package headwaiter
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,20 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 		"redis://user/secret@host:6379":       "no URL",
 		"redis://user:1?secret@host:6379":     "no URL",
 		"redis://user:%secret@host:6379":      "no URL",
-		"host:6379 password=secret":           "invalid URL scheme: host",
+		"host:6379 password=secret":           "no scheme: write redis://host:6379, or",
+		"127.0.0.1:6379":                      `"127.0.0.1:6379" has no scheme: write redis://127.0.0.1:6379`,
+		"redis:6379":                          `"redis:6379" has no scheme: write redis://redis:6379`,
+		"redis.example:6379/2":                `"redis.example:6379/2" has no scheme: write redis://redis.example:6379/2`,
+		"[::1]:6379":                          `"[::1]:6379" has no scheme: write redis://[::1]:6379`,
+		"redis.example":                       "no scheme: write redis://host:6379, or",
+		"":                                    "no scheme: write redis://host:6379, or",
+		"secret":                              "no scheme: write redis://host:6379, or",
+		"redis:secret":                        "no scheme: write redis://host:6379, or",
+		"user:secret@host:6379":               "no scheme: write redis://host:6379, or",
+		"secret:more@host:6379":               "no scheme: write redis://host:6379, or",
+		":secret@host:6379/0":                 "no scheme: write redis://host:6379, or",
+		"host:6379?password=secret":           "no scheme: write redis://host:6379, or",
+		"host:6379:secret":                    "no scheme: write redis://host:6379, or",
 	} {
 		_, err := ParseURL(text)
 		require.ErrorContains(t, err, "headwaiter: url: "+why, text)
@@ -30,4 +44,17 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"/tmp/redis@home.sock"}, o.InitAddress)
 	require.Equal(t, 3, o.SelectDB)
+}
+
+func TestALineThatAnErrorSaysToWriteCanBeRead(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"127.0.0.1:6379", "redis:6379", "redis.example:6379/2", "[::1]:6379"} {
+		_, err := ParseURL(text)
+		_, line, found := strings.Cut(err.Error(), "write ")
+		require.True(t, found, text)
+		o, err := ParseURL(line)
+		require.NoError(t, err, text)
+		host, _, _ := strings.Cut(text, "/")
+		require.Equal(t, []string{host}, o.InitAddress, text)
+	}
 }
