@@ -28,8 +28,13 @@ type Terms struct {
 	Until Until
 	// Waited is how long the caller waited for the hold.
 	Waited time.Duration
-	// Release gives the hold back. It is called once, by the first Release of the lease or not at all.
+	// Release gives the hold back. It is called once, by the first Release of the lease or not at all. With a context
+	// that has ended it does not wait: the hold is given back in the background.
 	Release func(ctx context.Context) error
+	// Unlock gives the hold back in the background: it comes back at once, and what it sends is sent again until it is
+	// answered or the hold would be over. It is called instead of Release, by the first Unlock. Nil stands for Release with
+	// a context that has ended.
+	Unlock func()
 	// Shared: others may hold at the same time by other tokens, as with a semaphore of several permits.
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
@@ -58,11 +63,11 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	terms  Terms
 
-	mu      sync.Mutex // guards the fields below; nothing is called while it is held
-	until   Until
-	release func(context.Context) error
-	why     error     // the last error of its renewals, since one went well
-	since   time.Time // when the last that went well was sent
+	mu    sync.Mutex // guards the fields below; nothing is called while it is held
+	until Until
+	given bool      // back, or it is about to be
+	why   error     // the last error of its renewals, since one went well
+	since time.Time // when the last that went well was sent
 }
 
 // A Keeper is the engine's side of a hold: it extends it, or tells its owner that it is lost.
@@ -77,7 +82,7 @@ type Keeper struct{ lease Lease }
 func New(ctx context.Context, t Terms) *Keeper {
 	k := &Keeper{}
 	l := &k.lease
-	l.terms, l.until, l.release = t, t.Until, t.Release
+	l.terms, l.until, l.given = t, t.Until, t.Release == nil
 	l.inner, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return k
 }
@@ -170,20 +175,51 @@ func (l *Lease) Release(ctx context.Context) error {
 		panic("lease: Release: nil context")
 	}
 	_ = ctx.Err() // Should it panic: as long as nothing has changed.
-	l.err()       // A deadline that has passed is a loss, however late anybody looks.
-	l.cancel(ErrReleased)
-	l.mu.Lock()
-	release := l.release
-	l.release = nil
-	l.mu.Unlock()
+	first := l.give()
 	cause := context.Cause(l.inner)
-	if release == nil {
+	if !first {
 		return l.named(cause)
 	}
-	if err := release(ctx); cause == ErrReleased {
+	if err := l.terms.Release(ctx); cause == ErrReleased {
 		return l.named(err)
 	}
 	return cause
+}
+
+// Unlock ends the lease's context with [ErrReleased] and gives the hold back without waiting for the server's word, as
+// the Unlock of a [sync.Mutex] does; the head of the queue holds next. What has to be sent is sent at once, and again
+// until it is answered or the lease is over. A later call of the same client for the same name never overtakes it.
+//
+// It does nothing on a nil lease, after Release or Unlock, and after a loss. Release after it returns ErrReleased.
+//
+// Nobody learns whether the hold was given back in time: where that matters, or where another process is to go on by what
+// the caller tells it, use Release. It is lost if the process ends first, and then the hold ends with its lease: the
+// client's Close waits for it, so defer that above. A short program uses Release.
+func (l *Lease) Unlock() {
+	switch {
+	case l == nil || !l.give():
+	case l.terms.Unlock != nil:
+		l.terms.Unlock()
+	default:
+		_ = l.terms.Release(over) // Nobody waits for its answer.
+	}
+}
+
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// give ends the context, and reports whether the hold is the caller's to give back: the first one's.
+func (l *Lease) give() (first bool) {
+	l.err() // A deadline that has passed is a loss, however late anybody looks.
+	l.cancel(ErrReleased)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, l.given = !l.given, true
+	return first
 }
 
 // named is the error of a release, with the name of the hold.

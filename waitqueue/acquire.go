@@ -94,6 +94,7 @@ type wait struct {
 	clean  bool          // the last answer says that the server has nothing of the ticket
 	joined bool          // it entered the hold of another ticket
 	taken  int64         // how many permits a drain has
+	ahead  [1]*end       // room for those that its ask takes along
 }
 
 // run goes from state to state until the ticket holds, or has passed, or cannot.

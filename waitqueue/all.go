@@ -240,6 +240,11 @@ func (w *whole) failed(err, last error) error {
 }
 
 func (w *whole) askOnce(parts []*part, mode string, budget time.Duration) (late bool, err error) {
+	for _, p := range parts {
+		if err := p.wait.site.afterEnds(w.ctx, w.mode); err != nil {
+			return false, err
+		}
+	}
 	c, n := w.client, parts[0].wait.site.node()
 	a := n.Attempt(budget)
 	first := parts[0].wait.ticket

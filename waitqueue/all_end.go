@@ -59,6 +59,12 @@ func (w *whole) lease(waited time.Duration) *lease.Lease {
 		}
 		return w.release(ctx, w.parts)
 	}
+	terms.Unlock = func() {
+		for i, stop := range stops {
+			stop()
+			parts[i].Unlock()
+		}
+	}
 	keeper = lease.New(w.ctx, terms)
 	for i, l := range parts {
 		stops[i] = context.AfterFunc(l.Context(), func() { w.lost(keeper, l) })
@@ -147,7 +153,7 @@ func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
 			p.wait.site.absorb(a, &r, false)
 		}
 		head := r.Head()
-		p.wait.site.endAnswered(&end{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, failed)
+		p.wait.site.endAnswered(&end{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, &head, failed)
 		ended := lease.ErrUnconfirmed
 		switch {
 		case failed == nil:

@@ -22,6 +22,8 @@ type ask struct {
 	args    []string
 	room    [16]string // where args are
 	hearing int        // how often the channel was confirmed before it was sent
+	ahead   []*end     // go in the same round trip
+	jobs    []conn.Job // of these; the room is used again
 }
 
 // ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
@@ -29,25 +31,33 @@ type ask struct {
 // is answered, and then the end of its ticket is sent again (R1).
 func (s *site) ask(w *wait) answer {
 	c, n := s.client, s.node()
+	ahead, err := s.endsAhead(w)
+	if err != nil {
+		return answer{err: err}
+	}
 	q := s.prepare(n, w)
 	if q == nil {
+		c.ends.unclaim(ahead)
 		return answer{} // A message was faster, or the ticket is ending.
 	}
+	q.takeAlong(ahead)
 	c.stats.asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		return s.replied(w.ticket, q, c.servers.RunFor(w.ctx, s.proto.Ask, s.keys.All(), q.args...))
+		return s.replied(w.ticket, q, c.servers.RunBehind(w.ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...))
 	}
 	begun := false
 	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
 		begun = true
 		if w.ctx.Err() != nil {
+			c.ends.unclaim(ahead)
 			s.unsent(w.ticket)
 			return answer{}, w.ctx.Err()
 		}
-		a := s.replied(w.ticket, q, c.servers.Patiently(n, s.proto.Ask, s.keys.All(), q.args))
+		a := s.replied(w.ticket, q, c.servers.Patiently(n, q.jobs, s.proto.Ask, s.keys.All(), q.args))
 		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
+		c.ends.unclaim(ahead)
 		s.unsent(w.ticket)
 	}
 	a.err = err
@@ -56,6 +66,9 @@ func (s *site) ask(w *wait) answer {
 
 // replied takes in the answer to an ask, which is of the kind of the site's protocol.
 func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
+	if len(q.ahead) > 0 {
+		s.endedAhead(q)
+	}
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(s.proto.Ask, res)
 		s.told(t, q, &r, err)

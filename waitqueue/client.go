@@ -85,7 +85,7 @@ func newClient(o Options) *client {
 		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.renewals.client, c.ends.client = c, c
-	c.ends.ready = make(map[*conn.Node][]*end)
+	c.ends.ready = make(map[*conn.Node]*outbox)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, c.who)
 	return c
 }

@@ -201,7 +201,7 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true
 		at.settledLocked(ticket) // The answer of a look, while that of the end is on its way.
 		at.mu.Unlock()
-		at.endAnswered(&end{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), nil)
+		at.endAnswered(&end{site: at, text: ticket.text, ticket: ticket}, conn.Sending(), &lua.Head{}, nil)
 		state := func() state {
 			at.mu.Lock()
 			defer at.mu.Unlock()

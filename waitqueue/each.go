@@ -68,8 +68,10 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		waits[i] = &wait{ctx: mine, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
-		n := s.node()
-		together[n] = append(together[n], waits[i])
+		if !s.unsettled() { // Else it asks by itself, behind those ends.
+			n := s.node()
+			together[n] = append(together[n], waits[i])
+		}
 	}
 	askEach(asking, together)
 	var rest sync.WaitGroup

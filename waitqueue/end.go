@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -30,11 +31,24 @@ var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 type ends struct {
 	client *client
 
-	mu      sync.Mutex            // guards the fields below; nothing is called under it but spawn and the timers
-	ready   map[*conn.Node][]*end // present while its goroutine runs
-	open    int                   // ends not yet over, those that wait for a timer included
-	settled chan struct{}         // closed when one of them is; nil while nobody waits for that
+	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the timers
+	ready   map[*conn.Node]*outbox // present while its goroutine runs
+	open    int                    // ends not yet over, those that wait for a timer included
+	settled chan struct{}          // closed when one of them is; nil while nobody waits for that
 }
+
+// An outbox has the ends that are to be sent to a node. A goroutine sends them, and ends when there are none. Where asks
+// have taken along what it was started for, they may go on doing so: then the outbox lingers, and a timer that each such
+// ask sets back starts the goroutine. To start it each time would take longer than the ends themselves.
+type outbox struct {
+	ready   []*end
+	lingers bool
+	timer   *time.Timer // of that
+}
+
+// lingerTime is how long that is. It delays an end by so much at the most, and only one that may linger
+// ([ticket.lingersLocked]).
+const lingerTime = 5 * time.Millisecond
 
 // endPool has those that were answered: a release takes one and gives it back.
 var endPool = sync.Pool{New: func() any { return &end{} }}
@@ -46,6 +60,7 @@ type end struct {
 	token  uint64  // only if it holds with this token, or with one that has led to it ([Hold.Pass]); 0 for any
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
+	taken  bool    // somebody sends it, or it rests before it is sent again; guarded by the lock of ends
 	tries  int
 	until  time.Time // when repeating is given up
 
@@ -92,6 +107,7 @@ func (s *site) forgetLocked(t *ticket) {
 		t.owed = false
 		s.client.ends.done(1)
 	}
+	t.unlockedLocked(nil, cmp.Or(t.refused, errNoAnswer))
 	t.acknowledgeLocked()
 }
 
@@ -136,7 +152,7 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 // ended takes in the answer to an end, which is of the kind of the site's protocol.
 func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
 	h, _, err := s.read(s.proto.End, a, res, false)
-	s.endAnswered(d, a, err)
+	s.endAnswered(d, a, &h, err)
 	return answer{Head: h, err: err}
 }
 
@@ -179,12 +195,13 @@ func (d *end) note() string {
 }
 
 // endAnswered takes in the answer to an end, or its lack.
-func (s *site) endAnswered(d *end, a conn.Attempt, err error) {
+func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	c := s.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket
 	if t != nil && err == nil {
+		t.unlockedLocked(r, nil)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}
 	if err != nil && conn.Transient(err) {
@@ -221,7 +238,7 @@ func (e *ends) addLocked(t *ticket) {
 	if t.inflight > 0 {
 		t.endAgain = true
 	}
-	e.push(&end{site: t.site, text: t.text, ticket: t, token: t.used})
+	e.push(&end{site: t.site, text: t.text, ticket: t, token: t.used}, true)
 }
 
 // mostLeaving is how many ends without a ticket may be under way for a name, which bounds what forged messages cost. A
@@ -234,7 +251,7 @@ func (e *ends) giveBackLocked(s *site, text string, token uint64) {
 		e.client.stats.forged.Add(1)
 		return
 	}
-	e.push(s.newEndLocked(text, token, time.Now()))
+	e.push(s.newEndLocked(text, token, time.Now()), true)
 }
 
 // endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
@@ -275,6 +292,9 @@ func (e *ends) retryLocked(d *end) {
 		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
 		if d.ticket != nil {
 			d.until = time.Now().Add(max(endsTime, d.ticket.lease()+conn.AnswerTime))
+			if d.ticket.unlock != nil {
+				d.until = d.ticket.owesLocked(time.Now())
+			}
 		}
 	}
 	if time.Now().After(d.until) {
@@ -299,23 +319,55 @@ func (e *ends) later(d *end, at time.Time) {
 			e.client.servers.Timers.Before(&d.entry, at)
 			return
 		}
-		e.push(d)
+		e.push(d, true)
 		e.done(1)
 	})
 	e.client.servers.Timers.Before(&d.entry, at)
 }
 
-// push makes an end ready, and sees that it is sent.
-func (e *ends) push(d *end) {
+// push makes an end ready, and sees that it is sent: at once, or also with an ask that comes soon.
+func (e *ends) push(d *end, atOnce bool) {
 	n := d.site.node()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ready, running := e.ready[n]
-	e.ready[n] = append(ready, d)
-	e.open++
-	if !running && !e.client.servers.Spawn(func() { e.send(n) }) {
-		delete(e.ready, n)
+	o, runs := e.ready[n], true
+	if o == nil {
+		o, runs = &outbox{}, false
+		e.ready[n] = o
 	}
+	d.taken = false
+	o.ready = append(o.ready, d)
+	e.open++
+	if !runs || o.lingers && atOnce {
+		e.startLocked(n, o)
+	}
+}
+
+// startLocked begins to send what is in an outbox.
+func (e *ends) startLocked(to *conn.Node, o *outbox) {
+	if o.lingers = false; !e.client.servers.Spawn(func() { e.send(to, o) }) {
+		delete(e.ready, to)
+	}
+}
+
+// lingerLocked lets the next ask take along what is pushed.
+func (e *ends) lingerLocked(to *conn.Node, o *outbox) {
+	o.lingers = true
+	if o.timer != nil {
+		o.timer.Reset(lingerTime)
+		return
+	}
+	o.timer = time.AfterFunc(lingerTime, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		switch {
+		case !o.lingers:
+		case len(o.ready) > 0:
+			e.startLocked(to, o)
+		default:
+			delete(e.ready, to)
+		}
+	})
 }
 
 // owe notes an end that is sent elsewhere, or must be sent again when something in flight has landed.
@@ -329,6 +381,10 @@ func (e *ends) owe() {
 func (e *ends) done(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.settleLocked(n)
+}
+
+func (e *ends) settleLocked(n int) {
 	e.open -= n
 	if e.settled != nil {
 		close(e.settled)
@@ -340,22 +396,39 @@ func (e *ends) done(n int) {
 const endsBatch = 128
 
 // send runs in the background while there is something to send to a node.
-func (e *ends) send(to *conn.Node) {
+func (e *ends) send(to *conn.Node, o *outbox) {
 	for {
-		e.mu.Lock()
-		ready := e.ready[to]
-		n := min(len(ready), endsBatch)
-		if n == 0 {
-			delete(e.ready, to)
-			e.mu.Unlock()
+		batch, passed := e.nextBatch(to, o)
+		if len(batch) == 0 {
 			return
 		}
-		batch := ready[:n:n]
-		e.ready[to] = ready[n:]
-		e.mu.Unlock()
 		e.client.send(to, nil, batch)
-		e.done(n)
+		e.done(passed)
 	}
+}
+
+// nextBatch takes what goes in one round trip out of an outbox. Where there is nothing to send, the outbox lingers or is
+// over. passed is how many ends are in it no more, those included that an ask has taken along.
+func (e *ends) nextBatch(to *conn.Node, o *outbox) (batch []*end, passed int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(batch) < endsBatch && passed < len(o.ready) {
+		if d := o.ready[passed]; !d.taken {
+			d.taken = true
+			batch = append(batch, d)
+		}
+		passed++
+	}
+	o.ready = o.ready[passed:]
+	switch {
+	case len(batch) > 0:
+	case passed > 0:
+		e.settleLocked(passed)
+		e.lingerLocked(to, o)
+	default:
+		delete(e.ready, to)
+	}
+	return batch, passed
 }
 
 // wait returns when every end is over, or nothing is owed any more, or with an error when ctx ends.

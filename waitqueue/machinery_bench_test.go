@@ -125,3 +125,14 @@ func BenchmarkCycle(b *testing.B) {
 		require.NoError(b, l.Release(b.Context()))
 	}
 }
+
+// The same with an Unlock, whose end goes with the next ask.
+func BenchmarkUnlockCycle(b *testing.B) {
+	q := benchQueue(benchClient(b), 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := q.Acquire(b.Context())
+		require.NoError(b, err)
+		l.Unlock()
+	}
+}

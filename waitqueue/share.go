@@ -69,8 +69,8 @@ func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited ti
 		h.writes++
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Engine: sh,
-		Key: q.held, Shared: q.terms.Shared,
+		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Unlock: sh.unlock,
+		Engine: sh, Key: q.held, Shared: q.terms.Shared,
 	})
 	return sh.keeper.Lease()
 }
@@ -270,7 +270,9 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 	switch {
 	case todo.last:
 		err := h.letGo(ctx, ended)
-		h.released(todo.held, err)
+		if !ended { // Else it is told when the end is answered.
+			h.released(todo.held, err)
+		}
 		return err
 	case todo.lower:
 		err := h.lower(ctx)
@@ -317,7 +319,7 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 	todo.last, todo.held = true, h.held()
 	h.endLocked()
 	if ended {
-		t.site.client.ends.addLocked(t) // Nobody can wait for the answer, which is no reason to keep the lock.
+		t.unlockLocked(todo.held) // Nobody can wait for the answer, which is no reason to keep the lock.
 	}
 	return todo
 }

@@ -22,6 +22,7 @@ type ticket struct {
 	err     error         // why the wait is over, from outside: the client was closed
 	refused error         // why Redis, or the way to it, will never let it hold or end
 	unended error         // why its end was not confirmed, when it has been given up
+	unlock  *unlock       // its end, if nobody waits for that, until it is answered or given up
 
 	believed time.Time // not before that: the server may have forgotten a hold
 

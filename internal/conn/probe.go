@@ -26,7 +26,7 @@ func (c *Servers) Probe() error {
 	}
 	n := c.routes.of(keys.Lock)
 	a := Sending()
-	fields, err := c.runUntil(context.Background(), n, lua.Probe, keys.All(), []string{channel}).ToArray()
+	fields, err := c.runUntil(context.Background(), n, nil, lua.Probe, keys.All(), []string{channel}).ToArray()
 	if err != nil {
 		return c.refusal(err)
 	}
@@ -128,7 +128,7 @@ func (c *Servers) refusal(err error) error {
 // Missing asks the server of the locks which rights the user lacks.
 func (c *Servers) Missing(ctx context.Context) ([]string, error) {
 	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID)
-	res := c.runUntil(ctx, c.routes.of(keys.Lock), lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)})
+	res := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)})
 	fields, err := res.ToArray()
 	if err != nil || len(fields) != 2 {
 		return nil, err

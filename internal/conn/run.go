@@ -38,20 +38,24 @@ func Sending() Attempt {
 // Run runs a script on the commands' connection to the node that has its keys, until the connection's own time
 // limits, whoever waits for it.
 func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
-	return c.runUntil(c.Patient, c.routes.of(keys[0]), s, keys, args)
+	return c.runUntil(c.Patient, c.routes.of(keys[0]), nil, s, keys, args)
 }
 
-func (c *Servers) runUntil(ctx context.Context, n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
+// runUntil runs a script, and those that go ahead of it in the same round trip.
+func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
 	if !c.flights.begin() {
-		return rueidis.NewErrorResult(rueidis.ErrClosing)
+		return unanswered(ahead, rueidis.ErrClosing)
 	}
 	defer c.flights.end()
 	began := time.Now()
 	if n.flying.Add(1) > 1 {
 		n.piped.Store(true)
 	}
-	res := c.commands.Do(ctx, c.evalsha(c.commands.B(), s, keys, args))
-	if err, ok := rueidis.IsRedisErr(res.Error()); ok && err.IsNoScript() {
+	var res rueidis.RedisResult
+	if len(ahead) == 0 || c.runBehind(ctx, ahead, &res, s, keys, args) {
+		res = c.commands.Do(ctx, c.evalsha(c.commands.B(), s, keys, args))
+	}
+	if noScript(res) {
 		res = c.commands.Do(ctx, c.eval(c.commands.B(), s, keys, args))
 	}
 	n.flying.Add(-1)
@@ -70,6 +74,40 @@ func (c *Servers) runUntil(ctx context.Context, n *Node, s *lua.Script, keys, ar
 		n.slow.Store(slow)
 	}
 	return res
+}
+
+// runBehind runs a script behind others, and reports whether it has to run again because it did so before one that the
+// server did not know.
+func (c *Servers) runBehind(ctx context.Context, ahead []Job, res *rueidis.RedisResult, s *lua.Script, keys, args []string) (again bool) {
+	var room [4]rueidis.Completed
+	cmds := room[:0]
+	for _, j := range ahead {
+		cmds = append(cmds, c.evalsha(c.commands.B(), j.Script, j.Keys, j.Args))
+	}
+	results := c.commands.DoMulti(ctx, append(cmds, c.evalsha(c.commands.B(), s, keys, args))...)
+	for i := range ahead {
+		j := &ahead[i]
+		if j.Result = results[i]; noScript(j.Result) {
+			j.Result = c.commands.Do(ctx, c.eval(c.commands.B(), j.Script, j.Keys, j.Args))
+			again = true
+		}
+	}
+	*res = results[len(ahead)]
+	return again
+}
+
+// unanswered is the result of a script, and of those ahead of it, where there is no answer.
+func unanswered(ahead []Job, err error) rueidis.RedisResult {
+	res := rueidis.NewErrorResult(err)
+	for i := range ahead {
+		ahead[i].Result = res
+	}
+	return res
+}
+
+func noScript(res rueidis.RedisResult) bool {
+	err, ok := rueidis.IsRedisErr(res.Error())
+	return ok && err.IsNoScript()
 }
 
 // demoted cuts the connections to a server that says it is a replica. It was a master once, and its name may lead to
@@ -97,20 +135,28 @@ const SlowAnswer = 250 * time.Millisecond
 // deadline is passed on, and a cancellation waits for the answer. If that takes longer than slowAnswer the
 // connection is cut.
 func (c *Servers) RunFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
+	return c.RunBehind(ctx, nil, s, keys, args...)
+}
+
+// RunBehind is RunFor for a script with others ahead of it in the same round trip, on the same node. Their results are
+// in the jobs; without an answer to its own, those have none either.
+func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	n := c.routes.of(keys[0])
 	switch {
 	case ctx.Done() == nil:
-		return c.runUntil(ctx, n, s, keys, args)
+		return c.runUntil(ctx, n, ahead, s, keys, args)
 	case n.Sluggish():
+		jobs := slices.Clone(ahead) // It may go on when this has returned.
 		res, err := InBackground(ctx, c, func() (rueidis.RedisResult, error) {
-			return c.runUntil(c.Patient, n, s, keys, args), nil
+			return c.runUntil(c.Patient, n, jobs, s, keys, args), nil
 		})
 		if err != nil {
-			return rueidis.NewErrorResult(err)
+			return unanswered(ahead, err)
 		}
+		copy(ahead, jobs)
 		return res
 	case n.piped.Load() || n.flying.Load() > 0:
-		return c.runUntil(noDeadline{ctx}, n, s, keys, args)
+		return c.runUntil(noDeadline{ctx}, n, ahead, s, keys, args)
 	}
 	deadline := time.Now().Add(AnswerTime)
 	if d, ok := ctx.Deadline(); ok {
@@ -119,7 +165,7 @@ func (c *Servers) RunFor(ctx context.Context, s *lua.Script, keys []string, args
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
 	n.watching.Store(w)
 	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
-	res := c.runUntil(w, n, s, keys, args)
+	res := c.runUntil(w, n, ahead, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
 	return res
 }
@@ -149,11 +195,12 @@ type Job struct {
 	Script *lua.Script
 	Keys   []string
 	Args   []string
+	Result rueidis.RedisResult // of one that goes ahead of another
 }
 
 // Patiently is runUntil for as long as the connection allows, also when its caller has gone.
-func (c *Servers) Patiently(n *Node, s *lua.Script, keys, args []string) rueidis.RedisResult {
-	return c.runUntil(c.Patient, n, s, keys, args)
+func (c *Servers) Patiently(n *Node, ahead []Job, s *lua.Script, keys, args []string) rueidis.RedisResult {
+	return c.runUntil(c.Patient, n, ahead, s, keys, args)
 }
 
 // RunAll runs scripts whose keys are at one node in one round trip, behind the commands that were sent before.
@@ -184,7 +231,7 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 	}
 	results := rc.DoMulti(c.Patient, cmds...)
 	for i, j := range jobs {
-		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
+		if noScript(results[i]) {
 			results[i] = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args))
 		}
 	}

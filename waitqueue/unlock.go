@@ -1,0 +1,181 @@
+package waitqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Unlock gives a hold back without waiting for the answer. Its end is sent in the background; there is one record of it,
+// and no goroutine, until it is answered or the lease is over. An ask of the same client for the same name follows it
+// (R1): it takes along in its own round trip what is not sent yet, and waits for the answers to what is under way.
+
+// An unlock is the end of a hold that nobody waits for. The lock of the site guards it.
+type unlock struct {
+	end
+	index int           // among those of the site
+	held  time.Duration // for how long it was held
+}
+
+// unlock is what Unlock of a lease does, once. The lease's context has ended.
+func (sh *share) unlock() {
+	if h := sh.hold; sh.takeOff(true).lower {
+		h.ticket.site.client.servers.Spawn(func() {
+			ctx, cancel := context.WithDeadline(context.Background(), sh.keeper.Lease().Deadline())
+			defer cancel()
+			_ = h.lower(ctx) // A loss is told to the leases that are left.
+		})
+	}
+}
+
+// unlockLocked sends the end of a hold that lasted for so long.
+func (t *ticket) unlockLocked(held time.Duration) {
+	s := t.site
+	if t.inflight > 0 {
+		t.endAgain = true
+	}
+	t.unlock = &unlock{end: end{site: s, text: t.text, ticket: t, token: t.used}, index: len(s.unlocks), held: held}
+	s.unlocks = append(s.unlocks, t.unlock)
+	s.client.ends.push(&t.unlock.end, !t.lingersLocked(held))
+}
+
+// lingersLocked reports whether the end of a hold may wait for the next ask, though not for longer than [lingerTime]: it
+// was got at once, which says that nobody waited, and so short a time ago that nobody will have come since.
+func (t *ticket) lingersLocked(held time.Duration) bool { return t.arrival == 0 && held < lingerTime }
+
+// unlockedLocked notes that the end of a hold was answered with r, or given up for an error, if Unlock has sent it.
+func (t *ticket) unlockedLocked(r *lua.Head, err error) {
+	u, s := t.unlock, t.site
+	if u == nil {
+		return
+	}
+	t.unlock = nil
+	last := len(s.unlocks) - 1
+	s.unlocks[last].index = u.index
+	s.unlocks[u.index], s.unlocks[last] = s.unlocks[last], nil
+	s.unlocks = s.unlocks[:last]
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
+	case u.tries == 0: // Else it may be an attempt before that did it.
+		err = t.hold.outcome(r)
+	}
+	t.hold.released(u.held, err)
+}
+
+var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
+
+// endsAhead returns the ends that an ask is to take along, and waits where some are under way.
+func (s *site) endsAhead(w *wait) ([]*end, error) {
+	s.mu.Lock()
+	if n := len(s.unlocks); n == 0 || n > endsBatch {
+		s.mu.Unlock()
+		return nil, s.afterEnds(w.ctx, w.mode)
+	}
+	ahead := w.ahead[:0]
+	for _, u := range s.unlocks {
+		ahead = append(ahead, &u.end)
+	}
+	taken := s.client.ends.claim(ahead)
+	s.mu.Unlock()
+	if taken {
+		return ahead, nil
+	}
+	return nil, s.afterEnds(w.ctx, w.mode)
+}
+
+// afterEnds waits until the ends that are under way now are answered or given up. A call that does not wait for its turn
+// does so for as long as it waits out errors.
+func (s *site) afterEnds(ctx context.Context, mode string) error {
+	s.mu.Lock()
+	before := slices.Clone(s.unlocks)
+	s.mu.Unlock()
+	if len(before) == 0 {
+		return nil
+	}
+	patience := ctx
+	if mode != lua.Wait {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, tryTime)
+		defer cancel()
+	}
+	for _, u := range before {
+		over, _ := s.verdict(u.ticket)
+		select {
+		case <-over:
+		case <-patience.Done():
+			return cmp.Or(ctx.Err(), errUnsettled)
+		case <-s.client.servers.Ended():
+			return lease.ErrClosed
+		}
+	}
+	return nil
+}
+
+// unsettled reports whether ends are not answered that an ask has to follow.
+func (s *site) unsettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unlocks) > 0
+}
+
+// claim takes ends out of the hands of the background: all, or none if it has begun to send one of them.
+func (e *ends) claim(all []*end) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, d := range all {
+		if d.taken {
+			return false
+		}
+	}
+	for _, d := range all {
+		d.taken = true
+	}
+	e.open += len(all)
+	n := all[0].site.node()
+	if o := e.ready[n]; o != nil && o.lingers {
+		before := len(o.ready)
+		o.ready = slices.DeleteFunc(o.ready, func(d *end) bool { return d.taken })
+		e.settleLocked(before - len(o.ready))
+		if len(o.ready) == 0 { // Else the timer is for others.
+			e.lingerLocked(n, o)
+		}
+	}
+	return true
+}
+
+// unclaim gives them back.
+func (e *ends) unclaim(all []*end) {
+	for _, d := range all {
+		e.push(d, true)
+	}
+	e.done(len(all))
+}
+
+// takeAlong lets ends go ahead of an ask.
+func (q *ask) takeAlong(all []*end) {
+	q.ahead, q.jobs = all, q.jobs[:0]
+	for _, d := range all {
+		q.jobs = append(q.jobs, conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()})
+	}
+}
+
+// endedAhead takes in the answers to the ends that went ahead of an ask.
+func (s *site) endedAhead(q *ask) {
+	s.client.stats.ends.Add(uint64(len(q.ahead)))
+	sent := q.Attempt
+	for i, d := range q.ahead {
+		sent.Note = d.note()
+		s.ended(d, sent, q.jobs[i].Result)
+	}
+	s.client.ends.done(len(q.ahead))
+	q.ahead = nil
+	clear(q.jobs)
+}
