@@ -31,6 +31,12 @@ const (
 	pastDeadline   bug = "the deadline of a hold has passed when it begins"
 	repeatsRelease bug = "a release is sent twice"
 
+	unlockForgotten bug = "an Unlock sends nothing"
+	unlockTwiceSent bug = "an Unlock is sent twice"
+	unlockOvertaken bug = "a call overtakes the Unlock of its client"
+	unlockUnwaited  bug = "Close does not wait for an Unlock"
+	unlockStops     bug = "what is unlocked never ends"
+
 	neverTells   bug = "a loss is not told"
 	plainCause   bug = "the cause of a loss is no ErrLost"
 	lateDeadline bug = "the holder learns too late that its lease is over"
@@ -159,6 +165,14 @@ func doorCatches() []caught {
 		{plainCause, "", "a loss is told to its holder", "is no lease.ErrLost"},
 		{freesAnothers, "", "a release after a loss says so and frees nothing", "to try for what the next holds"},
 
+		{unlockForgotten, "", "an Unlock gives back without a word", "to be next after an Unlock"},
+		{unlockTwiceSent, "", "a second Unlock does nothing", "to try for what the next holds"},
+		{neverFrees, "", "an Unlock after a release does nothing", "to be next after a release"},
+		{freesAnothers, "", "an Unlock after a loss does nothing", "after an Unlock that is to do nothing"},
+		{unlockOvertaken, "", "no call overtakes the Unlock of its client", "right behind an Unlock of the same client"},
+		{unlockUnwaited, "", "a client that closes waits for its Unlocks", "that is closed"},
+		{unlockStops, "", "an Unlock that is cut off costs a lease", "after an Unlock that was cut off"},
+
 		{neverRenews, "", "a hold is renewed", "in spite of renewals"},
 		{neverRenews, "", "a hold that was waited for is renewed", "in spite of renewals"},
 		{neverExpires, "", "a holder that is cut off loses its hold", "to be next when the lease of a client"},
@@ -201,6 +215,7 @@ func reentrantCatches() []caught {
 		{neverEnters, "", "a hold is entered again by its context", "to enter again"},
 		{entersAnew, "", "a hold is entered again by its context", "the tokens of one hold are"},
 		{firstReleaseFrees, "", "the last release is that of the hold, whatever the order", "has ended with another"},
+		{firstReleaseFrees, "", "an Unlock takes off one entry", "the Unlock of an inner hold"},
 		{entersInTurn, "", "a hold is entered though others wait", "to enter while others wait"},
 		{entersByClient, "", "only the context of a hold enters it", "without the context of the hold: the call holds"},
 		{neverEnters, "", "Do enters a hold", "Do within Do has entered 0 times"},
@@ -232,6 +247,7 @@ func semaphoreCatches() []caught {
 		{barges, "", "a small request does not overtake a large one", "2 calls should wait"},
 		{smallFirst, "", "a small request does not overtake a large one", "2 permits should be free"},
 		{serveOne, "", "a release serves all who fit", "beside others that a release has served"},
+		{unlockForgotten, "", "an Unlock gives all permits back", "after an Unlock of 3"},
 		{leavesSilently, "", "a large request that leaves lets small ones in", "when the larger request ahead has left"},
 		{neverTooLarge, "", "what never fits is refused at once", `does not wrap "too large"`},
 		{takesAnything, "", "what never fits is refused at once", "to ask for 0 permits: the call holds"},

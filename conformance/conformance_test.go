@@ -184,6 +184,8 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: a bound context ends with a loss: losses are not Told",
 		"mutex: a loss is told to its holder: losses are not Told",
 		"mutex: a release after a loss says so and frees nothing: it has no Break",
+		"mutex: an Unlock after a loss does nothing: it has no Break",
+		"mutex: an Unlock that is cut off costs a lease: the client has no Cut",
 		"mutex: Do tells a loss: losses are not Told",
 		"mutex: a holder that is cut off loses its hold: the client has no Cut",
 		"mutex: a waiter that is cut off holds up nobody: the client has no Cut",

@@ -134,7 +134,7 @@ func (c *client) finish(context.Context) error {
 	close(c.close)
 	for _, s := range c.sites {
 		for _, h := range slices.Clone(s.held) {
-			if h.client != c || c.bug == keepsClosed {
+			if h.client != c || c.bug == keepsClosed || c.bug == unlockUnwaited {
 				continue
 			}
 			c.tell(h, lease.ErrClientClosed)

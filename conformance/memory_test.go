@@ -181,6 +181,7 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 			}
 			return m.release(h, k)
 		},
+		Unlock: func() { m.unlock(h, k) },
 	})
 	return k
 }
@@ -292,4 +293,30 @@ func (m *memory) release(h *hold, k *lease.Keeper) error {
 		}
 	}
 	return nil
+}
+
+// unlock ends one lease, for nobody who waits for that.
+func (m *memory) unlock(h *hold, k *lease.Keeper) {
+	m.mu.Lock()
+	if m.bug == unlockForgotten || m.bug == unlockStops {
+		h.renewal.Stop()
+	}
+	if m.bug == unlockStops {
+		h.expiry.Stop()
+	}
+	m.mu.Unlock()
+	switch m.bug {
+	case unlockForgotten, unlockStops:
+	case unlockOvertaken, unlockUnwaited:
+		time.AfterFunc(20*time.Millisecond, func() { _ = m.release(h, k) })
+	default:
+		_ = m.release(h, k)
+	}
+	if m.bug == unlockTwiceSent {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(h.site.held) > 0 {
+			m.drop(h.site.held[0], lease.ErrForced)
+		}
+	}
 }

@@ -11,6 +11,7 @@ func reentrantCases() []trial {
 	return []trial{
 		{name: "a hold is entered again by its context", run: enter},
 		{name: "the last release is that of the hold, whatever the order", run: leaveInAnyOrder},
+		{name: "an Unlock takes off one entry", run: unlockEntries},
 		{name: "a hold is entered though others wait", run: enterBeforeOthers},
 		{name: "only the context of a hold enters it", run: enterByNobodyElse},
 		{name: "Do enters a hold", run: enterByDo},

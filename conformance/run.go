@@ -91,10 +91,10 @@ type trial struct {
 // kinds are all that there is. The first four can be held by one at a time, and share the cases of that.
 func kinds() []kind {
 	return []kind{
-		{"mutex", makeMutex, slices.Concat(doorCases(), doCases(), mutexCases())},
-		{"reentrant", makeReentrant, slices.Concat(doorCases(), doCases(), reentrantCases())},
-		{"rwlock", makeRWLock, slices.Concat(doorCases(), doCases(), rwlockCases())},
-		{"semaphore", makeSemaphore, slices.Concat(doorCases(), doCases(), semaphoreCases())},
+		{"mutex", makeMutex, slices.Concat(doorCases(), unlockCases(), doCases(), mutexCases())},
+		{"reentrant", makeReentrant, slices.Concat(doorCases(), unlockCases(), doCases(), reentrantCases())},
+		{"rwlock", makeRWLock, slices.Concat(doorCases(), unlockCases(), doCases(), rwlockCases())},
+		{"semaphore", makeSemaphore, slices.Concat(doorCases(), unlockCases(), doCases(), semaphoreCases())},
 		{"latch", makeLatch, latchCases()},
 		{"barrier", makeBarrier, barrierCases()},
 	}

@@ -16,6 +16,7 @@ func semaphoreCases() []trial {
 		{name: "permits are counted", run: permitsCounted},
 		{name: "a small request does not overtake a large one", run: largeFirst, needs: []need{fair, waits}},
 		{name: "a release serves all who fit", run: serveAll},
+		{name: "an Unlock gives all permits back", run: unlockPermits},
 		{name: "a large request that leaves lets small ones in", run: largeLeaves},
 		{name: "what never fits is refused at once", run: neverFits},
 		{name: "more permits serve those who wait, fewer keep others out", run: resize, needs: []need{resizes}},

@@ -27,7 +27,7 @@ func (c *call) electLocked(ctx context.Context) *lease.Keeper {
 	}
 	c.keeper = lease.New(ctx, lease.Terms{
 		Name:  c.m.label(),
-		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Key: c.m.held,
+		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Unlock: c.unlock, Key: c.m.held,
 	})
 	c.timer = time.AfterFunc(c.pace(left), c.watch)
 	for i := range c.votes {
@@ -150,6 +150,22 @@ func (c *call) release(ctx context.Context) error {
 		}
 	}
 	return o.err()
+}
+
+// unlock gives all votes back and waits for nobody: each is its client's to give back, whose Close waits for that. What
+// has not voted yet is given up.
+func (c *call) unlock() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	_, floor := c.m.clocks()
+	c.m.above(floor) // For those to whom it is handed on.
+	for _, l := range c.endLocked() {
+		l.Unlock()
+	}
+	c.stop()
 }
 
 // An outcome is what the nodes say of a release.

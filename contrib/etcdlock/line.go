@@ -99,6 +99,9 @@ func again(err error) bool {
 // once waits with one ticket.
 func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (*lease.Lease, error) {
 	s, err := l.client.current(ctx)
+	if err == nil {
+		err = l.behindEnds(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,13 @@ package etcdlock
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // sweepLocked sees to it that the key of a ticket goes, in the background.
@@ -91,4 +93,28 @@ func (t *ticket) settleLocked() {
 		defer c.mu.Unlock()
 		c.sweepLocked(t)
 	})
+}
+
+// behindEnds waits until no key of a hold is left that the client is about to delete: a later call of its own would stand
+// behind it.
+func (l *line) behindEnds(ctx context.Context) error {
+	c := l.client
+	var ahead []*ticket
+	c.mu.Lock()
+	for key, t := range c.ends {
+		if t.grip.Keeper != nil && strings.HasPrefix(key, l.prefix) {
+			ahead = append(ahead, t)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range ahead {
+		select {
+		case <-t.ctx.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.life.Done():
+			return lease.ErrClosed
+		}
+	}
+	return nil
 }

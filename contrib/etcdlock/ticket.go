@@ -64,6 +64,7 @@ func (t *ticket) dropLocked() {
 	}
 	delete(c.tickets, t.key)
 	delete(c.ends, t.key)
+	t.end(context.Canceled)
 	if t.clean {
 		t.clean = false
 		t.session.free = append(t.session.free, t.number)
@@ -107,7 +108,6 @@ func (t *ticket) forget() {
 	t.client.mu.Lock()
 	defer t.client.mu.Unlock()
 	t.dropLocked()
-	t.end(context.Canceled)
 }
 
 // grace is for how long a request goes on whose call was given up. With an answer it is known what is to be removed.
@@ -243,7 +243,6 @@ func (t *ticket) release(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
-	defer t.end(context.Canceled)
 	during, end := bounded(spell, ctx, 0)
 	defer end()
 	// The key is no other's, for numbers are used again only when nothing about them is under way. So the revision need

@@ -101,6 +101,9 @@ type Client struct {
 	tickets  map[string]*ticket
 	due      map[*rowHold]struct{} // for the next renewal
 	renewing bool
+	unlocks  map[any][]*unlock      // ends of holds that nobody waits for, until they are over
+	ready    []*unlock              // of these, those that nobody runs yet
+	enders   int                    // goroutines that run them
 	looks    map[string]*time.Timer // one for each name that was handed on lately
 	ear      *listener
 }
@@ -117,6 +120,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		id: "headwaiter_" + strings.ToLower(rand.Text()), opts: o.filled(), wires: &wires{open: map[*wire]struct{}{}},
 		gone: make(chan struct{}), holds: map[holding]struct{}{}, tickets: map[string]*ticket{},
 		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{}, due: map[*rowHold]struct{}{},
+		unlocks: map[any][]*unlock{},
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.last, c.stop = context.WithCancel(context.Background())

@@ -131,6 +131,9 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 		return nil, err
 	}
 	defer c.work.Done()
+	if begun := time.Now(); !c.behindEnds(ctx, m.name) {
+		return nil, m.gaveUp(ctx, begun, -1, nil)
+	}
 	t := c.newTicket(m)
 	l, err := t.acquire(ctx, wait)
 	if err != nil {

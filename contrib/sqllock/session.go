@@ -95,6 +95,9 @@ func (m *Session) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	defer context.AfterFunc(ctx, wait.leave)()
 
 	begun := time.Now()
+	if !c.behindEnds(wait, m.key) {
+		return nil, m.gaveUp(ctx, begun, -1, nil)
+	}
 	for pause, n := 10*time.Millisecond, 1; ; n++ {
 		l, err := m.attempt(ctx, wait, begun, try)
 		switch {
@@ -159,7 +162,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	h.keeper = lease.New(ctx, lease.Terms{
 		Name:  m.label(),
 		Token: uint64(token), Key: m.held, Waited: now.Sub(begun),
-		Until: until(now, c.opts.SessionLease, slept), Release: h.release,
+		Until: until(now, c.opts.SessionLease, slept), Release: h.release, Unlock: h.letGo,
 	})
 	if !c.keep(h) {
 		c.clean(conn)

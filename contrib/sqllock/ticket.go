@@ -148,7 +148,7 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	h := &rowHold{ticket: t, token: token}
 	h.keeper = lease.New(ctx, lease.Terms{
 		Name:  t.lock.label(),
-		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release,
+		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release, Unlock: h.letGo,
 	})
 	h.mu.Lock() // Whoever ends it, Close above all, waits until it has its timer.
 	defer h.mu.Unlock()

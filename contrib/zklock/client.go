@@ -154,3 +154,27 @@ func (c *Client) sweeper() {
 
 // doubt is how long a wait goes on without a look.
 func (c *Client) doubt() time.Duration { return 2 * c.opts.Lease }
+
+// behindEnds waits until no node of a hold is left that the client is about to delete: a later call of its own would
+// stand behind it.
+func (l *line) behindEnds(ctx context.Context) error {
+	c := l.client
+	var ahead []*ticket
+	c.mu.Lock()
+	for _, t := range c.ends {
+		if t.grip.Keeper != nil && t.line.parent == l.parent {
+			ahead = append(ahead, t)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range ahead {
+		select {
+		case <-t.ctx.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.life.Done():
+			return lease.ErrClosed
+		}
+	}
+	return nil
+}

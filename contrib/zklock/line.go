@@ -89,6 +89,9 @@ func (l *line) renew(ctx context.Context) {
 func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) (*lease.Lease, error) {
 	c := l.client
 	s, err := c.current(ctx)
+	if err == nil {
+		err = l.behindEnds(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
