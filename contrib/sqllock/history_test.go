@@ -10,13 +10,14 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // behind is a server with a proxy before it, which is what stands still.
 type behind struct {
-	*pgtest.Proxy
+	*faults.Proxy
 	server *postgres.Server
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
@@ -35,7 +36,7 @@ func TestACancelledCallGivesBackWhatALateReplyTells(t *testing.T) {
 			p, through := pgtest.Through(t, url)
 			m := lasting(kind, dial(t, through), "a")
 			kit.Release(t, hold(t, m)) // It has a connection.
-			p.HoldReplies()
+			p.Freeze(faults.ToClient)
 			ctx, cancel := context.WithCancel(t.Context())
 			call := kit.Lock(ctx, m.Lock)
 			kit.Eventually(t, "a grant that nobody hears of", func() bool { return count(t, conn, query) == 1 })
@@ -89,7 +90,7 @@ func TestALostReplyToASessionKeepsNothing(t *testing.T) {
 	m := sqllock.NewSession(dial(t, through), "a")
 	first := hold(t, m)
 	kit.Release(t, first)
-	p.LoseReplies()
+	p.Drop(faults.ToClient)
 	call := kit.Lock(t.Context(), m.Lock)
 	kit.Eventually(t, "a grant that nobody hears of", func() bool { return count(t, conn, granted["session"]) == 1 })
 	p.Heal()
@@ -97,7 +98,7 @@ func TestALostReplyToASessionKeepsNothing(t *testing.T) {
 	l := call.Value(t)
 	require.Greater(t, l.Token(), first.Token()+1, "the lost grant had a token of its own")
 
-	p.LoseReplies()
+	p.Drop(faults.ToClient)
 	release := kit.Run(func() error { return l.Release(context.Background()) })
 	kit.Eventually(t, "the release", func() bool { return count(t, conn, granted["session"]) == 0 })
 	p.Heal()
@@ -108,12 +109,12 @@ func TestALostReplyToASessionKeepsNothing(t *testing.T) {
 
 // Idle connections that have ended cost a call nothing but a new one.
 func TestConnectionsThatEndedWhileIdleAreReplaced(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, p *pgtest.Proxy, url string){
-		"terminated": func(t *testing.T, _ *pgtest.Proxy, url string) {
+	for name, end := range map[string]func(t *testing.T, p *faults.Proxy, url string){
+		"terminated": func(t *testing.T, _ *faults.Proxy, url string) {
 			exec(t, admin(t, url), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 		},
-		"cut": func(_ *testing.T, p *pgtest.Proxy, _ string) { p.Cut() },
+		"cut": func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -124,7 +125,7 @@ func TestALostReplyLosesNoGrant(t *testing.T) {
 	c := dial(t, through)
 	m := sqllock.NewLeased(c, "a")
 	kit.Release(t, hold(t, m))
-	p.LoseReplies()
+	p.Drop(faults.ToClient)
 	call := kit.Lock(t.Context(), m.Lock)
 	kit.Eventually(t, "a grant", func() bool { return count(t, conn, leftTickets+" WHERE token IS NOT NULL") == 1 })
 	token := count(t, conn, "SELECT token FROM headwaiter_ticket")
@@ -133,7 +134,7 @@ func TestALostReplyLosesNoGrant(t *testing.T) {
 	l := call.Value(t)
 	require.Equal(t, uint64(token), l.Token())
 	kit.Release(t, hold(t, sqllock.NewLeased(c, "b"))) // Its connection has prepared all statements.
-	p.LoseReplies()
+	p.Drop(faults.ToClient)
 	release := kit.Run(func() error { return l.Release(context.Background()) })
 	kit.Eventually(t, "the release", func() bool { return count(t, conn, leftTickets) == 0 })
 	p.Heal()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -93,13 +94,13 @@ func TestASessionLockIsTheAdvisoryLockOfItsKey(t *testing.T) {
 }
 
 func TestAHolderIsToldThatItsConnectionIsGone(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, p *pgtest.Proxy, url string){
-		"ended by Postgres": func(t *testing.T, _ *pgtest.Proxy, url string) {
+	for name, lose := range map[string]func(t *testing.T, p *faults.Proxy, url string){
+		"ended by Postgres": func(t *testing.T, _ *faults.Proxy, url string) {
 			exec(t, admin(t, url), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 		},
-		"cut":    func(_ *testing.T, p *pgtest.Proxy, _ string) { p.Cut() },
-		"silent": func(_ *testing.T, p *pgtest.Proxy, _ string) { p.Freeze() },
+		"cut":    func(_ *testing.T, p *faults.Proxy, _ string) { p.Cut() },
+		"silent": func(_ *testing.T, p *faults.Proxy, _ string) { p.Freeze() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

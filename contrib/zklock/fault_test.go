@@ -104,15 +104,14 @@ func TestAHolderKnowsBeforeTheNextHolds(t *testing.T) {
 	r := zktest.NewRelay(t, s)
 	a, b := dial(t, s, through(r)), dial(t, s)
 	m, n := zklock.New(a, "one"), zklock.New(b, "one")
-	for _, away := range []func(){r.Freeze, func() { r.Refuse(true) }} {
+	for _, away := range []func(){func() { r.Freeze() }, r.Away} {
 		l := locked(t, m)
 		waits := queued(t, n, 1)
 		away()
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
 		require.False(t, waits.Returned())
 		next := waits.Value(t)
-		r.Thaw()
-		r.Refuse(false)
+		r.Heal()
 		kit.Release(t, next)
 		kit.Release(t, locked(t, m)) // In a new session.
 	}
@@ -179,7 +178,7 @@ func TestAHoldOutlivesAServerThatHangs(t *testing.T) {
 	s := zktest.Shared(t)
 	ways := []*zktest.Relay{zktest.NewRelay(t, s), zktest.NewRelay(t, s)}
 	m := zklock.New(dial(t, s, lasting(2*enginetest.Short), func(o *zklock.Options) {
-		o.Servers = []string{ways[0].Address(), ways[1].Address()}
+		o.Servers = []string{ways[0].Addr(), ways[1].Addr()}
 	}), "one")
 	l := locked(t, m)
 	used, other := ways[0], ways[1]

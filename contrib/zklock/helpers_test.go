@@ -52,7 +52,7 @@ func lasting(d time.Duration) func(*zklock.Options) {
 
 // through leads a client to the server of a relay.
 func through(r *zktest.Relay) func(*zklock.Options) {
-	return func(o *zklock.Options) { o.Servers = []string{r.Address()} }
+	return func(o *zklock.Options) { o.Servers = []string{r.Addr()} }
 }
 
 func prefix(t testing.TB) string { return "/" + kit.Name(t) }

@@ -139,15 +139,15 @@ func TestServersThatAreAwayArePassedOver(t *testing.T) {
 	s := zktest.Shared(t)
 	r := zktest.NewRelay(t, s)
 	m := zklock.New(dial(t, s, lasting(kit.Patience), func(o *zklock.Options) {
-		o.Servers = []string{"127.0.0.1:1", r.Address(), "127.0.0.1:2", s.Address()}
+		o.Servers = []string{"127.0.0.1:1", r.Addr(), "127.0.0.1:2", s.Address()}
 	}), "one")
 	for range 3 {
 		l := locked(t, m)
 		r.Cut()
 		kit.Release(t, l)
-		r.Refuse(true)
+		r.Away()
 		kit.Release(t, locked(t, m))
-		r.Refuse(false)
+		r.Heal()
 	}
 }
 

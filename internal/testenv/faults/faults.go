@@ -1,4 +1,4 @@
-// Package faults puts broken networks between a Redis client and its server: bytes that vanish, come late
+// Package faults puts broken networks between a client and its server, a Redis above all: bytes that vanish, come late
 // or not at all, connections that are cut, replies that are lost after the command has run.
 //
 // [Proxy] does it on loopback for any server, [Dialer] in memory, also inside the bubble of
@@ -30,6 +30,7 @@ const (
 type Faults struct {
 	work sync.WaitGroup // every goroutine of this package
 	stop func()         // ends the acceptance of connections
+	wire Wire           // what is spoken; the zero one is that of Redis
 
 	mu      sync.Mutex // guards all below, and the mutable fields of links and lanes
 	links   map[*link]struct{}
@@ -84,6 +85,29 @@ func (f *Faults) Freeze(ds ...Direction) {
 	f.set(ds, func(d Direction) { f.frozen[d] = true })
 }
 
+// Stall is Freeze both ways for the connections that there are. New ones work.
+func (f *Faults) Stall() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		l.lanes[ToServer].frozen, l.lanes[ToClient].frozen = true, true
+	}
+}
+
+// Holds reports whether something is held back.
+func (f *Faults) Holds() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for l := range f.links {
+		for d, lane := range l.lanes {
+			if len(lane.queue) > 0 && (f.frozen[d] || lane.frozen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Refuse ends new connections at once. The old ones stay.
 func (f *Faults) Refuse() {
 	f.mu.Lock()
@@ -91,11 +115,12 @@ func (f *Faults) Refuse() {
 	f.refuse = true
 }
 
-// Heal ends Drop, Delay, Freeze and Refuse. What was held back is delivered, and what is delayed when its time has come.
+// Heal ends Drop, Delay, Freeze, Stall and Refuse. What was held back is delivered, and what is delayed when its time has come.
 func (f *Faults) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for l := range f.links {
+		l.lanes[ToServer].frozen, l.lanes[ToClient].frozen = false, false
 		if l.lanes[ToServer].holed || l.lanes[ToClient].holed {
 			l.cut()
 		}

@@ -17,7 +17,8 @@ type link struct {
 
 	// The rest is guarded by faults.mu.
 	over    bool
-	pending []bool // for each reply that the server owes, whether it is to be lost
+	look    func(Direction, []byte) bool // of a protocol that has it
+	pending []bool                       // for each reply that the server owes, whether it is to be lost
 }
 
 // lane is one direction of a link. One goroutine reads all there is into the queue, another passes it on.
@@ -28,9 +29,10 @@ type lane struct {
 	wake     chan struct{} // has a token after each change that the second goroutine should see
 
 	// The rest is guarded by faults.mu.
-	queue []item
-	holed bool // something was dropped
-	done  bool // the end of the stream has been passed on
+	queue  []item
+	frozen bool // as all that were there when that was asked for
+	holed  bool // something was dropped
+	done   bool // the end of the stream has been passed on
 }
 
 // item is a message on its way.
@@ -52,6 +54,9 @@ func (f *Faults) connect(client, server net.Conn) error {
 		return errRefused
 	}
 	l := &link{faults: f}
+	if f.wire.Look != nil {
+		l.look = f.wire.Look()
+	}
 	l.lanes[ToServer] = &lane{link: l, dir: ToServer, from: client, to: server}
 	l.lanes[ToClient] = &lane{link: l, dir: ToClient, from: server, to: client}
 	f.links[l] = struct{}{}
@@ -95,8 +100,12 @@ func (l *lane) poke() {
 // read takes in everything that comes, whatever becomes of it.
 func (l *lane) read() {
 	r := bufio.NewReader(l.from)
+	read := l.link.faults.wire.Read
+	if read == nil {
+		read = readMessage
+	}
 	for {
-		raw, err := readMessage(r)
+		raw, err := read(r)
 		l.take(raw, err != nil)
 		if err != nil {
 			return
@@ -174,7 +183,7 @@ func (l *lane) next() (it item, wait time.Duration, ok bool) {
 		switch {
 		case l.link.over || l.done:
 			return item{}, 0, false
-		case len(l.queue) == 0 || f.frozen[l.dir]:
+		case len(l.queue) == 0 || f.frozen[l.dir] || l.frozen:
 			return item{}, idle, true
 		}
 		it := l.queue[0]
@@ -190,6 +199,8 @@ func (l *lane) next() (it item, wait time.Duration, ok bool) {
 			l.link.cut()
 		case it.end:
 			l.finish()
+		case l.link.look != nil && !l.link.look(l.dir, it.raw):
+			l.link.cut()
 		default:
 			l.expect(it.raw)
 			return it, 0, true
@@ -200,7 +211,7 @@ func (l *lane) next() (it item, wait time.Duration, ok bool) {
 // expect notes that the server will owe a reply to a command, and whether that one is to be lost. The
 // caller has the lock.
 func (l *lane) expect(raw []byte) {
-	if l.dir != ToServer {
+	if l.dir != ToServer || l.link.faults.wire.Read != nil {
 		return
 	}
 	command := words(raw)

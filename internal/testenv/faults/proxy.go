@@ -1,11 +1,30 @@
 package faults
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"net"
 	"testing"
 )
+
+// A Wire is another protocol than that of Redis. Where Read is set, replies and pushes are not told apart:
+// [Faults.LoseReplies] and [Faults.LosePushes] are for Redis.
+type Wire struct {
+	// Read reads the next message. With the error of the end it may return a part of one.
+	Read func(*bufio.Reader) ([]byte, error)
+	// Look, if not nil, makes for each connection what sees its messages as they are passed on, one at a time. Where that
+	// returns false, the connection is cut in place of the message.
+	Look func() func(d Direction, message []byte) bool
+}
+
+// Raw is a protocol of which nothing is known.
+var Raw = Wire{Read: func(r *bufio.Reader) ([]byte, error) {
+	_, err := r.Peek(1)
+	raw := make([]byte, r.Buffered())
+	n, _ := r.Read(raw)
+	return raw[:n], err
+}}
 
 // Proxy listens on a loopback port and passes connections on to a server, with faults.
 type Proxy struct {
@@ -14,8 +33,14 @@ type Proxy struct {
 	target   string
 }
 
-// NewProxy starts a proxy for the server at target (host and port). It ends with the test.
+// NewProxy starts a proxy for the Redis at target (host and port). It ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	return NewProxyOf(t, target, Wire{})
+}
+
+// NewProxyOf is NewProxy for a server of another kind.
+func NewProxyOf(t testing.TB, target string, wire Wire) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,6 +48,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	}
 	stop := func() { listener.Close() }
 	p := &Proxy{Faults: newFaults(t, stop), listener: listener, target: target}
+	p.wire = wire
 	p.work.Go(p.accept)
 	return p
 }

@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 )
 
 // The requests that a relay can tell apart.
@@ -22,19 +24,12 @@ const (
 	End         = -11
 )
 
-// A Relay passes connections of clients on to a server, request by request and answer by answer, and breaks them as it
-// is told.
+// A Relay is a network between clients and a server that misbehaves. It knows requests and answers.
 type Relay struct {
-	listener net.Listener
-	target   string
-	work     sync.WaitGroup
+	*faults.Proxy
 
-	mu      sync.Mutex // guards the fields below, and those of the links
-	links   map[*link]bool
-	over    bool
-	refuse  bool
-	frozen  chan struct{} // if not nil, nothing is passed on until it is closed
-	opcode  int32         // of the requests whose answers are lost
+	mu      sync.Mutex // guards the fields below
+	opcode  int32      // of the requests whose answers are lost
 	left    int
 	lost    int
 	counts  map[int32]int // requests by their kind
@@ -47,79 +42,27 @@ type Session struct {
 	secret []byte
 }
 
-// link is one connection.
-type link struct {
-	relay          *Relay
-	client, server net.Conn
-	doomed         map[int32]bool // the requests whose answers end the connection
-	greeted        bool           // the first answer has been passed on
-}
-
 // NewRelay starts a relay, which ends with the test.
 func NewRelay(t testing.TB, s *Server) *Relay {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("zktest: %v", err)
-	}
-	r := &Relay{listener: listener, target: s.Address(), links: map[*link]bool{}, counts: map[int32]int{}}
-	r.work.Go(r.accept)
-	t.Cleanup(r.close)
+	r := &Relay{counts: map[int32]int{}}
+	r.Proxy = faults.NewProxyOf(t, s.Address(), faults.Wire{
+		Read: func(b *bufio.Reader) ([]byte, error) {
+			message, err := read(b)
+			if err != nil {
+				return nil, err // Nobody wants a part.
+			}
+			return message, nil
+		},
+		Look: r.look,
+	})
 	return r
 }
 
-// Address leads a client to the relay.
-func (r *Relay) Address() string { return r.listener.Addr().String() }
-
-func (r *Relay) close() {
-	_ = r.listener.Close()
-	r.mu.Lock()
-	r.over = true
-	if r.frozen != nil {
-		close(r.frozen)
-		r.frozen = nil
-	}
-	r.mu.Unlock()
+// Away ends all connections, and others as they are made, until the relay is healed.
+func (r *Relay) Away() {
+	r.Refuse()
 	r.Cut()
-	r.work.Wait()
-}
-
-// Cut ends all connections. Others may be made.
-func (r *Relay) Cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for l := range r.links {
-		l.cutLocked()
-	}
-}
-
-// Refuse ends all connections, and others as they are made, until it is told not to.
-func (r *Relay) Refuse(is bool) {
-	r.mu.Lock()
-	r.refuse = is
-	r.mu.Unlock()
-	if is {
-		r.Cut()
-	}
-}
-
-// Freeze holds back all that is sent, both ways, until it is thawed; connections stay open.
-func (r *Relay) Freeze() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.frozen == nil {
-		r.frozen = make(chan struct{})
-	}
-}
-
-// Thaw lets it pass.
-func (r *Relay) Thaw() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.frozen != nil {
-		close(r.frozen)
-		r.frozen = nil
-	}
 }
 
 // Lose lets the next n requests of a kind have their effect, and ends their connections in place of the answers.
@@ -136,13 +79,6 @@ func (r *Relay) Lost() int {
 	return r.lost
 }
 
-// Connections is how many go through the relay.
-func (r *Relay) Connections() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.links)
-}
-
 // Count is how many requests of a kind there were.
 func (r *Relay) Count(opcode int32) int {
 	r.mu.Lock()
@@ -157,63 +93,33 @@ func (r *Relay) Session() Session {
 	return r.session
 }
 
-func (r *Relay) accept() {
-	for {
-		client, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", r.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		l := &link{relay: r, client: client, server: server, doomed: map[int32]bool{}}
+// look makes what sees the messages of a connection: a request has a number, which its answer has too. The first
+// message of a client has the version 0 in its place, and that of the server tells the session.
+func (r *Relay) look() func(faults.Direction, []byte) bool {
+	doomed, greeted := map[int32]bool{}, false
+	return func(d faults.Direction, message []byte) bool {
 		r.mu.Lock()
-		if r.over || r.refuse {
-			_, _ = client.Close(), server.Close()
-		} else {
-			r.links[l] = true
-			r.work.Go(func() { l.pass(client, server, l.request) })
-			r.work.Go(func() { l.pass(server, client, l.answer) })
+		defer r.mu.Unlock()
+		m := message[4:]
+		number := int32(binary.BigEndian.Uint32(m))
+		switch {
+		case d == faults.ToServer && number > 0:
+			opcode := int32(binary.BigEndian.Uint32(m[4:]))
+			r.counts[opcode]++
+			if opcode == r.opcode && r.left > 0 {
+				r.left--
+				doomed[number] = true
+			}
+		case d == faults.ToClient && !greeted:
+			greeted = true
+			if id := binary.BigEndian.Uint64(m[8:]); id != 0 {
+				r.session = Session{id, append([]byte(nil), m[20:36]...)}
+			}
+		case d == faults.ToClient && doomed[number]:
+			r.lost++
+			return false
 		}
-		r.mu.Unlock()
-	}
-}
-
-// cutLocked ends a connection.
-func (l *link) cutLocked() {
-	_, _ = l.client.Close(), l.server.Close()
-	delete(l.relay.links, l)
-}
-
-// pass hands on messages, a length and as many bytes each, as long as look agrees.
-func (l *link) pass(from, to net.Conn, look func(message []byte) bool) {
-	defer func() {
-		l.relay.mu.Lock()
-		defer l.relay.mu.Unlock()
-		l.cutLocked()
-	}()
-	for {
-		message, err := read(from)
-		if err != nil {
-			return
-		}
-		l.relay.mu.Lock()
-		frozen := l.relay.frozen
-		l.relay.mu.Unlock()
-		if frozen != nil {
-			<-frozen
-		}
-		l.relay.mu.Lock()
-		on := look(message[4:])
-		l.relay.mu.Unlock()
-		if !on {
-			return
-		}
-		if _, err := to.Write(message); err != nil {
-			return
-		}
+		return true
 	}
 }
 
@@ -230,35 +136,6 @@ func read(from io.Reader) ([]byte, error) {
 	message := append(head, make([]byte, length)...)
 	_, err := io.ReadFull(from, message[4:])
 	return message, err
-}
-
-// request looks at what a client asks. The first message has the version 0 in place of the number.
-func (l *link) request(m []byte) bool {
-	number, opcode := int32(binary.BigEndian.Uint32(m)), int32(binary.BigEndian.Uint32(m[4:]))
-	if number > 0 {
-		l.relay.counts[opcode]++
-	}
-	if number > 0 && opcode == l.relay.opcode && l.relay.left > 0 {
-		l.relay.left--
-		l.doomed[number] = true
-	}
-	return true
-}
-
-// answer looks at what a server answers.
-func (l *link) answer(m []byte) bool {
-	if !l.greeted {
-		l.greeted = true
-		if id := binary.BigEndian.Uint64(m[8:]); id != 0 {
-			l.relay.session = Session{id, append([]byte(nil), m[20:36]...)}
-		}
-		return true
-	}
-	if l.doomed[int32(binary.BigEndian.Uint32(m))] {
-		l.relay.lost++
-		return false
-	}
-	return true
 }
 
 // Expire ends a session, as the server does when its time is over: from another connection that proves that it is
