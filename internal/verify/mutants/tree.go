@@ -22,43 +22,20 @@ type Tree struct{ dir string }
 // Copy copies the files of the work tree at root that git knows, or would not ignore, to a new folder. Close
 // removes it.
 func Copy(ctx context.Context, root string) (*Tree, error) {
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("git ls-files: %w", err)
-	}
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return nil, err
 	}
 	t := &Tree{dir: dir}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		if err := t.take(root, name); err != nil {
-			return nil, errors.Join(err, t.Close())
+	for _, args := range [][]string{{"add", "--all"}, {"checkout-index", "--all", "--prefix=" + dir + "/"}} {
+		cmd := exec.CommandContext(ctx, "git", args...)
+		// An index for this alone: what is staged at root stays as it is.
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "GIT_INDEX_FILE="+t.path(".index"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, errors.Join(fmt.Errorf("git %s: %w: %s", args[0], err, out), t.Close())
 		}
 	}
 	return t, nil
-}
-
-// take copies one file. One that git knows and the work tree has lost is left out.
-func (t *Tree) take(root, name string) error {
-	from, to := filepath.Join(root, filepath.FromSlash(name)), t.path(name)
-	info, err := os.Stat(from)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	body, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, body, info.Mode().Perm())
 }
 
 func (t *Tree) path(name string) string { return filepath.Join(t.dir, filepath.FromSlash(name)) }
