@@ -1,6 +1,9 @@
 package daemon
 
-import "sync"
+import (
+	"sync"
+	"testing"
+)
 
 // Shared is one server for all tests of a package: the first who asks for it starts it, and it ends with the tests.
 type Shared[S interface{ Stop() }] struct {
@@ -20,6 +23,27 @@ func (s *Shared[S]) Get() (S, error) {
 		s.made = s.err == nil
 	})
 	return s.server, s.err
+}
+
+// For is Get for a test, which fails where there is no server.
+func (s *Shared[S]) For(t testing.TB) S {
+	t.Helper()
+	server, err := s.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// Own is a server that start makes for one test, and that ends with it.
+func Own[S interface{ Stop() }](t testing.TB, start func() (S, error)) S {
+	t.Helper()
+	server, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server
 }
 
 // Around is a run of tests with the end of the server behind it, as goleak.VerifyTestMain wants it.

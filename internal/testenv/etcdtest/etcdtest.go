@@ -17,22 +17,13 @@ func Main(m *testing.M) { goleak.VerifyTestMain(shared.Around(m)) }
 // Shared returns the server that all tests of a package use. Its first call starts it; it ends with [Main].
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	s, err := shared.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return shared.For(t)
 }
 
 // Own returns a server for one test, which may kill it; args are as with [Start].
 func Own(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s, err := Start(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	return s
+	return daemon.Own(t, func() (*Server, error) { return Start(args...) })
 }
 
 // Cluster returns three members for one test.
