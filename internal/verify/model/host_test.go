@@ -47,7 +47,7 @@ func hostOf(t testing.TB, s stage.Host) host {
 
 // besides makes the hold beside, which lasts a year.
 func (h host) besides() error {
-	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", decimal(h.Now()+365*24*60*minute)).Error()
+	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", stage.Decimal(h.Now()+365*24*60*minute)).Error()
 }
 
 func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
@@ -69,7 +69,7 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 	if r.Count > 0 {
 		return reply, false, nil
 	}
-	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, decimal(r.Token)}, 1, lua.RenewHeld
+	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, lua.RenewHeld
 	switch {
 	case r.Phase == lua.PhaseFinal:
 		phase = lua.RenewFinal
@@ -78,10 +78,10 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 		keys, others, which, phase = []string{k.Queue, beside.key, k.Lock}, []string{beside.ticket, beside.token}, 2, lua.RenewStill
 	}
 	args := [][]string{others, others, others}
-	args[which] = []string{r.Ticket, decimal(r.Token)}
+	args[which] = []string{r.Ticket, stage.Decimal(r.Token)}
 	phases := strings.Repeat(string(lua.RenewHeld), which) + string(phase) + strings.Repeat(string(lua.RenewHeld), 2-which)
 	s := lua.Fairlock.Renewals
-	res := h.Call(keys, s, slices.Concat([]string{r.Who, decimal(r.NotAfter), decimal(r.Lease), phases}, slices.Concat(args...)))
+	res := h.Call(keys, s, slices.Concat([]string{r.Who, stage.Decimal(r.NotAfter), stage.Decimal(r.Lease), phases}, slices.Concat(args...)))
 	now, ends, left, err := s.DecodeRenewals(res, 3)
 	if err != nil || !slices.Contains(left, 0) || !slices.Contains(left, 3-which) && !r.Still {
 		return reply, false, fmt.Errorf("several renewals: without %v: %w", left, err)
@@ -92,12 +92,12 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {
 	args := []string{"ZADD", k.Queue}
 	for _, a := range tickets {
-		args = append(args, decimal(a.Arrival), a.Ticket)
+		args = append(args, stage.Decimal(a.Arrival), a.Ticket)
 	}
 	if err := h.Do(args...).Error(); err != nil {
 		return err
 	}
-	return h.Do("PEXPIRE", k.Queue, decimal(lives/millisecond)).Error()
+	return h.Do("PEXPIRE", k.Queue, stage.Decimal(lives/millisecond)).Error()
 }
 
 func (h host) state(k lua.Keys) (state, error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -190,7 +191,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 		require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
 		fill(true)
 		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-			"who", decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), decimal(p.highest),
+			"who", stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
 		}), 2)
 		fill(false)
 		require.NoError(t, err)
@@ -213,7 +214,7 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", "granted").Error())
 	require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
 	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-		"who", decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), decimal(p.highest),
+		"who", stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)

@@ -82,17 +82,12 @@ var (
 	_ Request = Force{}
 )
 
-func decimal(n int64) string { return stage.Decimal(n) }
-
 // Script returns fairlock/ask.
 func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return []string{
-		r.Ticket, r.Mode, decimal(r.NotAfter), decimal(r.Arrival), decimal(r.Head), decimal(r.Floor),
-		line.Counts(r.Uncounted), r.Phase, r.Who,
-	}
+	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
 }
 
 // Script returns fairlock/end.
@@ -100,7 +95,7 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := []string{r.Ticket, decimal(r.Token), decimal(r.Floor), line.Counts(r.Uncounted)}
+	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
 	if r.Note != "" {
 		args = append(args, r.Note)
 	}
@@ -112,9 +107,9 @@ func (Renew) Script() *lua.Script { return lua.Fairlock.Renew }
 
 // Args returns what the script gets.
 func (r Renew) Args() []string {
-	args := []string{r.Ticket, decimal(r.Token), decimal(r.Lease), r.Phase, r.Who, decimal(r.NotAfter)}
+	args := stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.Who, r.NotAfter)
 	if r.Count > 0 {
-		args = append(args, decimal(r.Revision)+":"+decimal(r.Count))
+		args = append(args, stage.Decimal(r.Revision)+":"+stage.Decimal(r.Count))
 	}
 	return args
 }
@@ -124,20 +119,14 @@ func (Check) Script() *lua.Script { return lua.Fairlock.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, decimal(r.NotAfter), decimal(r.Floor), line.Counts(r.Uncounted)}
-	for _, a := range r.Tickets {
-		args = append(args, a.Ticket, decimal(a.Arrival))
-	}
-	return args
+	return stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, r.Tickets)
 }
 
 // Script returns fairlock/force.
 func (Force) Script() *lua.Script { return lua.Fairlock.Force }
 
 // Args returns what the script gets.
-func (r Force) Args() []string {
-	return []string{decimal(r.Token), decimal(r.Floor), line.Counts(r.Uncounted)}
-}
+func (r Force) Args() []string { return stage.Args(r.Token, r.Floor, !r.Uncounted) }
 
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
 func (r Ask) Run(m *Mutex, now int64) lua.Tuple {

@@ -3,7 +3,6 @@ package model
 import (
 	"slices"
 
-	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -33,9 +32,9 @@ func (AskAll) Script() *lua.Script { return lua.MultiAsk }
 
 // Args returns what the script gets.
 func (r AskAll) Args() []string {
-	args := []string{r.Mode, decimal(r.NotAfter), decimal(r.Head), decimal(r.Floor), line.Counts(r.Uncounted), r.Phase, r.Who}
+	args := stage.Args(r.Mode, r.NotAfter, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
 	for i, ticket := range r.Tickets {
-		args = append(args, ticket, decimal(r.Arrivals[i]))
+		args = append(args, ticket, stage.Decimal(r.Arrivals[i]))
 	}
 	return args
 }
@@ -109,7 +108,7 @@ func (EndAll) Script() *lua.Script { return lua.MultiEnd }
 
 // Args returns what the script gets.
 func (r EndAll) Args() []string {
-	return slices.Concat([]string{decimal(r.Floor), line.Counts(r.Uncounted)}, r.Tickets)
+	return stage.Args(r.Floor, !r.Uncounted, r.Tickets)
 }
 
 // One is what the request asks of the nth lock.

@@ -51,10 +51,10 @@ func (s *state) text() string {
 func expected(m *Mutex, now int64) state {
 	s := state{lock: m.Lock.Fields()}
 	for _, a := range m.Queue {
-		s.queue = append(s.queue, scored{a.Ticket, decimal(a.Arrival)})
+		s.queue = append(s.queue, scored{a.Ticket, stage.Decimal(a.Arrival)})
 	}
 	for client, at := range m.Suspects {
-		s.suspects = append(s.suspects, scored{client, decimal(at)})
+		s.suspects = append(s.suspects, scored{client, stage.Decimal(at)})
 	}
 	slices.SortFunc(s.suspects, func(a, b scored) int {
 		return strings.Compare(a.score+a.name, b.score+b.name)

@@ -123,7 +123,7 @@ func (h *happened) placed() error {
 		if at < 0 || h.reply.Place != int64(place(r.Ticket)) {
 			return fmt.Errorf("place %d in the reply, %d in the queue", h.reply.Place, place(r.Ticket))
 		}
-		if score := h.after.queue[at].score; score != decimal(h.reply.Arrival) {
+		if score := h.after.queue[at].score; score != stage.Decimal(h.reply.Arrival) {
 			return fmt.Errorf("arrival %d in the reply to %s, %s in the queue", h.reply.Arrival, r.Ticket, score)
 		}
 	case Check:

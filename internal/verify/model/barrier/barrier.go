@@ -42,8 +42,7 @@ type Barrier struct {
 	Calls    stage.Calls
 
 	ends [4]int64 // when the keys expire: lock, leases, arrivals, last
-	mute bool
-	sent []string
+	stage.Channel
 }
 
 // An Arrival is that of one ticket.
@@ -81,7 +80,7 @@ func (b *Barrier) Lose(key int) {
 	switch key {
 	case Lock:
 		*b = Barrier{
-			Leases: b.Leases, Arrivals: b.Arrivals, Last: b.Last, Calls: b.Calls, ends: b.ends, mute: b.mute, sent: b.sent,
+			Leases: b.Leases, Arrivals: b.Arrivals, Last: b.Last, Calls: b.Calls, ends: b.ends, Channel: b.Channel,
 		}
 	case Leases:
 		clear(b.Leases)
@@ -94,16 +93,6 @@ func (b *Barrier) Lose(key int) {
 		return
 	}
 	b.ends[key] = 0
-}
-
-// Deny refuses PUBLISH. Subscribers are not counted here.
-func (b *Barrier) Deny(publish, _ bool) { b.mute = publish }
-
-// Take returns what was published since the last call.
-func (b *Barrier) Take() []string {
-	sent := b.sent
-	b.sent = nil
-	return sent
 }
 
 // State is what the keys of a server should hold.

@@ -59,13 +59,6 @@ var (
 	_ Request = Reset{}
 )
 
-func flag(on bool) string {
-	if on {
-		return "1"
-	}
-	return "0"
-}
-
 // Script returns barrier/ask.
 func (Ask) Script() *lua.Script { return lua.Barrier.Ask }
 
@@ -75,10 +68,7 @@ func (r Ask) Args() []string {
 	if r.Repeated {
 		since = stage.Decimal(r.Since)
 	}
-	args := []string{
-		r.Ticket, lua.Wait, stage.Decimal(r.NotAfter), stage.Decimal(r.Arrival), "0", "0", "1", lua.PhaseHeld, r.Who,
-		stage.Decimal(r.Parties), flag(r.Action), since, stage.Decimal(r.Lifetime),
-	}
+	args := stage.Args(r.Ticket, lua.Wait, r.NotAfter, r.Arrival, "0", "0", "1", lua.PhaseHeld, r.Who, r.Parties, r.Action, since, r.Lifetime)
 	if r.Seen != 0 { // May be missing.
 		args = append(args, stage.Decimal(r.Seen))
 	}
@@ -89,35 +79,25 @@ func (r Ask) Args() []string {
 func (Check) Script() *lua.Script { return lua.Barrier.Check }
 
 // Args returns what the script gets.
-func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), "0", "1"}
-	for _, a := range r.Tickets {
-		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
-	}
-	return args
-}
+func (r Check) Args() []string { return stage.Args(r.Client, r.Mode, r.NotAfter, "0", "1", r.Tickets) }
 
 // Script returns barrier/end.
 func (End) Script() *lua.Script { return lua.Barrier.End }
 
 // Args returns what the script gets.
-func (r End) Args() []string { return []string{r.Ticket, stage.Decimal(r.Generation), "0", "1"} }
+func (r End) Args() []string { return stage.Args(r.Ticket, r.Generation, "0", "1") }
 
 // Script returns barrier/open.
 func (Open) Script() *lua.Script { return lua.BarrierOpen }
 
 // Args returns what the script gets.
-func (r Open) Args() []string {
-	return []string{r.Ticket, stage.Decimal(r.Generation), flag(r.OK), stage.Decimal(r.NotAfter)}
-}
+func (r Open) Args() []string { return stage.Args(r.Ticket, r.Generation, r.OK, r.NotAfter) }
 
 // Script returns barrier/reset.
 func (Reset) Script() *lua.Script { return lua.BarrierReset.Script }
 
 // Args returns what the script gets.
-func (r Reset) Args() []string {
-	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
-}
+func (r Reset) Args() []string { return stage.Args(r.ID, r.NotAfter, r.Repeats) }
 
 func gone(ticket string) string { return "end " + ticket }
 

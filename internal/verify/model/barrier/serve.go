@@ -110,10 +110,8 @@ func (c *call) reply(status lua.Status, place int64, arrival int64, states ...st
 	if c.note != "" {
 		c.Calls.Note(c.note, c.repeats, c.now)
 	}
-	if c.message != "" && c.mute {
-		c.flags |= lua.Unwoken
-	} else if c.message != "" {
-		c.sent = append(c.sent, c.message)
+	if c.message != "" {
+		c.flags |= c.Publish(c.message)
 	}
 	r.Flags = c.flags
 	return r

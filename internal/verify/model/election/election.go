@@ -50,14 +50,7 @@ func (e *Election) State(now int64) stage.State {
 		hash["value"], hash["proclaimed"] = e.Value, stage.Decimal(e.Token)
 		hash["number"], hash["revision"] = stage.Decimal(e.Number), stage.Decimal(e.Revision)
 	}
-	queue := map[string]int64{}
-	for _, a := range e.Queue {
-		queue[a.Ticket] = a.Arrival
-	}
-	return stage.State{
-		stage.Fields(hash, e.LockEnds, now), stage.Scores(queue, e.QueueEnds, now),
-		stage.Scores(e.Suspects, e.SuspectsEnds, now),
-	}
+	return append(stage.State{stage.Fields(hash, e.LockEnds, now)}, e.Keys(now)...)
 }
 
 // leads reports whether somebody leads who has proclaimed.

@@ -77,7 +77,7 @@ func (Proclaim) Script() *lua.Script { return lua.ElectionProclaim.Script }
 
 // Args returns what the script gets.
 func (r Proclaim) Args() []string {
-	return []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Number), r.Who, stage.Decimal(r.NotAfter), r.Value}
+	return stage.Args(r.Ticket, r.Token, r.Number, r.Who, r.NotAfter, r.Value)
 }
 
 // Run keeps the value of who leads, and tells those who observe.
@@ -145,19 +145,12 @@ func (Leader) Run(e *Election, now int64) lua.Tuple {
 	return r
 }
 
-func counts(uncounted bool) string {
-	if uncounted {
-		return "0"
-	}
-	return "1"
-}
-
 // Script returns election/ask.
 func (Watch) Script() *lua.Script { return lua.Leadership.Ask }
 
 // Args returns what the script gets.
 func (r Watch) Args() []string {
-	return []string{"o:1:b:1:10000:2000", lua.Look, "0", "0", "0", "0", counts(r.Uncounted), lua.PhaseHeld, "who", stage.Decimal(r.Seen)}
+	return stage.Args("o:1:b:1:10000:2000", lua.Look, "0", "0", "0", "0", !r.Uncounted, lua.PhaseHeld, "who", r.Seen)
 }
 
 // Run tells whether there is another generation.
@@ -173,7 +166,7 @@ func (Look) Script() *lua.Script { return lua.Leadership.Check }
 
 // Args returns what the script gets.
 func (r Look) Args() []string {
-	args := []string{"o", lua.Hears, "0", "0", counts(r.Uncounted)}
+	args := stage.Args("o", lua.Hears, "0", "0", !r.Uncounted)
 	for _, seen := range r.Seen {
 		args = append(args, "o:1:b:1:10000:2000", stage.Decimal(seen))
 	}

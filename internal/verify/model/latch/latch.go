@@ -23,8 +23,7 @@ type Latch struct {
 
 	Ears int // clients that listen
 
-	mute, blind bool
-	sent        []string
+	stage.Channel
 }
 
 // Expire removes the keys whose time has come.
@@ -37,17 +36,7 @@ func (l *Latch) Expire(now int64) {
 
 // Lose forgets the latch.
 func (l *Latch) Lose() {
-	*l = Latch{Calls: l.Calls, Ears: l.Ears, mute: l.mute, blind: l.blind, sent: l.sent}
-}
-
-// Deny refuses PUBLISH or PUBSUB NUMSUB.
-func (l *Latch) Deny(publish, numsub bool) { l.mute, l.blind = publish, numsub }
-
-// Take returns what was published since the last call.
-func (l *Latch) Take() []string {
-	sent := l.sent
-	l.sent = nil
-	return sent
+	*l = Latch{Calls: l.Calls, Ears: l.Ears, Channel: l.Channel}
 }
 
 // State is what the keys of a server should hold.
@@ -66,7 +55,7 @@ func (l *Latch) State(now int64) stage.State {
 // View is what an inspection shows.
 func (l *Latch) View() lua.View {
 	v := lua.View{Token: uint64(l.Generation), Limit: l.Initial, Used: l.Count, State: "open"}
-	if !l.blind {
+	if !l.Blind {
 		v.Waiting = l.Ears
 	}
 	switch {
@@ -90,7 +79,7 @@ func (l *Latch) hearing(uncounted bool) (clients int, flags int64) {
 	switch {
 	case uncounted:
 		return 0, 0
-	case l.blind:
+	case l.Blind:
 		return 0, lua.Uncounted
 	}
 	return l.Ears, 0
@@ -110,11 +99,7 @@ func (l *Latch) passes(seen int64) (passes, known bool) {
 }
 
 func (l *Latch) publish(kind lua.MessageKind, generation int64) (flags int64) {
-	if l.mute {
-		return lua.Unwoken
-	}
-	l.sent = append(l.sent, fmt.Sprintf("%c %d", kind, generation))
-	return 0
+	return l.Publish(fmt.Sprintf("%c %d", kind, generation))
 }
 
 func (l *Latch) reply(status lua.Status, now int64) lua.Tuple {

@@ -53,22 +53,12 @@ var (
 	_ Request = Remove{}
 )
 
-func counts(uncounted bool) string {
-	if uncounted {
-		return "0"
-	}
-	return "1"
-}
-
 // Script returns countdown/ask.
 func (Ask) Script() *lua.Script { return lua.Countdown.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return []string{
-		r.Ticket, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Seen), "0", "0", counts(r.Uncounted),
-		lua.PhaseHeld, "who",
-	}
+	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Seen, "0", "0", !r.Uncounted, lua.PhaseHeld, "who")
 }
 
 // Script returns countdown/check.
@@ -76,36 +66,26 @@ func (Check) Script() *lua.Script { return lua.Countdown.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), "0", counts(r.Uncounted)}
-	for _, a := range r.Tickets {
-		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
-	}
-	return args
+	return stage.Args(r.Client, r.Mode, r.NotAfter, "0", !r.Uncounted, r.Tickets)
 }
 
 // Script returns countdown/set.
 func (Set) Script() *lua.Script { return lua.LatchSet.Script }
 
 // Args returns what the script gets.
-func (r Set) Args() []string {
-	return []string{
-		r.ID, stage.Decimal(r.Count), stage.Decimal(r.Lifetime), stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats),
-	}
-}
+func (r Set) Args() []string { return stage.Args(r.ID, r.Count, r.Lifetime, r.NotAfter, r.Repeats) }
 
 // Script returns countdown/down.
 func (Down) Script() *lua.Script { return lua.LatchDown.Script }
 
 // Args returns what the script gets.
-func (r Down) Args() []string {
-	return []string{r.ID, stage.Decimal(r.NotAfter), stage.Decimal(r.Repeats)}
-}
+func (r Down) Args() []string { return stage.Args(r.ID, r.NotAfter, r.Repeats) }
 
 // Script returns countdown/remove.
 func (Remove) Script() *lua.Script { return lua.LatchRemove.Script }
 
 // Args returns what the script gets.
-func (r Remove) Args() []string { return []string{stage.Decimal(r.Generation)} }
+func (r Remove) Args() []string { return stage.Args(r.Generation) }
 
 // Run tells whether the latch is open to one who has seen a generation of it.
 func (r Ask) Run(l *Latch, now int64) lua.Tuple {

@@ -69,6 +69,15 @@ func (l *Line) Clone() Line {
 	return c
 }
 
+// Keys are what those of the queue and of the suspects should hold.
+func (l *Line) Keys(now int64) []stage.Key {
+	queue := map[string]int64{}
+	for _, a := range l.Queue {
+		queue[a.Ticket] = a.Arrival
+	}
+	return []stage.Key{stage.Scores(queue, l.QueueEnds, now), stage.Scores(l.Suspects, l.SuspectsEnds, now)}
+}
+
 // Tidy forgets the expiry of keys that are empty, which Redis removes.
 func (l *Line) Tidy() {
 	if len(l.Queue) == 0 {
@@ -215,12 +224,4 @@ func Read(ticket string) (Terms, bool) {
 		n[i], _ = strconv.ParseInt(f[3+i], 10, 64)
 	}
 	return Terms{f[0], f[2][0], n[0], n[1] * stage.Millisecond, n[2] * stage.Millisecond}, true
-}
-
-// Counts is the argument that says whether the server is asked who subscribes.
-func Counts(uncounted bool) string {
-	if uncounted {
-		return "0"
-	}
-	return "1"
 }

@@ -96,14 +96,8 @@ func (l *Lock) Fields() map[string]string {
 
 // State is what the keys of a server should hold.
 func (l *Lock) State(now int64) stage.State {
-	queue := map[string]int64{}
-	for _, a := range l.Queue {
-		queue[a.Ticket] = a.Arrival
-	}
-	return stage.State{
-		stage.Fields(l.Fields(), l.LockEnds, now), stage.Scores(queue, l.QueueEnds, now),
-		stage.Scores(l.Suspects, l.SuspectsEnds, now), stage.Scores(l.Holders, l.HoldersEnds, now),
-	}
+	all := append(stage.State{stage.Fields(l.Fields(), l.LockEnds, now)}, l.Keys(now)...)
+	return append(all, stage.Scores(l.Holders, l.HoldersEnds, now))
 }
 
 // Expire removes the keys whose time has come.

@@ -1,7 +1,6 @@
 package permits
 
 import (
-	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -99,10 +98,7 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return []string{
-		r.Ticket, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Arrival), stage.Decimal(r.Head),
-		stage.Decimal(r.Floor), line.Counts(r.Uncounted), r.Phase, r.Who, stage.Decimal(r.Limit),
-	}
+	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
 }
 
 // Script returns semaphore/end.
@@ -110,7 +106,7 @@ func (End) Script() *lua.Script { return lua.Semaphore.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := []string{r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
+	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
 	if r.Note != "" {
 		args = append(args, r.Note)
 	}
@@ -122,9 +118,7 @@ func (Renew) Script() *lua.Script { return lua.Semaphore.Renew }
 
 // Args returns what the script gets.
 func (r Renew) Args() []string {
-	return []string{
-		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Lease), r.Phase, r.Who, stage.Decimal(r.NotAfter),
-	}
+	return stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.Who, r.NotAfter)
 }
 
 // Script returns semaphore/check.
@@ -132,10 +126,7 @@ func (Check) Script() *lua.Script { return lua.Semaphore.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := []string{r.Client, r.Mode, stage.Decimal(r.NotAfter), stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
-	for _, a := range r.Tickets {
-		args = append(args, a.Ticket, stage.Decimal(a.Arrival))
-	}
+	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, r.Tickets)
 	if len(r.Tickets) > 0 {
 		args = append(args, stage.Decimal(r.Limit))
 	}
@@ -146,19 +137,14 @@ func (r Check) Args() []string {
 func (Force) Script() *lua.Script { return lua.Semaphore.Force }
 
 // Args returns what the script gets.
-func (r Force) Args() []string {
-	return []string{r.Ticket, stage.Decimal(r.Floor), line.Counts(r.Uncounted)}
-}
+func (r Force) Args() []string { return stage.Args(r.Ticket, r.Floor, !r.Uncounted) }
 
 // Script returns semaphore/resize.
 func (Resize) Script() *lua.Script { return lua.Resize.Script }
 
 // Args returns what the script gets.
 func (r Resize) Args() []string {
-	return []string{
-		stage.Decimal(r.Permits), stage.Decimal(r.Stated), stage.Decimal(r.Floor), line.Counts(r.Uncounted),
-		stage.Decimal(r.NotAfter),
-	}
+	return stage.Args(r.Permits, r.Stated, r.Floor, !r.Uncounted, r.NotAfter)
 }
 
 // Script returns rwlock/downgrade.
@@ -166,7 +152,5 @@ func (Downgrade) Script() *lua.Script { return lua.Downgrade.Script }
 
 // Args returns what the script gets.
 func (r Downgrade) Args() []string {
-	return []string{
-		r.Ticket, stage.Decimal(r.Token), stage.Decimal(r.Floor), line.Counts(r.Uncounted), stage.Decimal(r.NotAfter),
-	}
+	return stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted, r.NotAfter)
 }

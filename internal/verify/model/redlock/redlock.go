@@ -42,9 +42,7 @@ func (r Renew) Run(m *model.Mutex, now int64) lua.Tuple {
 func (Raise) Script() *lua.Script { return lua.Raise.Script }
 
 // Args returns what the script gets.
-func (r Raise) Args() []string {
-	return []string{r.Client, stage.Decimal(r.Token), stage.Decimal(r.Wanted), stage.Decimal(r.NotAfter)}
-}
+func (r Raise) Args() []string { return stage.Args(r.Client, r.Token, r.Wanted, r.NotAfter) }
 
 // Run lets the token of a hold rise whose lease has not ended.
 func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
@@ -65,7 +63,7 @@ func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 func (Ahead) Script() *lua.Script { return lua.Ahead.Script }
 
 // Args returns what the script gets.
-func (r Ahead) Args() []string { return []string{stage.Decimal(r.Arrival)} }
+func (r Ahead) Args() []string { return stage.Args(r.Arrival) }
 
 // Run counts those who wait with an earlier arrival, and with the same.
 func (r Ahead) Run(m *model.Mutex, now int64) lua.Tuple {

@@ -20,6 +20,31 @@ type Model interface {
 	Take() []string
 }
 
+// A Channel is that of a model with one for all who hear, and does what a [Model] does with it.
+type Channel struct {
+	Mute, Blind bool
+	Sent        []string
+}
+
+// Deny refuses PUBLISH or PUBSUB NUMSUB.
+func (c *Channel) Deny(publish, numsub bool) { c.Mute, c.Blind = publish, numsub }
+
+// Take returns what was published since the last call.
+func (c *Channel) Take() []string {
+	sent := c.Sent
+	c.Sent = nil
+	return sent
+}
+
+// Publish sends a message, unless the server refuses it, and returns the flag that says so.
+func (c *Channel) Publish(text string) (flags int64) {
+	if c.Mute {
+		return lua.Unwoken
+	}
+	c.Sent = append(c.Sent, text)
+	return 0
+}
+
 // A Request is what a client asks of a server or of a model.
 type Request[M Model] interface {
 	// Script is the script that serves it.

@@ -133,6 +133,29 @@ func ReplyText(r lua.Tuple) string {
 // Decimal writes a number in full.
 func Decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
+// Args are what a script gets: numbers in full, yes and no as 1 and 0, and of each arrival its ticket and its number.
+func Args(values ...any) (args []string) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case string:
+			args = append(args, v)
+		case int64:
+			args = append(args, Decimal(v))
+		case bool:
+			args = append(args, map[bool]string{true: "1", false: "0"}[v])
+		case []string:
+			args = append(args, v...)
+		case []lua.Arrival:
+			for _, a := range v {
+				args = append(args, a.Ticket, Decimal(a.Arrival))
+			}
+		default:
+			panic(fmt.Sprintf("stage: an argument that no script gets: %v", v))
+		}
+	}
+	return args
+}
+
 // Lease is that in the text of a ticket, in µs.
 func Lease(ticket string) int64 {
 	f := strings.Split(ticket, ":")
