@@ -48,13 +48,11 @@ type shop struct {
 // add answers POST /customers/{customer}/points: it takes a payment, adds a point, and says how many there are now.
 func (s *shop) add(w http.ResponseWriter, r *http.Request) {
 	customer := r.PathValue("customer")
-	wait, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	held, err := s.lock(customer).Lock(wait)
+	held, err := s.lock(customer).Lock(r.Context())
 	switch {
 	case err != nil && r.Context().Err() != nil:
 		return // The client has gone.
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, headwaiter.ErrWaitTimeout):
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "too many requests of this customer are under way", http.StatusServiceUnavailable)
 		return
@@ -75,7 +73,7 @@ func (s *shop) add(w http.ResponseWriter, r *http.Request) {
 
 // lock is that of one customer.
 func (s *shop) lock(customer string) *fairlock.Mutex {
-	return fairlock.New(s.locks, s.key(customer), headwaiter.WithLease(5*time.Second))
+	return fairlock.New(s.locks, s.key(customer), headwaiter.WithLease(5*time.Second), headwaiter.WithMaxWait(patience))
 }
 
 func (s *shop) key(customer string) string { return "http-example:" + s.run + ":" + customer }

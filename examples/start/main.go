@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -14,23 +16,24 @@ import (
 )
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	client, err := headwaiter.DialURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close(context.Background())
 
-	// ctx bounds the wait for the lock, not the hold.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	held, err := fairlock.New(client, "orders:42").Lock(ctx)
+	// Five seconds for the wait, not for the work.
+	orders := fairlock.New(client, "orders:42", headwaiter.WithMaxWait(5*time.Second))
+	held, err := orders.Lock(ctx)
 	if err != nil {
-		log.Fatal(err) // fairlock: lock "orders:42": waited 5s behind 2: context deadline exceeded
+		log.Fatal(err) // fairlock: lock "orders:42": waited 5s behind 2: the maximum wait is over
 	}
-	defer held.Release(context.Background()) // If it fails, the lease ends by itself.
+	defer held.Release(context.Background())
 
-	ship(held.Context(), held.Token())
+	ship(held.Bind(ctx), held.Token())
 }
 
-// ship stops when ctx ends, because the lock is lost then, and sends the token with each write.
+// ship stops when ctx ends, by a signal or a loss, and sends the token with each write.
 func ship(ctx context.Context, token uint64) { fmt.Println("shipped, with token", token) }
