@@ -7,7 +7,6 @@
 package countdown
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +76,7 @@ func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
 			set(l)
 		}
 	}
-	l.err = cmp.Or(waitqueue.CheckLifetime(l.lifetime), waitqueue.CheckMaxWait(l.maxWait))
+	l.err = waitqueue.CheckLifetime(l.lifetime)
 	return l
 }
 
@@ -150,9 +149,12 @@ func (l *Latch) Wait(ctx context.Context) error {
 	if l.err != nil {
 		return l.wrap("wait", l.err)
 	}
-	ctx, free := retry.Within(ctx, l.maxWait, lease.ErrWaitTimeout)
+	ctx, free, err := retry.InTime(ctx, l.maxWait)
+	if err != nil {
+		return l.wrap("wait", err)
+	}
 	defer free()
-	_, err := l.queue.Await(ctx, waitqueue.Event{})
+	_, err = l.queue.Await(ctx, waitqueue.Event{})
 	return l.wrap("wait", err)
 }
 

@@ -74,7 +74,7 @@ func (s settings) check() error {
 	if s.maxHold != 0 && s.maxHold < MinLease {
 		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
 	}
-	return waitqueue.CheckMaxWait(s.maxWait)
+	return nil
 }
 
 // terms are those of the ticket at each node. The maxima are those of all together, and not theirs.

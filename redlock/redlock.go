@@ -136,7 +136,10 @@ func (m *Mutex) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	if l, ok := ctx.Value(m.held).(*lease.Lease); ok && l.Context().Err() == nil {
 		return nil, lease.ErrDeadlock
 	}
-	ctx, free := retry.Within(ctx, m.set.maxWait, lease.ErrWaitTimeout)
+	ctx, free, err := retry.InTime(ctx, m.set.maxWait)
+	if err != nil {
+		return nil, err
+	}
 	defer free()
 	c := m.begin(try)
 	l, err := c.wait(ctx)

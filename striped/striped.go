@@ -18,6 +18,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -140,11 +141,11 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*l
 	if m.err != nil {
 		return nil, m.wrap(verb, key, m.err)
 	}
-	if m.maxWait > 0 {
-		var free context.CancelFunc
-		ctx, free = context.WithTimeoutCause(ctx, m.maxWait, lease.ErrWaitTimeout)
-		defer free()
+	ctx, free, err := retry.InTime(ctx, m.maxWait)
+	if err != nil {
+		return nil, m.wrap(verb, key, err)
 	}
+	defer free()
 	if err := m.members.join(ctx); err != nil {
 		return nil, m.wrap(verb, key, err)
 	}

@@ -42,7 +42,10 @@ func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, err
 	if l, err := q.within(ctx); l != nil || err != nil {
 		return l, 0, err
 	}
-	ctx, free := q.terms.InTime(ctx)
+	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
+	if err != nil {
+		return nil, 0, err
+	}
 	defer free()
 	t := q.ticketFor(ctx)
 	s, err := q.client.enter(ctx, q.binding, t)

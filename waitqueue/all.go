@@ -80,7 +80,10 @@ func acquireAll(ctx context.Context, queues []Queue, bound time.Duration, mode s
 		w.parts = append(w.parts, &part{queue: q.binding})
 	}
 	var free context.CancelFunc
-	w.ctx, free = terms.InTime(ctx)
+	var err error
+	if w.ctx, free, err = retry.InTime(ctx, terms.MaxWait); err != nil {
+		return nil, err
+	}
 	defer free()
 	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
 	// the other way round.

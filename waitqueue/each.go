@@ -56,7 +56,11 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		named[q.held] = true
-		mine, free := q.terms.InTime(ctx)
+		mine, free, err := retry.InTime(ctx, q.terms.MaxWait)
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
 		defer free()
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine

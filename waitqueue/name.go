@@ -157,9 +157,6 @@ func (t Terms) check() error {
 	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
 		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
 	}
-	if err := CheckMaxWait(t.MaxWait); err != nil {
-		return err
-	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
 	}
@@ -173,19 +170,6 @@ func (t Terms) check() error {
 		return fmt.Errorf("%w: to wait %v for replicas must be from 1ms to half the lease of %v", lease.ErrInvalid, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
-}
-
-// CheckMaxWait says why d cannot be the longest wait of a call, if it cannot.
-func CheckMaxWait(d time.Duration) error {
-	if d != 0 && (d < time.Millisecond || d > lease.MaxLease) {
-		return fmt.Errorf("%w: WithMaxWait: %v must be from 1ms to %v, or 0 for no bound", lease.ErrInvalid, d, lease.MaxLease)
-	}
-	return nil
-}
-
-// InTime returns ctx, or one that ends with the longest wait of a call; and what frees it.
-func (t Terms) InTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return retry.Within(ctx, t.MaxWait, lease.ErrWaitTimeout)
 }
 
 // first returns the lease of a first grant, and whether it ends at the maximum hold.

@@ -93,10 +93,12 @@ func ExampleNewSemaphore() {
 	}
 	_, err = pool.ForceRelease(ctx, info.Holders[0].Token)
 	fmt.Println(info.Used, err)
+	fmt.Println(pool.Do(ctx, 1, func(ctx context.Context) error { return ctx.Err() }))
 	// Output:
 	// true
 	// pool 1 <nil>
 	// 2 <nil>
+	// <nil>
 }
 
 func ExampleNewElection() {

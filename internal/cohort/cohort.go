@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -61,7 +62,10 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, free := q.queue.Terms().InTime(ctx)
+	ctx, free, err := retry.InTime(ctx, q.queue.Terms().MaxWait)
+	if err != nil {
+		return nil, err
+	}
 	defer free()
 	claim, err := q.queue.Claim(ctx)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // Given panics where there is no context, as package context does: at once, when nothing is locked or changed yet.
@@ -28,12 +30,18 @@ func WhyEnded(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Within returns ctx, or where d is not 0 one that ends after d with a cause at the latest; and what frees it.
-func Within(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
+// InTime returns the context of a call that may wait for d at the most, as headwaiter.WithMaxWait says, and what frees it;
+// 0 is for as long as ctx lasts.
+func InTime(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc, error) {
+	Given(ctx)
 	if d == 0 {
-		return ctx, func() {}
+		return ctx, func() {}, nil
 	}
-	return context.WithTimeoutCause(ctx, d, cause)
+	if d < time.Millisecond || d > lease.MaxLease {
+		return nil, nil, fmt.Errorf("%w: WithMaxWait: %v must be from 1ms to %v, or 0 for no bound", lease.ErrInvalid, d, lease.MaxLease)
+	}
+	ctx, free := context.WithTimeoutCause(ctx, d, lease.ErrWaitTimeout)
+	return ctx, free, nil
 }
 
 const (

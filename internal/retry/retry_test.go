@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestTheErrorOfAContextHasItsCause(t *testing.T) {
@@ -31,21 +33,21 @@ func TestTheErrorOfAContextHasItsCause(t *testing.T) {
 
 func TestACallWithoutABoundKeepsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cause := errors.New("too long")
 		begun := time.Now()
-		ctx, free := Within(t.Context(), time.Second, cause)
+		ctx, free, err := InTime(t.Context(), time.Second)
+		require.NoError(t, err)
 		defer free()
 		<-ctx.Done()
 		require.Equal(t, time.Second, time.Since(begun))
-		err := WhyEnded(ctx)
-		require.ErrorIs(t, err, cause)
+		err = WhyEnded(ctx)
+		require.ErrorIs(t, err, lease.ErrWaitTimeout)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 	ctx := t.Context()
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		same, free := Within(ctx, 0, nil)
+		same, free, err := InTime(ctx, 0)
 		free()
-		if same != ctx {
+		if same != ctx || err != nil {
 			t.Error("it is another")
 		}
 	}))

@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"observe": {},
 	// What all engines do alike.
 	"internal/names":  {"lease"},
-	"internal/retry":  {},
+	"internal/retry":  {"lease"},
 	"internal/timers": {"lease"},
 	"internal/notify": {"observe"},
 	// For programs.
@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2
 	"waitqueue":       {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
-	"internal/cohort": {"lease", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
+	"internal/cohort": {"lease", "internal/retry", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
@@ -63,8 +63,8 @@ var layers = map[string][]string{
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
-	"multilock": primitive,                                            // The same protocol as fairlock, for several names.
-	"striped":   {".", "lease", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
+	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
+	"striped":   {".", "lease", "internal/retry", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"lease", "internal/retry"},
 	// For tests only, those of other engines too.
