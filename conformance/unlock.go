@@ -13,7 +13,7 @@ func unlockCases() []trial {
 		{name: "an Unlock gives back without a word", run: unlockGives},
 		{name: "a second Unlock does nothing", run: unlockTwice},
 		{name: "an Unlock after a release does nothing", run: unlockReleased},
-		{name: "an Unlock after a loss does nothing", run: unlockLost, needs: []need{breaks}},
+		{name: "an Unlock after a loss does nothing", run: unlockLost, timed: true, needs: []need{breaks}},
 		{name: "no call overtakes the Unlock of its client", run: unlockThenTry},
 		{name: "a client that closes waits for its Unlocks", run: unlockThenClose},
 		{name: "an Unlock that is cut off costs a lease", run: unlockThenCut, timed: true, needs: []need{cuttable}},
@@ -76,15 +76,18 @@ func unlockReleased(x *scene) {
 }
 
 func unlockLost(x *scene) {
-	a, b := x.door(0), x.door(1)
+	a, b := x.brief(0), x.door(1)
 	l := x.lock(a, "to lock what is free")
 	next := beginLock(x.soon(), b.Lock)
 	x.queued(b.object, 1)
 	x.brokenBy(b.object)
 	second := x.held(next, "to be next after a loss")
-	x.idle(l, second)
 	if x.engine.Told {
 		x.lost(l, "when it was taken away")
+	}
+	x.idle(l, second)
+	if cause := context.Cause(l.Context()); x.engine.Told && !errors.Is(cause, lease.ErrLost) {
+		x.Fatalf("an Unlock has changed the cause of a loss to %v", cause)
 	}
 	x.release(second)
 }
