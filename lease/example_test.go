@@ -143,3 +143,19 @@ func ExampleDo() {
 	// the carrier is late
 	// lease released
 }
+
+// Nobody waits for the server's word. The client's Close does, so it is deferred above.
+func ExampleLease_Unlock() {
+	held := hold(context.Background()).Lease()
+	func() {
+		defer held.Unlock()
+		fmt.Println("at work, until", held.Context().Err())
+	}()
+	fmt.Println(context.Cause(held.Context()))
+	fmt.Println(held.Release(context.Background()))
+	// Output:
+	// at work, until <nil>
+	// given back
+	// lease released
+	// lease released
+}

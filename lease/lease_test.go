@@ -306,3 +306,53 @@ func TestTheLeaseIsFoundInItsContext(t *testing.T) {
 	require.Same(t, outer, got)
 	require.False(t, got.Shared())
 }
+
+// unlocking is an engine of which Unlock is known, and how often that was called.
+func unlocking(n *atomic.Int64) func(*lease.Terms) {
+	return func(t *lease.Terms) { t.Unlock = func() { n.Add(1) } }
+}
+
+func TestAnUnlockGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	e := newEngine(t.Context(), unlocking(&n))
+	e.Unlock()
+	require.Equal(t, lease.ErrReleased, context.Cause(e.Context()))
+	e.Unlock()
+	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.Equal(t, int64(1), n.Load())
+	require.Zero(t, e.released.Load())
+	(*lease.Lease)(nil).Unlock()
+}
+
+func TestAnUnlockAfterAReleaseDoesNothing(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	e := newEngine(t.Context(), unlocking(&n))
+	require.NoError(t, e.Release(t.Context()))
+	e.Unlock()
+	require.Zero(t, n.Load())
+}
+
+// Its engine learns that nobody uses what it may still have of it, as by a Release.
+func TestAnUnlockAfterALossLeavesTheLoss(t *testing.T) {
+	t.Parallel()
+	for _, change := range []func(*lease.Terms){passed, func(*lease.Terms) {}} {
+		e := newEngine(t.Context(), change)
+		e.Lose(lease.ErrForced)
+		e.Unlock()
+		require.ErrorIs(t, context.Cause(e.Context()), lease.ErrLost)
+		require.ErrorIs(t, e.Release(t.Context()), lease.ErrLost)
+		require.Equal(t, int64(1), e.released.Load())
+	}
+}
+
+func TestAnEngineWithoutAnUnlockReleasesOnAContextThatHasEnded(t *testing.T) {
+	t.Parallel()
+	var on context.Context
+	e := newEngine(t.Context(), func(t *lease.Terms) {
+		t.Release = func(ctx context.Context) error { on = ctx; return lease.ErrUnconfirmed }
+	})
+	e.Unlock()
+	require.Error(t, on.Err())
+}
