@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/striped"
 )
 
 // take makes a call for a hold, of which some are tries and some give up.
@@ -150,6 +152,54 @@ func TestBatchesInTrouble(t *testing.T) {
 		})
 		a.judge(Mutex, 1)
 		a.judgeBesides(names[1:])
+	})
+}
+
+// Each call takes the stripe of a key, and is judged as a hold of both: so a key that another client has in another stripe
+// is seen, and a stripe that is not the one it is called. Some clients state another number of stripes, and never hold.
+func TestStripesInTrouble(t *testing.T) {
+	const stripes, members, strangers = 3, 6, 2
+	keys := []string{"a", "b", "c", "d"}
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a := newArena(t, s, members+strangers, nil, 0)
+		of := func(c *headwaiter.Client, n int) *striped.Mutex {
+			return striped.New(c, kit.Name(t), n, headwaiter.WithLease(shortLease))
+		}
+		first := of(a.clients[0], stripes)
+		require.NoError(t, first.Do(t.Context(), keys[0], func(context.Context) error { return nil })) // Its number counts.
+		var refused atomic.Int64
+		a.trouble(func() int { return len(a.Holds(keys[0])) * len(keys) })
+		a.each(func(lane int, c *headwaiter.Client, rng *rand.Rand) {
+			key, m, also := keys[rng.IntN(len(keys))], of(c, stripes), []error{lease.ErrBusy}
+			if lane >= members {
+				m, also = of(c, stripes+1), append(also, lease.ErrMismatch)
+				wait(a.ctx, holdTime)
+			}
+			ctx, cancel := patient(rng)
+			defer cancel()
+			wants := []Want{{Name: m.Stripe(key), Lane: lane, Try: rng.IntN(6) == 0}, {Name: key, Lane: lane}}
+			l, err := a.AcquireAll(wants, func() (*lease.Lease, error) {
+				if wants[0].Try {
+					return m.TryLock(ctx, key)
+				}
+				return m.Lock(ctx, key)
+			})
+			if errors.Is(err, lease.ErrMismatch) {
+				refused.Add(1)
+			}
+			if a.expect(err, also...) {
+				a.hold(l)
+			}
+		})
+		require.Empty(t, a.errors)
+		require.Positive(t, refused.Load(), "nobody stated another number")
+		other := of(a.clients[members], stripes+1)
+		for _, key := range keys {
+			require.Empty(t, a.Holds(other.Stripe(key)), "two numbers of stripes hold")
+			require.NotEmpty(t, a.Holds(first.Stripe(key)))
+			a.judgeBesides([]string{key, first.Stripe(key)})
+		}
+		t.Logf("%d operations judged, %d calls with another number refused", Linearizable(t, Mutex, a.History()), refused.Load())
 	})
 }
 
