@@ -61,10 +61,11 @@ func (c *call) untilLocked() (u lease.Until, votes int) {
 	return u, len(ends)
 }
 
-// pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond and at
-// most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a renewal.
+// pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond if so much
+// is left, and at most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a
+// renewal.
 func (c *call) pace(left time.Duration) time.Duration {
-	return min(max(left/3, time.Millisecond), c.m.set.lease/6)
+	return min(max(left/3, min(left, time.Millisecond)), c.m.set.lease/6)
 }
 
 // watch is the hold's appointment: its end moves with the renewals of the votes, or has come.

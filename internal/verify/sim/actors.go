@@ -7,6 +7,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -30,7 +31,9 @@ func (a *actor) offset() time.Duration { return time.Duration(a.id*17+3) * time.
 
 // run does one step after the other, until all is healed or the process dies.
 func (a *actor) run() {
-	<-a.node.ready
+	for _, way := range a.node.ways {
+		<-way.ready
+	}
 	for _, s := range a.plan.Steps {
 		select {
 		case <-time.After(s.After + a.offset()):
@@ -129,6 +132,12 @@ func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) 
 		return call(a.stripe(c, s))
 	case Several:
 		return call(a.several(c, s))
+	case Redlock:
+		m := redlock.New(a.node.clients(), key, a.object.voting(lasts)...)
+		if s.Do == Try {
+			return call(m.TryLock)
+		}
+		return call(m.Lock)
 	case Mutex, Cohort:
 		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort))
 		if s.Do == Try {

@@ -1,5 +1,5 @@
-// Package sim is the seeded simulation: several clients of all primitives on an embedded server in a bubble of
-// testing/synctest, with faults, and a judge who reads the history afterwards.
+// Package sim is the seeded simulation: several clients of all primitives on an embedded server, those of a Redlock on
+// several, in a bubble of testing/synctest, with faults, and a judge who reads the history afterwards.
 //
 // A seed gives a [Plan]: who does what, with which pauses, and which faults come when. [Run] plays it in a
 // world where hours cost nothing, heals everything, sees that everybody who is alive gets in, closes the
@@ -13,6 +13,7 @@
 //	actors*.go, meet.go  the callers: of what is held, one or several at a time, and of what is waited for
 //	election.go          the callers who lead, and those who observe
 //	history.go           what they saw
+//	votes.go             what several servers are for: one of them may fail
 //	judge*.go            whether that was as promised
 //	run.go, report.go    the whole of it, and how it is told
 //
@@ -22,7 +23,8 @@
 //	            empty, a key deleted, its clock ahead, force, a forged grant), who held before may go on until
 //	            he is told, for a lease at the most
 //	told late   a hold ends at its deadline
-//	lost        nobody loses a hold without a fault that he could feel
+//	            Of a Redlock that is so where the vote that was forgotten was one too few, or there was another fault
+//	lost        nobody loses a hold without a fault that he could feel; of a Redlock, by a fault of one server alone
 //	token       unique, and rising with the order of the holds; those that the server writes rise too. Not judged where
 //	            the clock went back and what was known of tokens was lost as well
 //	overtaken   nobody passes one who waits for certain, unless a fault of that one explains it

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/headwaiter/headwaiter/redlock"
 )
 
 // A draw makes a plan by chance.
@@ -15,7 +17,7 @@ type draw struct {
 
 // Draw returns the plan of a seed; with kinds, one for these primitives alone.
 func Draw(seed uint64, only ...Kind) Plan {
-	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only}, only: only}
+	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only, Servers: 1}, only: only}
 	d.plan.Length = d.span(3*time.Second, 9*time.Second)
 	if d.one(4) {
 		d.plan.Drift = d.span(-900*time.Microsecond, 900*time.Microsecond)
@@ -71,6 +73,16 @@ func (d *draw) objects() {
 			o.MaxHold = d.some(50*time.Millisecond, 2*o.Lease)
 		}
 		switch o.Kind {
+		case Redlock:
+			if o.MaxHold > 0 {
+				o.MaxHold = max(o.MaxHold, redlock.MinLease)
+			}
+			o.Trusts = d.one(3)
+			d.plan.Servers, d.plan.Objects = pick(d, 3, 3, 4, 5), []Object{o} // Of the servers nothing else is.
+			if d.one(2) {
+				d.plan.Apart = d.some(0, o.Lease/8) // All of them within a lease.
+			}
+			return
 		case Cohort:
 			o.Cohort, o.MaxHold = pick(d, 1, 2, 3, 64), 0
 		case Striped, Several:
@@ -115,7 +127,7 @@ func (d *draw) step(o Object) Step {
 		s.Patience, s.Cancel = d.some(100*time.Microsecond, 3*time.Second), d.one(2)
 	}
 	switch o.Kind {
-	case Mutex, Cohort:
+	case Mutex, Cohort, Redlock:
 		s.Do = pick(d, Lock, Lock, Lock, Try)
 	case Reentrant:
 		s.Do = pick(d, Lock, Enter, Enter, Try)
@@ -160,6 +172,10 @@ func (d *draw) faults() {
 	if d.one(12) {
 		return
 	}
+	if d.plan.Servers > 1 && d.one(2) {
+		d.bare()
+		return
+	}
 	n, among := 1, int(faultKinds)
 	theme := d.Perm(int(faultKinds))
 	switch d.IntN(3) {
@@ -174,6 +190,9 @@ func (d *draw) faults() {
 			Client: d.IntN(len(d.plan.Clients)), Object: d.IntN(len(d.plan.Objects)), N: 1 + d.IntN(4),
 			For: d.some(20*time.Millisecond, 3500*time.Millisecond),
 		}
+		if d.plan.Servers > 1 {
+			f.Server = d.IntN(d.plan.Servers)
+		}
 		if d.one(2) {
 			f.At = d.span(50*time.Millisecond, d.plan.Length/3) // When there is most to disturb.
 		}
@@ -184,6 +203,22 @@ func (d *draw) faults() {
 			continue // Somebody has to live to tell of it.
 		}
 		d.plan.Faults = append(d.plan.Faults, f)
+	}
+	slices.SortFunc(d.plan.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// bare cuts a client off from so many servers that its holds have no vote to spare, if it has any, and costs others their
+// data.
+func (d *draw) bare() {
+	client, few := d.IntN(len(d.plan.Clients)), pick(d, d.plan.Servers-1, d.plan.Servers)/2
+	for i := range few {
+		d.plan.Faults = append(d.plan.Faults, Fault{At: 50 * time.Millisecond, For: d.plan.Length, Kind: Outage, Client: client, Server: i, N: 1})
+	}
+	for range 3 + d.IntN(5) {
+		d.plan.Faults = append(d.plan.Faults, Fault{
+			At: d.span(100*time.Millisecond, d.plan.Length*4/5), For: d.some(20*time.Millisecond, time.Second),
+			Kind: pick(d, RestartEmpty, RestartEmpty, RestartEmpty, FlushAll, ClockAhead, Restart), Client: client, Server: few + d.IntN(d.plan.Servers-few), N: 1 + d.IntN(4),
+		})
 	}
 	slices.SortFunc(d.plan.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }

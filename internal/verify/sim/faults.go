@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -91,15 +93,34 @@ func (w *world) inflictClient(f Fault, n *node) (end func()) {
 	if n.isDead() {
 		return nil
 	}
-	d := n.network()
 	lasting := f.Kind != Cut && !f.Kind.deadly()
-	t := w.touch(Touch{Client: f.Client, Object: everyone, Kind: f.Kind}, lasting)
-	over := func(do func()) func() {
-		return func() {
-			do()
-			w.untouch(t)
+	touch := Touch{Client: f.Client, Object: everyone, Kind: f.Kind}
+	ways := n.ways
+	if f.N%2 == 1 && !f.Kind.deadly() {
+		ways = ways[f.Server : f.Server+1]
+		w.voted(&touch, f, true)
+	}
+	t := w.touch(touch, lasting)
+	var ends []func()
+	for _, way := range ways {
+		if end := way.inflict(f); end != nil {
+			ends = append(ends, end)
 		}
 	}
+	if len(ends) == 0 {
+		return nil
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+		w.untouch(t)
+	}
+}
+
+// inflict does a fault on the way to one server.
+func (n *node) inflict(f Fault) (end func()) {
+	d := n.network()
 	switch f.Kind {
 	case Cut:
 		d.Cut()
@@ -135,12 +156,12 @@ func (w *world) inflictClient(f Fault, n *node) (end func()) {
 	case DieLate:
 		n.die(func(d *faults.Dialer) { d.Freeze() })
 	}
-	return over(func() {
+	return func() {
 		d.LoseReplies(0, nil)
 		d.LosePushes(0, nil)
 		d.Heal()
 		d.Delay(n.plan.Latency)
-	})
+	}
 }
 
 func each(ds []*faults.Dialer, do func(*faults.Dialer)) {
@@ -152,7 +173,7 @@ func each(ds []*faults.Dialer, do func(*faults.Dialer)) {
 // endings are what the names of an object's keys end with.
 func endings(k Kind) []string {
 	switch k {
-	case Mutex, Cohort, Reentrant, Election, Striped, Several:
+	case Mutex, Cohort, Reentrant, Election, Striped, Several, Redlock:
 		return []string{"", ":queue", ":suspects"}
 	case RWLock, Semaphore:
 		return []string{"", ":queue", ":suspects", ":holders"}
@@ -169,13 +190,15 @@ func (w *world) inflictObject(f Fault, o Object) (end func()) {
 	if o.parts() > 1 {
 		t.Parts = 1 << part
 	}
+	w.voted(&t, f, f.Kind != Force)
+	s := w.servers[f.Server]
 	switch f.Kind {
 	case DeleteKey:
 		all := endings(o.Kind)
 		ending := all[f.N%len(all)]
 		t.Frees, t.Note = ending != ":queue" && ending != ":suspects", "key "+o.lock(f.Object, part)+ending
 		w.touch(t, false)
-		w.server.mini.Del(o.lock(f.Object, part) + ending)
+		s.mini.Del(o.lock(f.Object, part) + ending)
 	case Force:
 		if o.Kind.holds() {
 			t.Frees = true
@@ -190,16 +213,16 @@ func (w *world) inflictObject(f Fault, o Object) (end func()) {
 		if channel != "" {
 			t.Note = channel + " " + text
 			w.touch(t, false)
-			w.server.mini.Publish(channel, text)
+			s.mini.Publish(channel, text)
 		}
 	case ForgeHold:
 		ticket, channel := w.victim(f, o)
 		if ticket != "" {
-			now := w.server.time().UnixMicro()
+			now := s.time().UnixMicro()
 			text := fmt.Sprintf("G %s %d %d %d", ticket, now+int64(f.N), now, now+o.Lease.Microseconds())
 			t.Frees, t.Note = true, text
 			w.touch(t, false)
-			w.server.mini.Publish(channel, text)
+			s.mini.Publish(channel, text)
 		}
 	}
 	return nil
@@ -211,7 +234,7 @@ func (w *world) victim(f Fault, o Object) (ticket, channel string) {
 		return "", ""
 	}
 	key := o.lock(f.Object, f.N%o.parts())
-	waiting, err := w.server.mini.ZMembers(key + ":queue")
+	waiting, err := w.servers[f.Server].mini.ZMembers(key + ":queue")
 	if err != nil || len(waiting) == 0 {
 		return "", ""
 	}
@@ -223,7 +246,7 @@ func (w *world) victim(f Fault, o Object) (ticket, channel string) {
 // forgery returns a message that is untrue, but must not make anybody believe that he holds or may go on.
 func (w *world) forgery(f Fault, o Object) (text, channel string) {
 	var known []message
-	for _, m := range w.server.overheard() {
+	for _, m := range w.servers[f.Server].overheard() {
 		for part := range o.parts() {
 			if strings.HasPrefix(m.channel, o.lock(f.Object, part)+":wake") {
 				known = append(known, m)
@@ -255,6 +278,15 @@ func (w *world) force(i, part int, o Object) {
 	switch o.Kind {
 	case Mutex, Cohort, Striped, Several:
 		_, _ = fairlock.New(w.operator, o.name(i, part)).ForceRelease(ctx, 0)
+	case Redlock:
+		var clients []*headwaiter.Client
+		for _, s := range w.servers {
+			if c, err := headwaiter.Dial(headwaiter.Options{Redis: s.operatorOption(), Name: "operator"}); err == nil {
+				clients = append(clients, c)
+				defer func() { _ = c.Close(context.Background()) }()
+			}
+		}
+		_, _ = redlock.New(clients, name(i)).ForceRelease(ctx, 0)
 	case Election:
 		_, _ = election.New(w.operator, name(i)).ForceRelease(ctx, 0)
 	case Reentrant:
@@ -274,8 +306,9 @@ func (w *world) force(i, part int, o Object) {
 
 // inflictServer does a fault of the server.
 func (w *world) inflictServer(f Fault) (end func()) {
-	s := w.server
+	s := w.servers[f.Server]
 	t := Touch{Client: everyone, Object: everyone, Kind: f.Kind}
+	w.voted(&t, f, true)
 	by := f.For
 	switch f.Kind {
 	case LoseMessages:
@@ -288,7 +321,7 @@ func (w *world) inflictServer(f Fault) (end func()) {
 		s.tamper(0, 0, f.N, by)
 		return nil
 	case Restart, RestartEmpty:
-		t.Frees = f.Kind == RestartEmpty
+		t.Frees = f.Kind == RestartEmpty && (w.plan.Servers == 1 || w.plan.Objects[0].Trusts)
 		over := w.touch(t, true)
 		s.crash()
 		return func() {

@@ -53,6 +53,9 @@ type Touch struct {
 	Client, Object int
 	Parts          Parts // of the object; 0 for all
 	Kind           FaultKind
+	// Single says that it is of one of several servers, or of the way to one; Spare that whoever had its vote had a
+	// majority of the others too.
+	Single, Spare bool
 	// Frees says that the server may have given away what was held before, by design.
 	Frees bool
 	Note  string
@@ -222,6 +225,9 @@ func (t *Touch) String() string {
 	}
 	if t.Object != everyone {
 		s += fmt.Sprintf(" object %d", t.Object)
+	}
+	if t.Single {
+		s += fmt.Sprintf(" (at one server, spare %v)", t.Spare)
 	}
 	if t.Note != "" {
 		s += ": " + t.Note

@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
 )
 
 // judge reads a history when everything is over, and notes what was not as promised.
@@ -43,7 +44,9 @@ func judgeAll(h *history, p Plan) {
 		default:
 			for part := range o.parts() {
 				j.lock(o, having(calls, 1<<part), 1<<part)
-				j.given(o, o.lock(i, part))
+				if o.Kind != Redlock { // Whose servers each have tokens of their own.
+					j.given(o, o.lock(i, part))
+				}
 			}
 			j.losses(o, calls)
 		}
@@ -57,13 +60,17 @@ func judgeAll(h *history, p Plan) {
 func (j *judge) lock(o Object, calls []*Call, part Parts) {
 	j.overlaps(o, calls, part)
 	j.tokens(o, calls)
-	if o.Kind == Cohort {
+	switch o.Kind {
+	case Cohort:
 		j.cohorts(o, calls)
-	} else {
+	case Redlock: // Calls that come within half a round trip have any order.
+	default:
 		j.order(calls)
 	}
 	j.idle(o, calls)
-	j.told(o, calls, part)
+	if o.Kind != Redlock {
+		j.told(o, calls, part)
+	}
 }
 
 // having are the calls that are for a lock of their object.
@@ -123,6 +130,8 @@ func (j *judge) returned(c *Call, o Object) {
 	touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
 	var ok bool
 	switch {
+	case errors.Is(c.Err, redlock.ErrNoQuorum):
+		ok = touched && !j.enough(c, c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
 	case c.Final && o.Kind != Latch:
 		ok = c.unknown() && j.any(ClockBack)
 	case errors.Is(c.Err, lease.ErrOutcomeUnknown):
@@ -186,6 +195,9 @@ func (j *judge) excused(c *Call, o Object, part Parts, at time.Duration) bool {
 		if !t.Frees || !t.Parts.meets(part) || t.Object != everyone && t.Object != c.Object || t.From > at {
 			return false
 		}
+		if o.Kind == Redlock && t.Single && t.Spare && j.alone(t, t.From-o.Lease, at) {
+			return false
+		}
 		// No hold outlasts its lease after the fault, as no renewal is confirmed. One that is passed on within a client was
 		// there before its call.
 		if o.Cohort > 0 {
@@ -227,6 +239,8 @@ func (j *judge) overlaps(o Object, calls []*Call, part Parts) {
 		case h == nil:
 		case !h.Ended:
 			j.violate("never ended: %v", c)
+		case o.Kind == Redlock && j.touched(c.Client, c.Object, c.End-o.Lease, h.End, nil) != nil:
+			// The deadline of the votes that are left, when one was lost, may be over.
 		case h.End > h.Deadline+time.Millisecond:
 			j.violate("told late: %v", c)
 		}
@@ -283,6 +297,9 @@ func (j *judge) losses(o Object, calls []*Call) {
 		touched := c.Dead || j.touched(c.Client, c.Object, c.End-o.Lease, h.End+releaseTime, func(t *Touch) bool {
 			return o.Lease < time.Second || !t.Kind.mild() || !h.lost()
 		}) != nil
+		if o.Kind == Redlock && o.Lease >= time.Second && !c.Dead {
+			touched = touched && !j.enough(c, c.End-o.Lease, h.End+releaseTime)
+		}
 		held := h.End - c.End
 		if o.MaxHold > 0 && held > o.MaxHold {
 			j.violate("held for longer than the maximum: %v", c)
@@ -296,7 +313,7 @@ func (j *judge) losses(o Object, calls []*Call) {
 		case err != nil:
 			j.violate("release: %v", c)
 		}
-		if h.ReleaseErr == nil && o.Cohort == 0 && j.forgotten(c) {
+		if h.ReleaseErr == nil && o.Cohort == 0 && o.Kind != Redlock && j.forgotten(c) {
 			j.violate("released though the server had forgotten it: %v", c)
 		}
 		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {

@@ -44,7 +44,8 @@ func (j *judge) tokens(o Object, calls []*Call) {
 // turnedBack reports whether tokens may fall by design: the clock went back, and what was known of higher tokens
 // was lost.
 func (j *judge) turnedBack() bool {
-	return j.any(ClockBack) && j.any(FlushAll, RestartEmpty, DeleteKey)
+	// Of a Redlock the clock of another server may have been ahead.
+	return (j.any(ClockBack) || j.plan.Servers > 1 && j.any(ClockAhead)) && j.any(FlushAll, RestartEmpty, DeleteKey)
 }
 
 // forged reports whether a hold may be one that somebody forged.
@@ -140,6 +141,9 @@ func gathers(calls []*Call, from, to time.Duration) bool {
 // handOff is how long something may be free with somebody waiting for it, where nothing is wrong.
 const handOff = 30 * time.Millisecond
 
+// comeTogether is how long the votes of a Redlock may be split, where nothing is wrong.
+const comeTogether = 500 * time.Millisecond
+
 // idle judges that what is free is given at once to who waits for it. It looks at what one holds at a time, when
 // nobody holds it.
 func (j *judge) idle(o Object, calls []*Call) {
@@ -155,7 +159,11 @@ func (j *judge) idle(o Object, calls []*Call) {
 				free = max(free, d.Hold.End)
 			}
 		}
-		if c.End <= free+handOff+4*j.far() || gathers(calls, free, c.End) {
+		within := handOff + 4*j.far()
+		if o.Kind == Redlock {
+			within += comeTogether
+		}
+		if c.End <= free+within || gathers(calls, free, c.End) {
 			continue
 		}
 		if !slices.ContainsFunc(j.touches, func(t *Touch) bool {

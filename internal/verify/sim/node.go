@@ -11,12 +11,15 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 )
 
-// node is one client: a process with a network of its own, that can die.
+// node is one client: a process with a network of its own, that can die. Where there are several servers it has a client
+// and a network for each.
 type node struct {
-	world *world
-	id    int
-	plan  ClientPlan
-	ready chan struct{} // closed when the client is there, or will never be
+	world  *world
+	server *server
+	ways   []*node // to each server, itself for the first
+	id     int
+	plan   ClientPlan
+	ready  chan struct{} // closed when the client is there, or will never be
 
 	mu     sync.Mutex // guards the fields below
 	net    *faults.Dialer
@@ -26,14 +29,30 @@ type node struct {
 }
 
 func newNode(w *world, id int, p ClientPlan) *node {
-	n := &node{world: w, id: id, plan: p, ready: make(chan struct{})}
-	n.renew()
-	return n
+	var ways []*node
+	for i, s := range w.servers {
+		if i > 0 { // Each client has another that is nearest, so votes are split.
+			p.Latency = w.plan.Clients[id].Latency * time.Duration(2+(i+id)%len(w.servers)) / 2
+		}
+		n := &node{world: w, server: s, id: id, plan: p, ready: make(chan struct{})}
+		n.renew()
+		ways = append(ways, n)
+	}
+	ways[0].ways = ways
+	return ways[0]
+}
+
+// clients are those to all servers.
+func (n *node) clients() (all []*headwaiter.Client) {
+	for _, way := range n.ways {
+		all = append(all, way.alive())
+	}
+	return all
 }
 
 // renew gives new connections a network of their own. The old ones keep theirs.
 func (n *node) renew() {
-	d := faults.NewDialer(n.world.t, n.world.server.dial)
+	d := faults.NewDialer(n.world.t, n.server.dial)
 	d.Delay(n.plan.Latency)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +84,7 @@ func (n *node) start() {
 	defer close(n.ready)
 	time.Sleep(n.plan.Start)
 	o := headwaiter.Options{
-		Redis: n.world.server.Option(), Name: "sim", GrantLease: n.plan.GrantLease, Linger: n.plan.Linger,
+		Redis: n.server.Option(), Name: "sim", GrantLease: n.plan.GrantLease, Linger: n.plan.Linger,
 	}
 	o.Redis.DialCtxFn = n.dial
 	for tries := 0; tries < 200 && !n.isDead(); tries++ {

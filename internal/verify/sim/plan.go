@@ -20,12 +20,13 @@ const (
 	Election
 	Striped
 	Several
+	Redlock // on several servers
 	Latch
 	Barrier
 	kinds
 )
 
-var kindNames = [kinds]string{"mutex", "cohort", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "latch", "barrier"}
+var kindNames = [kinds]string{"mutex", "cohort", "reentrant", "rwlock", "semaphore", "election", "striped", "several", "redlock", "latch", "barrier"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -37,7 +38,9 @@ type Plan struct {
 	Seed    uint64
 	Only    []Kind        // if it was drawn for these alone
 	Length  time.Duration // until everything is healed
-	Drift   time.Duration // by how much the server's clock gains in a second
+	Servers int           // one, but for Redlock
+	Drift   time.Duration // by how much a server's clock gains in a second; every other one loses as much
+	Apart   time.Duration // by how much the clock of each is ahead of that of the one before
 	Clients []ClientPlan
 	Objects []Object
 	Actors  []ActorPlan
@@ -60,6 +63,7 @@ type Object struct {
 	Size    int64         // permits, parties, the count of the latch, stripes, or names
 	Cohort  int           // how often a hold may be passed on within a client
 	Bound   time.Duration // for how long a call holds some of several names while it waits for others
+	Trusts  bool          // it believes a server that has just started
 }
 
 // parts is how many locks an object has.
@@ -142,6 +146,7 @@ type Fault struct {
 	Kind   FaultKind
 	Client int // where it is one of a client
 	Object int // where it is one of an object
+	Server int // where it is one of a server, or of a client on its way to one
 	N      int // how many, which, or how much
 }
 
@@ -150,12 +155,12 @@ const everyone = -1
 
 func (p Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %v with faults, the server's clock gains %v a second\n", p.Seed, p.Length, p.Drift)
+	fmt.Fprintf(&b, "seed %d, %v with faults, %d servers %v apart, the clock of the first gains %v a second\n", p.Seed, p.Length, p.Servers, p.Apart, p.Drift)
 	for i, c := range p.Clients {
 		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
 	}
 	for i, o := range p.Objects {
-		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound)
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound, o.Trusts)
 	}
 	for i, a := range p.Actors {
 		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)
@@ -199,5 +204,5 @@ func (f Fault) String() string {
 	if f.Kind.ofObject() {
 		s += fmt.Sprintf(" object %d", f.Object)
 	}
-	return s + fmt.Sprintf(" n=%d", f.N)
+	return s + fmt.Sprintf(" server %d n=%d", f.Server, f.N)
 }

@@ -41,13 +41,18 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 		history: &history{began: time.Now()}, t: t, plan: p, quirks: q,
 		peace: make(chan struct{}), names: map[string]int{},
 	}
-	w.server = newServer(t, w)
+	for i := range p.Servers {
+		w.servers = append(w.servers, newServer(t, w, i))
+	}
+	w.server = w.servers[0]
 	w.employ()
 	var actors sync.WaitGroup
 	for i, c := range p.Clients {
 		n := newNode(w, i, c)
 		w.nodes = append(w.nodes, n)
-		w.background(n.start)
+		for _, way := range n.ways {
+			w.background(way.start)
+		}
 	}
 	for i, a := range p.Actors {
 		one := &actor{world: w, node: w.nodes[a.Client], id: i, plan: a, object: p.Objects[a.Object]}
@@ -63,7 +68,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 	}
 	w.disturb()
 	w.heal()
-	for _, n := range w.nodes {
+	for _, n := range w.ways() {
 		<-n.ready // Who could not connect until now can.
 	}
 	if w.any(LateRequests, DieLate) {
@@ -91,7 +96,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 
 // employ makes the operator, who sets the latches before all begins.
 func (w *world) employ() {
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: w.operatorOption(), Name: "operator"})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: w.server.operatorOption(), Name: "operator"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -134,7 +139,7 @@ func (w *world) recover(limit time.Duration, actors *sync.WaitGroup) time.Durati
 	case <-done:
 	case <-timer.C:
 		w.violate("stuck: not everybody got in within %v after everything was healed", limit)
-		for _, n := range w.nodes {
+		for _, n := range w.ways() {
 			_ = n.close(0)
 		}
 		<-done
@@ -143,10 +148,11 @@ func (w *world) recover(limit time.Duration, actors *sync.WaitGroup) time.Durati
 }
 
 // leaseLeft is how long a lease may last that nobody ends: of the dead, of those whose farewell was refused, and
-// those that were cut to their length because the clock went back.
+// those that were cut to their length because the clock went back; and a server that has restarted has no vote in a Redlock
+// for as long.
 func (w *world) leaseLeft() time.Duration {
 	left := time.Duration(0)
-	if w.any(Die, DieSilent, DieLate, ReadOnly, ClockBack) {
+	if w.plan.Servers > 1 || w.any(Die, DieSilent, DieLate, ReadOnly, ClockBack) {
 		for _, o := range w.plan.Objects {
 			left = max(left, o.Lease)
 		}
@@ -172,8 +178,8 @@ func (w *world) last(n *node, i int, o Object, do Verb, actors *sync.WaitGroup) 
 		step.Parts = 1<<o.parts() - 1
 	}
 	actors.Go(func() {
-		for call := a.do(c, step); call.unknown() && w.any(ClockBack); {
-			call = a.do(c, step) // By the new clock it has asked before the last generation ended.
+		for call := a.do(c, step); call.unknown() && w.any(ClockBack) || call.early(); {
+			call = a.do(c, step) // By the new clock it has asked before the last generation ended, or it connects anew.
 		}
 	})
 }
@@ -247,13 +253,14 @@ func (w *world) leave(lookAway func()) {
 	settle()
 	// Channels go with their connection, which stays as long as a client holds something: of stripes their number.
 	holds := slices.ContainsFunc(w.plan.Objects, func(o Object) bool { return o.Kind == Striped })
-	for _, channel := range w.server.List("PUBSUB", "CHANNELS") {
-		if holds {
-			break
+	for _, s := range w.servers {
+		for _, channel := range s.List("PUBSUB", "CHANNELS") {
+			if !holds {
+				w.violate("left behind: client %d subscribes to %s", w.clientOf(channel), channel)
+			}
 		}
-		w.violate("left behind: client %d subscribes to %s", w.clientOf(channel), channel)
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.ways() {
 		if n.isDead() {
 			continue
 		}
@@ -261,15 +268,17 @@ func (w *world) leave(lookAway func()) {
 			w.violate("client %d did not leave in order: %v", n.id, err)
 		}
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.ways() {
 		if steps := n.refused(); steps > 0 {
 			w.violate("client %d: %d steps of tickets that do not exist", n.id, steps)
 		}
 	}
 	_ = w.operator.Close(context.Background())
 	time.Sleep(time.Second) // The end of a connection is under way, too.
-	if n := w.server.mini.CurrentConnectionCount(); n > 0 {
-		w.violate("left behind: %d connections", n)
+	for _, s := range w.servers {
+		if n := s.mini.CurrentConnectionCount(); n > 0 {
+			w.violate("left behind: %d connections", n)
+		}
 	}
 	for _, t := range w.touches {
 		if t.Kind == ClockBack { // Keys were to last until a time that has moved away.
@@ -278,11 +287,16 @@ func (w *world) leave(lookAway func()) {
 		}
 	}
 	time.Sleep(2*time.Minute + longest + back)
-	if left := w.server.left(":calls"); len(left) > 0 {
-		w.violate("left behind: keys %v", left)
-	}
+	w.left(":calls")
 	time.Sleep(10 * time.Minute)
-	if left := w.server.left(""); len(left) > 0 {
-		w.violate("left behind: keys %v", left)
+	w.left("")
+}
+
+// left judges that no server has keys, but for those whose names end so.
+func (w *world) left(but string) {
+	for _, s := range w.servers {
+		if left := s.left(but); len(left) > 0 {
+			w.violate("left behind: keys %v", left)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	miniserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 var errDown = errors.New("sim: the server is down")
@@ -24,6 +25,7 @@ type server struct {
 	*redistest.Embedded
 	mini  *miniredis.Miniredis
 	world *world
+	drift time.Duration
 
 	mu      sync.Mutex // guards the fields below
 	down    bool
@@ -36,6 +38,8 @@ type server struct {
 	double  int
 	by      time.Duration // late and doubled ones
 	sent    []message     // the last messages, for forgers
+	runs    int           // starts without its data
+	since   time.Time     // the last of them, by its clock
 }
 
 // A message is one that was published.
@@ -44,9 +48,17 @@ type message struct{ channel, text string }
 // remembered is how many messages a forger knows.
 const remembered = 32
 
-func newServer(t testing.TB, w *world) *server {
+// uptime is how long ago servers have started when a world begins.
+const uptime = time.Hour
+
+func newServer(t testing.TB, w *world, i int) *server {
 	e := redistest.Bubble(t)
-	s := &server{Embedded: e, mini: e.Miniredis(), world: w, skewed: w.plan.Drift != 0}
+	s := &server{Embedded: e, mini: e.Miniredis(), world: w, drift: w.plan.Drift, since: time.Now().Add(-uptime)}
+	s.ahead = time.Duration(i) * w.plan.Apart
+	s.skewed = s.drift != 0 || s.ahead != 0
+	if i%2 == 1 {
+		s.drift = -s.drift
+	}
 	s.mini.Server().SetPreHook(s.hook)
 	return s
 }
@@ -70,7 +82,7 @@ func (s *server) time() time.Time {
 }
 
 func (s *server) timeLocked() time.Time {
-	gained := time.Duration(s.world.now().Seconds() * float64(s.world.plan.Drift))
+	gained := time.Duration(s.world.now().Seconds() * float64(s.drift))
 	return time.Now().Add(s.ahead + gained)
 }
 
@@ -121,6 +133,8 @@ func (s *server) revive(empty bool) {
 	s.flushScripts()
 	s.mu.Lock()
 	s.down = false
+	s.runs++
+	s.since = s.timeLocked()
 	s.mu.Unlock()
 }
 
@@ -143,6 +157,12 @@ func (s *server) hook(peer *miniserver.Peer, command string, args ...string) boo
 		return false
 	case "PUBLISH":
 		return s.publish(peer, args[0], args[1])
+	case "INFO":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		up := int(s.timeLocked().Sub(s.since).Seconds())
+		peer.WriteBulk(fmt.Sprintf("run_id:%x\r\nuptime_in_seconds:%d\r\naof_enabled:0\r\n", s.runs, up))
+		return true
 	case "PING":
 	default:
 		return false
@@ -217,7 +237,7 @@ func (s *server) overheard() []message {
 // lock is what the keys of a lock of the i-th object begin with.
 func (o Object) lock(i, part int) string {
 	kind := map[Kind]string{
-		Mutex: "lock", Cohort: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock",
+		Mutex: "lock", Cohort: "lock", Reentrant: "reentrant", RWLock: "rwlock", Semaphore: "semaphore", Election: "election", Striped: "lock", Several: "lock", Redlock: "redlock",
 		Latch: "latch", Barrier: "barrier",
 	}
 	return "headwaiter:" + kind[o.Kind] + ":{" + o.name(i, part) + "}"
@@ -241,6 +261,9 @@ func (s *server) left(but string) []string {
 	s.set()
 	var found []string
 	for _, key := range s.mini.Keys() {
+		if key == lua.MarkKey("headwaiter", 0, false) {
+			continue // It lives for a week.
+		}
 		if but == "" || !strings.HasSuffix(key, but) {
 			found = append(found, key)
 		}

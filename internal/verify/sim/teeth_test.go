@@ -19,7 +19,7 @@ const mostSeeds = 150
 func scripts() []*lua.Script {
 	all := []*lua.Script{
 		lua.LatchSet.Script, lua.LatchDown.Script, lua.LatchRemove.Script, lua.BarrierOpen, lua.BarrierReset.Script, lua.Resize.Script, lua.Downgrade.Script,
-		lua.ElectionProclaim.Script, lua.ElectionLeader.Script, lua.MultiAsk, lua.MultiEnd,
+		lua.ElectionProclaim.Script, lua.ElectionLeader.Script, lua.MultiAsk, lua.MultiEnd, lua.Restart, lua.Raise.Script, lua.Ahead.Script,
 	}
 	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier, lua.Election, lua.Leadership} {
 		for _, s := range []*lua.Script{p.Ask, p.End, p.Renew, p.Check, p.Force} {
@@ -126,6 +126,12 @@ var bugs = []struct {
 		"not s.owner and s.size == 0 and (free", "s.size == 0 and (free", Several, []string{"overlap", "lost", "token"}},
 	{"the end of several names serves nobody", "multilock/end",
 		"queue.advance(s, s.caller)", "", Several, []string{"stuck", "idle", "overtaken", "error"}},
+	{"a server that has forgotten everything is old", "waitqueue/restart",
+		"return { now - since }", "return { 1e9 }", Redlock, []string{"overlap", "lost"}},
+	{"a token rises in the answer alone", "redlock/raise",
+		"redis.call('HSET', KEYS[1], 'token', base.int(wanted))", "", Redlock, []string{"token", "lost"}},
+	{"nobody is ever ahead", "redlock/ahead",
+		"base.now(), 0, 0, before, same", "base.now(), 0, 0, 0, 0", Redlock, []string{"idle", "stuck"}},
 	{"a barrier trips one too early", "barrier/ask",
 		"if index > 0 then return", "if index > 1 then return", Barrier, []string{"not all"}},
 	{"a party that leaves breaks nothing", "barrier/end",

@@ -22,8 +22,9 @@ type world struct {
 	t        testing.TB
 	plan     Plan
 	quirks   Quirks
-	server   *server
-	nodes    []*node
+	servers  []*server
+	server   *server            // the first
+	nodes    []*node            // a client each
 	operator *headwaiter.Client // not subject to faults but those of the server
 	peace    chan struct{}      // closed when all is healed
 	work     sync.WaitGroup
@@ -39,6 +40,14 @@ type event struct {
 	do func()
 }
 
+// ways are those of all clients to all servers.
+func (w *world) ways() (all []*node) {
+	for _, n := range w.nodes {
+		all = append(all, n.ways...)
+	}
+	return all
+}
+
 // background runs f as a part of the world, which waits for it at its end.
 func (w *world) background(f func()) { w.work.Go(f) }
 
@@ -51,10 +60,12 @@ func (w *world) know(id string, client int) {
 
 // clientOf is the client that hears a channel, everyone if it is not one's own.
 func (w *world) clientOf(channel string) int {
-	_, id, ok := strings.Cut(channel, ":wake:")
-	if !ok {
-		return everyone
-	}
+	_, id, _ := strings.Cut(channel, ":wake:")
+	return w.client(id)
+}
+
+// client is the one that has an identity, everyone if there is none.
+func (w *world) client(id string) int {
 	w.ids.Lock()
 	defer w.ids.Unlock()
 	if n, ok := w.names[id]; ok {
@@ -103,13 +114,15 @@ func (w *world) disturb() {
 
 // heal ends all faults.
 func (w *world) heal() {
-	w.server.tamper(0, 0, 0, 0)
-	w.server.fail("", false)
+	for _, s := range w.servers {
+		s.tamper(0, 0, 0, 0)
+		s.fail("", false)
+	}
 	for _, e := range w.events { // What has begun and not ended.
 		e.do()
 	}
 	w.events = nil
-	for _, n := range w.nodes {
+	for _, n := range w.ways() {
 		n.heal()
 	}
 	w.mu.Lock()
@@ -121,8 +134,8 @@ func (w *world) heal() {
 	close(w.peace)
 }
 
-func (w *world) operatorOption() rueidis.ClientOption {
-	o := w.server.Option()
-	o.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return w.server.dial() }
+func (s *server) operatorOption() rueidis.ClientOption {
+	o := s.Option()
+	o.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return s.dial() }
 	return o
 }
