@@ -129,7 +129,7 @@ var bugs = []struct {
 	{"a server that has forgotten everything is old", "waitqueue/restart",
 		"return { now - since }", "return { 1e9 }", Redlock, []string{"overlap", "lost"}},
 	{"a token rises in the answer alone", "redlock/raise",
-		"redis.call('HSET', KEYS[1], 'token', base.int(wanted))", "", Redlock, []string{"token", "lost"}},
+		"redis.call('HSET', KEYS[1], 'token', base.int(wanted))", "", Redlock, []string{"token", "lost", "stuck"}},
 	{"nobody is ever ahead", "redlock/ahead",
 		"base.now(), 0, 0, before, same", "base.now(), 0, 0, 0, 0", Redlock, []string{"idle", "stuck"}},
 	{"a barrier trips one too early", "barrier/ask",
