@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/several"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -44,7 +45,7 @@ func (bound) ForSeveral() {}
 
 // WithBound sets for how long a call holds some of the names while it waits for others, at the most; from 1 ms on. It
 // should be many round trips: a name that is given back and taken up again costs several. The default is
-// [waitqueue.DefaultBound].
+// a second.
 func WithBound(d time.Duration) Option { return bound(d) }
 
 // A Lock is several names, as one client sees them. It holds no state, and may be used by several goroutines at once.
@@ -57,7 +58,7 @@ type Lock struct {
 // New names a lock on all of the names. A name that is there twice counts once. Nothing is sent; what cannot be used
 // is reported by the first call.
 func New(c *headwaiter.Client, names []string, opts ...Option) *Lock {
-	m := &Lock{bound: waitqueue.DefaultBound}
+	m := &Lock{bound: several.DefaultBound}
 	for _, o := range opts {
 		if b, ok := o.(bound); ok {
 			m.bound = time.Duration(b)
@@ -99,10 +100,10 @@ func (m *Lock) Lock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
 	if err == nil {
-		l, err = waitqueue.AcquireAll(ctx, m.queues, m.bound)
+		l, err = several.Acquire(ctx, m.queues, m.bound)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("multilock: lock %s: %w", waitqueue.Names(m.queues), err)
+		return nil, fmt.Errorf("multilock: lock %s: %w", several.Names(m.queues), err)
 	}
 	return l, nil
 }
@@ -113,10 +114,10 @@ func (m *Lock) TryLock(ctx context.Context) (*lease.Lease, error) {
 	var l *lease.Lease
 	err := m.err
 	if err == nil {
-		l, err = waitqueue.TryAll(ctx, m.queues)
+		l, err = several.Try(ctx, m.queues)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("multilock: try lock %s: %w", waitqueue.Names(m.queues), err)
+		return nil, fmt.Errorf("multilock: try lock %s: %w", several.Names(m.queues), err)
 	}
 	return l, nil
 }
@@ -134,7 +135,7 @@ func (m *Lock) ForceRelease(ctx context.Context, token uint64) (lease.Holder, er
 		freed, err = m.force(ctx, token)
 	}
 	if err != nil {
-		return freed, fmt.Errorf("multilock: force release %s: %w", waitqueue.Names(m.queues), err)
+		return freed, fmt.Errorf("multilock: force release %s: %w", several.Names(m.queues), err)
 	}
 	return freed, nil
 }

@@ -74,7 +74,7 @@
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
 //	margin        how long before the server a holder ends its lease, by its own clock
-//	layer         what makes calls of a client wait for each other before they ask: internal/cohort
+//	layer         what makes calls of a client wait for each other before they ask, or go step by step
 //	claim         a call of a layer; it asks when its turn has come
 //	use           what one call has of a hold; a plain hold has one use
 //	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
@@ -166,14 +166,6 @@
 //
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
-//
-// # Several names
-//
-// A call for several names has a ticket for each, which come into all the queues in one script: so two such calls
-// stand in the same order in all the queues that they have in common. Each ticket then lives its own life. What is
-// granted while others are waited for is given back after a bound, and asked for again with its arrival, so at the
-// head of its queue, when one of the others is there. So is what is lost while others are waited for. Where nobody has
-// told the arrival, because the grant came before an answer, it is the time of the first ask.
 //
 // # Clusters
 //

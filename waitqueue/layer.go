@@ -13,8 +13,9 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// What a layer over the queue needs, such as internal/cohort: to let calls wait for each other before they ask, and to let
-// several calls use one hold, one after the other. A plain call comes by none of it.
+// What a layer over the queue needs, such as internal/cohort and internal/several: to let calls wait for each other before
+// they ask, to go step by step, and to let several calls use one hold, one after the other. A plain call comes by none of
+// it.
 
 // A Layer is what a package keeps beside the queues of a client.
 type Layer interface {
@@ -58,31 +59,48 @@ func (q Queue) Subscribe() {
 // A Claim is a call for a hold that may wait for other calls of its client before it asks. The hold that it gets in the
 // end has as many tokens as its queue asks for permits: that of its grant, and those after it ([Hold.Pass]).
 type Claim struct {
-	queue *binding
-	wait  wait          // its ticket is nil if nobody has needed one, its site until it is known there
-	sent  chan struct{} // closed when the ask is answered that was sent for it; nil if it asks by itself
+	ctx     context.Context
+	queue   *binding
+	wait    wait          // its ticket is nil if nobody has needed one, its site until it is known there
+	arrival int64         // its place, if it has one already
+	asked   time.Time     // when it first asked with others
+	err     error         // why it could not be made known
+	sent    chan struct{} // closed when the ask is answered that was sent for it; nil if it asks by itself
 }
 
-// Claim begins a call. It sends nothing, and fails where [Queue.Acquire] would at once.
-func (q Queue) Claim(ctx context.Context) (*Claim, error) {
+// Refuses is why calls with a context fail before they ask, if they do.
+func (q Queue) Refuses(ctx context.Context) error {
 	if err := q.usable(ctx); err != nil {
+		return err
+	}
+	_, err := q.within(ctx)
+	return err
+}
+
+// Claim begins a call, which may be a try. It sends nothing.
+func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
+	if err := q.Refuses(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := q.within(ctx); err != nil {
-		return nil, err
+	if try {
+		return newClaim(ctx, q.binding, lua.Try), nil
 	}
-	c := &Claim{queue: q.binding, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: lua.Wait}}
+	return newClaim(ctx, q.binding, lua.Wait), nil
+}
+
+func newClaim(ctx context.Context, q *binding, mode string) *Claim {
+	c := &Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}}
 	if q.client.notifier != nil {
 		c.wait.ticket = q.newTicket()
 		c.wait.ticket.asked(ctx)
 	}
-	return c, nil
+	return c
 }
 
 // GiveUp ends a claim that has not asked, and returns why, with the time that it has waited. No cause stands for the end
 // of its context.
 func (c *Claim) GiveUp(cause error) error {
-	cause = cmp.Or(cause, retry.WhyEnded(c.wait.ctx))
+	cause = cmp.Or(cause, retry.WhyEnded(c.ctx))
 	return c.failed(&lease.WaitError{Place: -1, Waited: time.Since(c.wait.begun), Err: cause})
 }
 
@@ -97,38 +115,56 @@ func (c *Claim) failed(err error) error {
 // Wait asks for the hold and waits for it. A claim that is late, because it has waited for others, has the place of the
 // time at which it was made.
 func (c *Claim) Wait(late bool) (*Hold, error) {
-	if c.sent == nil {
-		if err := c.enter(late); err != nil {
-			return nil, c.failed(err)
-		}
-	} else {
+	switch {
+	case c.err != nil:
+	case c.sent == nil:
+		_ = c.enter(late)
+	default:
 		select {
 		case <-c.sent:
-		case <-c.wait.ctx.Done():
+		case <-c.ctx.Done():
 		}
 	}
-	l, err := c.wait.toTheEnd()
+	if c.err != nil {
+		return nil, c.err
+	}
+	l, err := c.Await(c.ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &Hold{hold: c.wait.ticket.hold, granted: time.Now(), ctx: l.Context(), waited: l.Waited()}, nil
 }
 
-// enter makes the ticket known. A late one has no place of its own where the server's clock has stepped back: a new
-// arrival could then come before those given earlier.
+// Await asks for the hold of a claim that is known, and waits for it within ctx.
+func (c *Claim) Await(ctx context.Context) (*lease.Lease, error) {
+	c.wait.ctx = ctx
+	return c.wait.toTheEnd()
+}
+
+// enter makes the claim known. A late one has no place of its own where the server's clock has stepped back: a new arrival
+// could then come before those given earlier.
 func (c *Claim) enter(late bool) error {
-	t := c.wait.ticket
-	if t == nil {
-		t = c.queue.newTicket()
-		c.wait.ticket = t
-	}
 	servers := c.queue.client.servers
 	if now, ok := servers.NodeOf(c.queue.keys.Lock).Clock.Steady(); ok && late {
-		t.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - t.headStart()
+		c.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - c.queue.headStart()
 	}
+	return c.Enter(c.wait.begun)
+}
+
+// Enter makes the claim, of a call that began at a time, known to the client before it asks.
+func (c *Claim) Enter(begun time.Time) error {
+	c.wait.begun = begun
+	if c.wait.ticket == nil {
+		c.wait.ticket = c.queue.newTicket()
+	}
+	t := c.wait.ticket
+	t.arrival = cmp.Or(c.arrival, t.arrival)
 	s, err := c.queue.client.register(c.queue, t)
+	if err != nil {
+		c.err = c.failed(err)
+	}
 	c.wait.site = s
-	return err
+	return c.err
 }
 
 // A Hold is a hold whose leases a layer makes, one for each call that uses it. Its methods are called one at a time.

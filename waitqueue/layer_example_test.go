@@ -30,7 +30,7 @@ func ExampleQueue_Claim() {
 	}
 	claim := func() *waitqueue.Claim {
 		layer.(*calls).begun++
-		c, err := q.Claim(ctx)
+		c, err := q.Claim(ctx, false)
 		if err != nil {
 			panic(err)
 		}

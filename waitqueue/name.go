@@ -137,6 +137,14 @@ func (q Queue) Refusing(err error) Queue {
 // Terms returns the terms of the queue.
 func (q Queue) Terms() Terms { return q.terms }
 
+// Slot is that of the name in a cluster; elsewhere all names are in one.
+func (q Queue) Slot() uint16 {
+	if !q.client.servers.Clustered() {
+		return 0
+	}
+	return lua.Slot(q.keys.Lock)
+}
+
 // Name returns the name.
 func (q Queue) Name() string { return q.name }
 

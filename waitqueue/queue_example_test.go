@@ -181,26 +181,54 @@ func ExampleQueue_Downgrade() {
 	// another reads: <nil>
 }
 
-// All or none of several names.
-func ExampleAcquireAll() {
+// How a call for several names goes step by step: one script asks for all, and one releases all.
+func ExampleAskAll() {
 	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
-	queue := func(name string) waitqueue.Queue {
-		return clients[0].Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
+	// ask asks for the names, and returns the claims, and what one script has got of them.
+	ask := func(names ...string) (claims []*waitqueue.Claim, held []*lease.Lease, refused bool) {
+		for _, name := range names {
+			q := clients[0].Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
+			c, err := q.Claim(ctx, false)
+			if err = errors.Join(err, q.Refuses(ctx), c.Enter(time.Now())); err != nil || q.Slot() != 0 {
+				panic(err)
+			}
+			claims = append(claims, c)
+		}
+		refused, err := waitqueue.AskAll(ctx, claims, false, func() {})
+		if err != nil {
+			panic(err)
+		}
+		for _, c := range claims {
+			if l := c.Take(); l != nil {
+				held = append(held, l)
+			}
+		}
+		return claims, held, refused
 	}
-	both, others := []waitqueue.Queue{queue("a"), queue("b")}, []waitqueue.Queue{queue("b"), queue("c")}
-	held, err := waitqueue.AcquireAll(ctx, both, 0)
-	if err != nil {
-		panic(err)
+	_, both, refused := ask("a", "b")
+	fmt.Println(len(both), refused)
+
+	others, held, refused := ask("b", "c")
+	fmt.Println(len(held), refused)
+	for _, c := range others { // To wait for them, they would have to be heard of.
+		for hears, changed := c.Hear(); !hears; hears, changed = c.Hear() {
+			<-changed
+		}
 	}
-	_, err = waitqueue.TryAll(ctx, others)
-	fmt.Println(waitqueue.Names(others), err)
-	fmt.Println(held.Release(ctx))
+	others[1].Leave(lease.ErrBusy)
+	again := others[0].Again() // With the same place, if it had one.
+	others[0].Leave(lease.ErrBusy)
+	fmt.Println(again.Enter(time.Now()), waitqueue.ReleaseAll(ctx, both))
+	l, err := again.Await(ctx)
+	fmt.Println(err, l.Release(ctx))
 	// Output:
-	// ["b" "c"] busy
-	// <nil>
+	// 2 false
+	// 0 true
+	// <nil> <nil>
+	// <nil> <nil>
 }
 
 // Several names, each for itself.

@@ -89,9 +89,9 @@ func (t *ticket) phase() string {
 }
 
 // headStart is what its priority is worth, in µs.
-func (t *ticket) headStart() int64 {
-	return int64(t.queue.terms.Priority) * PriorityStep.Microseconds()
-}
+func (t *ticket) headStart() int64 { return t.queue.headStart() }
+
+func (q *binding) headStart() int64 { return int64(q.terms.Priority) * PriorityStep.Microseconds() }
 
 // waking returns the channel to wait at for a change of what was seen under the site's lock, which is held. A call
 // that does not wait has none.

@@ -67,7 +67,7 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 		return nil, err
 	}
 	defer free()
-	claim, err := q.queue.Claim(ctx)
+	claim, err := q.queue.Claim(ctx, false)
 	if err != nil {
 		return nil, err
 	}

@@ -45,8 +45,9 @@ var layers = map[string][]string{
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	// L2
-	"waitqueue":       {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
-	"internal/cohort": {"lease", "internal/retry", "waitqueue"}, // Calls that pass a hold on; fairlock uses it.
+	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
+	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
+	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "waitqueue", rueidis},
 	// Looking from outside.
@@ -63,7 +64,7 @@ var layers = map[string][]string{
 	"election":  primitive,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
-	"multilock": primitive,                                                              // The same protocol as fairlock, for several names.
+	"multilock": append([]string{"internal/several"}, primitive...),                     // The same protocol as fairlock, for several names.
 	"striped":   {".", "lease", "internal/retry", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
 	"internal/engine": {"lease", "internal/retry"},
@@ -176,6 +177,9 @@ func TestPrimitivesOnlyBind(t *testing.T) {
 		}
 		if s.folder == "redlock" {
 			continue // It asks several clients beside each other: goroutines in one place, background.go, and time-outs.
+		}
+		if s.folder == "internal/several" {
+			continue // It is no primitive, but what one binds: it waits for several names at once, each on a goroutine.
 		}
 		if s.folder == "doctor" {
 			continue // It is no primitive: it measures how far a server is, and the difference of the clocks.

@@ -16,8 +16,8 @@ import (
 var senders = map[string][]string{
 	"proto.Ask":    {"*site.ask", "*client.send", "*site.replied"},
 	"proto.End":    {"*site.sendEnd", "*client.send", "*site.ended"},
-	"lua.MultiAsk": {"*whole.askOnce"},
-	"lua.MultiEnd": {"*whole.releaseSlot"},
+	"lua.MultiAsk": {"askAll"},
+	"lua.MultiEnd": {"ReleaseAll"},
 }
 
 // uttered returns the functions that name a script, other than to see whether there is one.

@@ -1,4 +1,4 @@
-package waitqueue
+package several
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // How a call for several names ends: with one lease on all of them, or with none.
@@ -35,9 +35,8 @@ func (w *whole) yield() {
 func (w *whole) leave(err error) {
 	w.yield()
 	for _, p := range w.parts {
-		if p.wait != nil {
-			p.wait.site.finish(p.wait.ticket, p.wait.clean)
-			p.wait.ended(err)
+		if p.open {
+			p.claim.Leave(err)
 		}
 	}
 }
@@ -93,76 +92,34 @@ func (w *whole) ended() context.Context {
 // release gives back parts: the parts of a slot in one script, and the slots side by side: a node that does not answer
 // holds up none of the others. It returns the first error.
 func (w *whole) release(ctx context.Context, parts []*part) error {
-	var slots [][]*part
-	for rest := parts; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && w.slot(rest[n]) == w.slot(rest[0]) {
-			n++
-		}
-		slots = append(slots, rest[:n])
-		rest = rest[n:]
-	}
-	if len(slots) == 1 {
-		return w.releaseSlot(ctx, slots[0])
-	}
-	errs := make([]error, len(slots))
+	var errs []error
 	var all sync.WaitGroup
-	for i, slot := range slots {
-		all.Go(func() { errs[i] = w.releaseSlot(ctx, slot) })
+	var slots [][]*lease.Lease
+	for slot := range bySlot(parts) {
+		leases := make([]*lease.Lease, len(slot))
+		for i, p := range slot {
+			leases[i] = p.lease
+		}
+		slots = append(slots, leases)
+	}
+	errs = make([]error, len(slots))
+	for i, leases := range slots {
+		if i < len(slots)-1 {
+			all.Go(func() { errs[i] = w.releaseSlot(ctx, leases) })
+		} else {
+			errs[i] = w.releaseSlot(ctx, leases)
+		}
 	}
 	all.Wait()
 	return cmp.Or(errs...)
 }
 
-func (w *whole) releaseSlot(ctx context.Context, parts []*part) (err error) {
-	c := w.client
-	if ctx.Err() != nil || len(w.parts) == 1 {
-		for _, p := range parts {
-			if failed := p.lease.Release(ctx); err == nil {
-				err = failed
-			}
-		}
-		return err
+func (w *whole) releaseSlot(ctx context.Context, leases []*lease.Lease) (err error) {
+	if ctx.Err() == nil && len(w.parts) > 1 {
+		return waitqueue.ReleaseAll(ctx, leases)
 	}
-	var held []*part
-	args, keys := []string{c.highest(), c.servers.Counted()}, []string(nil)
-	for _, p := range parts {
-		if !p.wait.ticket.hold.first.let() {
-			err = cmp.Or(err, p.lease.Release(ctx))
-			continue
-		}
-		held = append(held, p)
-		args = append(args, p.wait.ticket.text)
-		keys = append(keys, p.wait.site.keys.All()...)
-	}
-	if len(held) == 0 {
-		return err
-	}
-	c.ends.owe() // Close waits for it.
-	defer c.ends.done(1)
-	a := conn.Sending()
-	c.stats.ends.Add(1)
-	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(held))
-	for i, p := range held {
-		var r lua.Reply
-		if failed == nil {
-			r = replies[i]
-		}
-		h := p.wait.ticket.hold
-		if failed == nil {
-			p.wait.site.absorb(a, &r, false)
-		}
-		head := r.Head()
-		p.wait.site.endAnswered(&end{site: p.wait.site, text: p.wait.ticket.text, ticket: p.wait.ticket}, a, &head, failed)
-		ended := lease.ErrUnconfirmed
-		switch {
-		case failed == nil:
-			ended = h.outcome(&head)
-		case err == nil:
-			ended = h.outlast(ctx)
-		}
-		h.released(h.held(), ended)
-		err = cmp.Or(err, ended)
+	for _, l := range leases {
+		err = cmp.Or(err, l.Release(ctx))
 	}
 	return err
 }

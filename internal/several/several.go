@@ -1,0 +1,315 @@
+// Package several takes holds of several names of the fair lock at once: all or none.
+//
+// All claims of a call come into their queues in one script for all names of a slot, which outside a cluster are all. So
+// two such calls stand in the same order everywhere, and neither waits for the other in a circle. What one name grants
+// before the others do is held for a bounded time. Then it is given back, and asked for again with its old arrival, so at
+// the head of its queue, when one of the others is there. What is lost meanwhile counts as given back. Where nobody has told
+// the arrival, because the grant came before an answer, it is the time of the first ask.
+package several
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// DefaultBound is how long a call holds some of its names while it waits for others.
+const DefaultBound = time.Second
+
+// whole is one call for several names.
+type whole struct {
+	ctx   context.Context
+	try   bool // it waits for nobody
+	bound time.Duration
+	begun time.Time
+	parts []*part
+	asked int // how many of them, from the first, it has got to
+}
+
+// A part is one of its names.
+type part struct {
+	queue   waitqueue.Queue
+	claim   *waitqueue.Claim // the last; nil until the call has got to it
+	open    bool             // the claim is neither given up nor ended
+	lease   *lease.Lease     // while it is held
+	waiting bool             // a goroutine waits for it
+}
+
+// Acquire waits its turn for all of the names, which must be of one client and on the same terms, and returns one lease on all of them: lost
+// when one of them is, released at once. It holds some of them while it waits for others for bound at the most; 0 stands
+// for [DefaultBound]. A name that is there twice is [lease.ErrInvalid].
+func Acquire(ctx context.Context, queues []waitqueue.Queue, bound time.Duration) (*lease.Lease, error) {
+	return acquire(&whole{ctx: ctx, bound: cmp.Or(bound, DefaultBound), begun: time.Now()}, queues)
+}
+
+// Try returns a lease on all of the names if they can be had at once and nobody waits for any, and an error that wraps
+// [lease.ErrBusy] otherwise.
+func Try(ctx context.Context, queues []waitqueue.Queue) (*lease.Lease, error) {
+	return acquire(&whole{ctx: ctx, try: true, bound: lease.MaxLease, begun: time.Now()}, queues)
+}
+
+func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
+	retry.Given(w.ctx)
+	for _, q := range queues {
+		if err := q.Refuses(w.ctx); err != nil {
+			return nil, err
+		}
+		w.parts = append(w.parts, &part{queue: q})
+	}
+	if len(queues) > 0 {
+		ctx, free, err := retry.InTime(w.ctx, queues[0].Terms().MaxWait)
+		if err != nil {
+			return nil, err
+		}
+		defer free()
+		w.ctx = ctx
+	}
+	// Slot by slot, always in the same order: where one slot has to be waited for while others are held, nobody waits
+	// the other way round.
+	slices.SortFunc(w.parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(a.queue.Slot(), b.queue.Slot()), cmp.Compare(a.queue.Name(), b.queue.Name()))
+	})
+	for i := 1; i < len(w.parts); i++ {
+		if q := w.parts[i].queue; q.Name() == w.parts[i-1].queue.Name() {
+			return nil, fmt.Errorf("%w: %q is there twice", lease.ErrInvalid, names.Label(q.Name()))
+		}
+	}
+	for slot := range bySlot(w.parts) {
+		if err := w.take(slot); err != nil {
+			w.leave(err)
+			return nil, err
+		}
+	}
+	return w.lease(time.Since(w.begun)), nil
+}
+
+// bySlot are the parts of each slot, of sorted parts.
+func bySlot(parts []*part) func(func([]*part) bool) {
+	return func(yield func([]*part) bool) {
+		for rest := parts; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].queue.Slot() == rest[0].queue.Slot() {
+				n++
+			}
+			if !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// take gets the parts of one slot: all at once, or each in its turn.
+func (w *whole) take(parts []*part) error {
+	for _, p := range parts {
+		if err := w.enter(p); err != nil {
+			return err
+		}
+		w.asked++
+	}
+	refused, err := w.ask(parts, false)
+	switch {
+	case err != nil:
+		return err
+	case refused && w.try:
+		w.have(parts)
+		return lease.ErrBusy
+	case refused:
+		w.hear(parts)
+		if _, err := w.ask(parts, true); err != nil {
+			return err
+		}
+	}
+	w.have(parts)
+	return w.await()
+}
+
+// enter gives a part a new claim: with the place of the one before, if there was one.
+func (w *whole) enter(p *part) (err error) {
+	if p.claim == nil {
+		p.claim, err = p.queue.Claim(w.ctx, w.try)
+	} else {
+		p.claim = p.claim.Again()
+	}
+	if err == nil {
+		err = p.claim.Enter(w.begun)
+	}
+	p.open = err == nil
+	return err
+}
+
+// ask asks for all parts of a slot in one script, and again until there is an answer. It reports whether one of them
+// cannot be had at once.
+func (w *whole) ask(parts []*part, keep bool) (refused bool, err error) {
+	claims := make([]*waitqueue.Claim, len(parts))
+	for i, p := range parts {
+		claims[i] = p.claim
+	}
+	begun := time.Now()
+	return waitqueue.AskAll(w.ctx, claims, keep, func() {
+		if time.Since(begun) > w.bound {
+			w.yield() // What other slots have granted.
+		}
+	})
+}
+
+// hear waits until the client hears of all parts that are to be asked for, so that all can queue in one script; but not
+// for long, as each can also queue by itself.
+func (w *whole) hear(parts []*part) {
+	timer := time.NewTimer(conn.SlowAnswer)
+	defer timer.Stop()
+	for _, p := range parts {
+		for {
+			hears, changed := p.claim.Hear()
+			if hears {
+				break
+			}
+			select {
+			case <-changed:
+			case <-timer.C:
+				return
+			case <-w.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// have takes the leases of the parts that are held.
+func (w *whole) have(parts []*part) {
+	for _, p := range parts {
+		p.lease = p.claim.Take()
+	}
+}
+
+// outcome is how the wait for one part ended.
+type outcome struct {
+	part  *part
+	lease *lease.Lease
+	err   error
+}
+
+// crew is the goroutines that wait for parts, each for one.
+type crew struct {
+	ctx      context.Context
+	outcomes chan outcome
+	running  int
+}
+
+func (c *crew) begin(p *part) {
+	c.running++
+	p.waiting = true
+	go func() {
+		l, err := p.claim.Await(c.ctx)
+		c.outcomes <- outcome{p, l, err}
+	}()
+}
+
+// ended takes in an outcome.
+func (c *crew) ended(o outcome) {
+	c.running--
+	p := o.part
+	p.waiting = false
+	p.lease = o.lease
+	p.open = p.lease != nil
+}
+
+// await waits until all parts so far are held. Each waits on a goroutine of its own, and await for all of these.
+func (w *whole) await() error {
+	if missing, _ := w.missing(); len(missing) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(w.ctx)
+	c := &crew{ctx: ctx, outcomes: make(chan outcome)}
+	defer func() {
+		cancel(context.Cause(w.ctx))
+		for c.running > 0 {
+			c.ended(<-c.outcomes)
+		}
+	}()
+	for _, p := range w.parts[:w.asked] {
+		if p.lease == nil && p.open {
+			c.begin(p)
+		}
+	}
+	patience := time.NewTimer(w.patience())
+	defer patience.Stop()
+	for {
+		missing, holds := w.missing()
+		switch {
+		case len(missing) > 0 && w.try:
+			return lease.ErrBusy // One was lost already.
+		case len(missing) > 0 && (holds || c.running == 0):
+			// One of the others is there: come back to the places that were given up.
+			for _, p := range missing {
+				if err := w.enter(p); err != nil {
+					return err
+				}
+				c.begin(p)
+			}
+			patience.Reset(w.patience())
+		case c.running == 0:
+			return nil
+		}
+		select {
+		case o := <-c.outcomes:
+			c.ended(o)
+			if o.err != nil {
+				return o.err
+			}
+			if !holds {
+				patience.Reset(w.patience())
+			}
+		case <-patience.C:
+			w.yield()
+			patience.Reset(w.patience())
+		}
+	}
+}
+
+// patience is for how long some names are held while others are waited for: the bound at the most. Half of it is left to
+// chance: two calls that hold what the other waits for, and have begun to at the same moment, would else give it back at
+// the same moment, get what the other had, and go on so for good.
+func (w *whole) patience() time.Duration { return w.bound/2 + rand.N(w.bound-w.bound/2) }
+
+// missing are the parts, of those that the call has got to, that are not held and that nobody waits for. What has ended
+// while others were waited for is not held any more. holds says whether any is held.
+func (w *whole) missing() (missing []*part, holds bool) {
+	for _, p := range w.parts[:w.asked] {
+		if p.lease != nil && p.lease.Context().Err() != nil {
+			p.giveUp()
+		}
+		if p.lease == nil && !p.waiting {
+			missing = append(missing, p)
+		}
+		holds = holds || p.lease != nil
+	}
+	return missing, holds
+}
+
+// giveUp notes that a part is not held any more.
+func (p *part) giveUp() { p.lease, p.open = nil, false }
+
+// Names is how several names are shown in an error.
+func Names(queues []waitqueue.Queue) string {
+	const most = 3
+	shown := make([]string, 0, most)
+	for _, q := range queues[:min(len(queues), most)] {
+		shown = append(shown, strconv.Quote(q.Label()))
+	}
+	text := fmt.Sprint(shown)
+	if len(queues) > most {
+		text = fmt.Sprintf("%s and %d more", text, len(queues)-most)
+	}
+	return text
+}
