@@ -185,3 +185,19 @@ func TestAPassTakesNoTokenThatTheClockHasNotComeTo(t *testing.T) {
 		})
 	}
 }
+
+// A holder that was told of its loss may never come to release.
+func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := fairlock.New(kit.Dial(t, s), kit.Name(t), fairlock.WithCohort(8))
+		l := pass(t, m, hold(t, m))
+		mate := kit.Lock(t.Context(), m.Lock)
+		synctime.Pass(time.Millisecond)
+		_, err := fairlock.New(kit.Dial(t, s), kit.Name(t)).ForceRelease(t.Context(), l.Token())
+		require.NoError(t, err)
+		next := mate.Value(t)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		require.Greater(t, next.Token(), l.Token())
+		kit.Release(t, next)
+	})
+}

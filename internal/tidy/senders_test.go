@@ -15,7 +15,7 @@ import (
 // reads the replies.
 var senders = map[string][]string{
 	"proto.Ask":    {"*site.ask", "*client.send", "*site.replied"},
-	"proto.End":    {"*site.sendEnd", "*client.send", "*site.ended"},
+	"proto.End":    {"*site.sendEnd", "*client.send", "*site.ended", "*ask.takeAlong"},
 	"lua.MultiAsk": {"askAll"},
 	"lua.MultiEnd": {"ReleaseAll"},
 }
