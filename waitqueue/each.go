@@ -120,16 +120,7 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 				batch := waits[:min(len(waits), eachBatch)]
 				waits = waits[len(batch):]
 				c := batch[0].site.client
-				asks := prepareEach(n, batch)
-				begun := false
-				answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
-					begun = true
-					return c.send(n, asks, nil), nil
-				})
-				if errors.Is(err, lease.ErrClosed) && !begun {
-					unsendEach(asks)
-				}
-				answerEach(batch, answers)
+				answerEach(batch, c.sendFor(ctx, n, prepareEach(n, batch), nil, nil))
 			}
 		})
 	}
@@ -142,15 +133,6 @@ func prepareEach(n *conn.Node, batch []*wait) []outgoing {
 		asks[i] = outgoing{w, w.site.prepare(n, w)}
 	}
 	return asks
-}
-
-// unsendEach takes back asks that were not sent.
-func unsendEach(asks []outgoing) {
-	for _, a := range asks {
-		if a.ask != nil {
-			a.wait.site.unsent(a.wait.ticket)
-		}
-	}
 }
 
 // answerEach tells the waits what the answers mean to them; none if nobody waited for the answers.
@@ -206,11 +188,13 @@ type freeing struct {
 func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []error) {
 	var replies []answer
 	for batch := range slices.Chunk(endings, eachBatch) {
-		tickets := make([]*ticket, len(batch))
+		room, ends := make([]end, len(batch)), make([]*end, len(batch))
 		for i, e := range batch {
-			tickets[i] = e.share.hold.ticket
+			t := e.share.hold.ticket
+			ends[i] = &room[i]
+			ends[i].site, ends[i].text, ends[i].ticket = t.site, t.text, t
 		}
-		replies = append(replies, tickets[0].site.client.endEach(ctx, n, tickets)...)
+		replies = append(replies, ends[0].site.client.sendFor(ctx, n, nil, ends, nil)...)
 	}
 	for i, e := range endings {
 		h := e.share.hold
@@ -221,32 +205,6 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 		}
 		h.released(e.held, errs[e.index])
 	}
-}
-
-// endEach sends the ends of tickets and takes in the answers. Those that ctx does not wait for go on in the background.
-func (c *client) endEach(ctx context.Context, n *conn.Node, tickets []*ticket) []answer {
-	c.ends.owe() // Close waits for it.
-	begun := false
-	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
-		begun = true
-		defer c.ends.done(1)
-		room, leaving := make([]end, len(tickets)), make([]*end, len(tickets))
-		for i, t := range tickets {
-			leaving[i] = &room[i]
-			leaving[i].site, leaving[i].text, leaving[i].ticket = t.site, t.text, t
-		}
-		return c.send(n, nil, leaving), nil
-	})
-	if errors.Is(err, lease.ErrClosed) && !begun {
-		c.ends.done(1)
-	}
-	if err != nil {
-		answers = make([]answer, len(tickets))
-		for i := range answers {
-			answers[i].err = err
-		}
-	}
-	return answers
 }
 
 // An outgoing ask is one that goes in one round trip with others.
@@ -260,6 +218,42 @@ type answer struct {
 	lua.Head
 	drained int64 // how many permits a drain has
 	err     error
+}
+
+// sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the
+// answers are its error. over, if there is one, is called when all is answered, or nothing was sent.
+func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []outgoing, ends []*end, over func()) []answer {
+	if len(ends) > 0 {
+		c.ends.owe() // Close waits for it.
+	}
+	done := func() {
+		if len(ends) > 0 {
+			c.ends.done(1)
+		}
+		if over != nil {
+			over()
+		}
+	}
+	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
+		defer done()
+		return c.send(n, asks, ends), nil
+	})
+	if err == nil {
+		return answers
+	}
+	if errors.Is(err, lease.ErrClosed) { // Nothing was sent.
+		for _, a := range asks {
+			if a.ask != nil {
+				a.wait.site.unsent(a.wait.ticket)
+			}
+		}
+		done()
+	}
+	answers = make([]answer, len(asks)+len(ends))
+	for i := range answers {
+		answers[i].err = err
+	}
+	return answers
 }
 
 // send sends asks, and ends behind them, in one round trip to one node, and takes in the answers. It returns them in the

@@ -247,22 +247,12 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 
 // relay sends the ask of a claim and the end of the hold, and takes in both answers. Both go on if ctx ends.
 func (h *Hold) relay(ctx context.Context, next *Claim) answer {
-	t, w := h.hold.ticket, &next.wait
-	c, s := t.site.client, w.site
-	begun := false
-	a, err := conn.InBackground(ctx, c.servers, func() (answer, error) {
-		begun = true
-		defer close(next.sent)
-		c.ends.owe() // Close waits for it.
-		defer c.ends.done(1)
-		n := s.node()
-		a := c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*end{{site: t.site, text: t.text, ticket: t, token: t.used}})[1]
-		return a, a.err
-	})
-	if errors.Is(err, lease.ErrClosed) && !begun {
-		close(next.sent)
+	t, s, n := h.hold.ticket, next.wait.site, next.wait.site.node()
+	asks := []outgoing{{&next.wait, s.prepare(n, &next.wait)}}
+	d := &end{site: t.site, text: t.text, ticket: t, token: t.used}
+	a := t.site.client.sendFor(ctx, n, asks, []*end{d}, func() { close(next.sent) })[1]
+	if errors.Is(a.err, lease.ErrClosed) {
 		return t.site.sendEnd(ctx, t)
 	}
-	a.err = err
 	return a
 }
