@@ -201,3 +201,22 @@ func TestMatesGoOnThoughTheHolderOfALostHoldNeverReleases(t *testing.T) {
 		kit.Release(t, next)
 	})
 }
+
+// Its ask goes with the end of the hold before, whose answer it waits for.
+func TestTheNextLeaderAsksOnce(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
+		l := pass(t, m, hold(t, m))
+		next := kit.Lock(t.Context(), m.Lock)
+		synctime.Pass(time.Second) // The client has subscribed meanwhile.
+		before := c.Stats()
+		d.Delay(5 * time.Millisecond)
+		kit.Release(t, l)
+		kit.Release(t, next.Value(t))
+		after := c.Stats()
+		require.Equal(t, before.Asks+1, after.Asks)
+		require.Equal(t, before.Ends+2, after.Ends)
+	})
+}
