@@ -50,6 +50,7 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 		"WithBound":       {multilock.WithBound(time.Second), []string{"multilock"}},
 		"WithTimeout":     {redlock.WithTimeout(time.Second), []string{"redlock"}},
 		"WithLifetime":    {countdown.WithLifetime(time.Hour), []string{"countdown"}},
+		"WithEarlyWait":   {countdown.WithEarlyWait(), []string{"countdown"}},
 		"WithAction":      {barrier.WithAction(func(context.Context) error { return nil }), []string{"barrier"}},
 	} {
 		var found []string

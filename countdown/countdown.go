@@ -43,11 +43,12 @@ var (
 type Latch struct {
 	queue    waitqueue.Queue
 	lifetime time.Duration
+	early    bool // Wait may come before the latch is set
 	maxWait  time.Duration
 	err      error // why it cannot be used
 }
 
-// Option sets how a [Latch] behaves: [headwaiter.WithMaxWait] and [WithLifetime].
+// Option sets how a [Latch] behaves: [headwaiter.WithMaxWait], [WithEarlyWait] and [WithLifetime].
 type Option interface {
 	Apply(*waitqueue.Terms)
 	ForLatch()
@@ -65,6 +66,12 @@ func (own) ForLatch() {}
 func WithLifetime(d time.Duration) Option {
 	return own(func(l *Latch) { l.lifetime = d })
 }
+
+// WithEarlyWait lets Wait come before anybody has set the latch: it then waits for the first [Latch.TrySetCount], and until
+// that count is at 0, in place of [ErrUnset]. It is an option and no call of its own, so a program says once which side of
+// the latch may be first, and everything else of Wait stays. The others see a latch that is not set: CountDown and Count
+// are ErrUnset. It is forgotten after the lifetime that this client states, unless somebody waits.
+func WithEarlyWait() Option { return own(func(l *Latch) { l.early = true }) }
 
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
 func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
@@ -142,7 +149,7 @@ func (l *Latch) Count(ctx context.Context) (int64, error) {
 // Wait returns when the latch is open; at once if it is already.
 //
 // A latch that is not set, or was forgotten after its lifetime, is [ErrUnset] at once: Wait does not wait for
-// somebody to set it. If the latch it waits for goes, because it is removed or because the server loses its
+// somebody to set it, unless [WithEarlyWait] says so. If the latch it waits for goes, because it is removed or because the server loses its
 // state, Wait returns [ErrGone]; it never takes that for an opening. If ctx ends first, the error wraps the
 // context's and its cause.
 func (l *Latch) Wait(ctx context.Context) error {
@@ -154,7 +161,11 @@ func (l *Latch) Wait(ctx context.Context) error {
 		return l.wrap("wait", err)
 	}
 	defer free()
-	_, err = l.queue.Await(ctx, waitqueue.Event{})
+	var e waitqueue.Event
+	if l.early {
+		e.Extras = func(_, _ string) []string { return []string{strconv.FormatInt(l.lifetime.Milliseconds(), 10)} }
+	}
+	_, err = l.queue.Await(ctx, e)
 	return l.wrap("wait", err)
 }
 

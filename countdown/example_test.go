@@ -112,6 +112,26 @@ func ExampleLatch_TrySetCount() {
 	// true <nil>
 }
 
+// The workers of a release start before the migration does, and wait for it.
+func ExampleWithEarlyWait() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	worker := countdown.New(clients[0], "migrated", countdown.WithEarlyWait())
+	done := make(chan error)
+	go func() { done <- worker.Wait(ctx) }()
+
+	migration := countdown.New(clients[1], "migrated")
+	fmt.Println(migration.TrySetCount(ctx, 1)) // Before the worker comes, or after.
+	fmt.Println(migration.CountDown(ctx))
+	fmt.Println("the worker starts:", <-done)
+	// Output:
+	// true <nil>
+	// 0 <nil>
+	// the worker starts: <nil>
+}
+
 func ExampleLatch_CountDown() {
 	clients, stop := embedded(1)
 	defer stop()

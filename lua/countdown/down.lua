@@ -17,7 +17,7 @@ if now > tonumber(ARGV[2]) then return { base.LATE, now } end
 
 local s = latch.read(KEYS, now)
 local counted = gather.known(s, ARGV[1])
-if not counted and s.generation == 0 then return gather.reply(s, base.UNSET) end
+if not counted and not s.set then return gather.reply(s, base.UNSET) end
 
 -- First what is accepted when memory is full: who counts down gives others their way.
 gather.open(s)

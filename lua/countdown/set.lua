@@ -18,7 +18,7 @@ if now > tonumber(ARGV[4]) then return { base.LATE, now } end
 
 local s = latch.read(KEYS, now)
 -- Where the latch is lost it is set again, by whomever.
-local done = gather.known(s, ARGV[1]) and s.generation ~= 0
+local done = gather.known(s, ARGV[1]) and s.set
 if not done and s.count > 0 then
   latch.keep(s)
   return gather.reply(s, base.REFUSED, s.count, 0, s.generation)
@@ -26,7 +26,7 @@ end
 if done then
   latch.keep(s)
 else
-  s.generation = gather.next(s.generation, now)
+  if s.set or s.generation == 0 then s.generation = gather.next(s.generation, now) end
   s.first = s.first > 0 and s.first or s.generation
   s.count, s.lifetime = tonumber(ARGV[2]), tonumber(ARGV[3])
   redis.call('HSET', s.lock, 'count', base.int(s.count), 'initial', base.int(s.count),

@@ -3,14 +3,25 @@
 
 local latch = {}
 
--- read loads the latch. Where there is none, count and generation are 0.
+-- read loads the latch. Where there is none, count and generation are 0. One that is awaited has a generation, but was
+-- never set.
 function latch.read(keys, now)
-  local h = redis.call('HMGET', keys[1], 'count', 'generation', 'first', 'lifetime')
+  local h = redis.call('HMGET', keys[1], 'count', 'generation', 'first', 'lifetime', 'initial')
   return {
     lock = keys[1], calls = keys[2], now = now, flags = 0,
     count = tonumber(h[1] or 0), generation = tonumber(h[2] or 0),
-    first = tonumber(h[3] or 0), lifetime = tonumber(h[4] or 0),
+    first = tonumber(h[3] or 0), lifetime = tonumber(h[4] or 0), set = tonumber(h[5] or 0) > 0,
   }
+end
+
+-- await makes a latch that is awaited, where there is none: its first setting is of the generation that its waiters have
+-- seen.
+function latch.await(s, lifetime)
+  if s.generation ~= 0 then return end
+  s.generation, s.lifetime = gather.next(0, s.now), lifetime
+  s.first = s.generation
+  redis.call('HSET', s.lock, 'count', '0', 'initial', '0', 'generation', base.int(s.generation),
+    'first', base.int(s.first), 'lifetime', base.int(s.lifetime))
 end
 
 -- of says what the latch is to one who has seen a generation of it, or none: 0. It is 'open' if that
@@ -18,8 +29,8 @@ end
 -- removal, must not pass because somebody has set another since. That one is 'forgotten'.
 function latch.of(s, seen)
   if seen ~= 0 and (seen < s.first or seen > s.generation) then return 'forgotten' end
-  if s.generation == 0 then return 'unset' end
-  return (s.count == 0 or (seen ~= 0 and seen < s.generation)) and 'open' or 'closed'
+  if s.generation == 0 or (seen == 0 and not s.set) then return 'unset' end
+  return ((s.set and s.count == 0) or (seen ~= 0 and seen < s.generation)) and 'open' or 'closed'
 end
 
 -- keep lets the latch live for its lifetime after each use (I6).

@@ -44,6 +44,7 @@ type step struct {
 	micros   int64
 	choice   int  // which keys, right, generation, or how far back a repeat goes
 	fresh    bool // an ask of one who has seen nothing
+	early    bool // an ask that may come before the latch is set
 	late     bool // the not-after has passed
 	blank    bool // subscribers are not counted
 	lost     bool // the client does not get the reply
@@ -100,6 +101,8 @@ func decodeStep(a, b, c, d byte) step {
 	variant := d >> 5
 	s.lost, s.blank, s.late = variant == 4, variant == 5, variant == 7 && d&1 == 0
 	switch s.op {
+	case opAsk:
+		s.early = d&3 == 3
 	case opCheck:
 		s.mode = looks[c%4]
 	case opPass:
@@ -135,6 +138,7 @@ func (s step) String() string {
 	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
 	say(s.op == opAgain || s.op == opRepeat || s.op == opDelete || s.op == opDeny || s.op == opRemove, "choice %d", s.choice)
 	say(s.op == opAsk && s.fresh, "fresh")
+	say(s.op == opAsk && s.early, "early, for %d ms", s.lifetime)
 	say(request && s.late, "late")
 	say(request && s.blank, "uncounted")
 	say(request && s.lost, "reply lost")

@@ -76,8 +76,8 @@ func expires(h happened) error {
 			return fmt.Errorf("key %d has no expiry", i)
 		}
 	}
-	if h.Reply.Status == lua.Late || h.After[0].Left == 0 {
-		return nil
+	if h.Reply.Status == lua.Late || h.Reply.Status == lua.Unset || h.After[0].Left == 0 {
+		return nil // Who finds it not set does not use it.
 	}
 	if life := h.After[0].Number("lifetime") * stage.Millisecond; h.After[0].Left < life-stage.Stall {
 		if _, remove := h.Request.(Remove); !remove {
@@ -120,8 +120,10 @@ func (j *judge) counted(h happened) error {
 	same := h.Before[0].Number("generation") == h.After[0].Number("generation")
 	down, downs := h.Request.(Down)
 	set, sets := h.Request.(Set)
+	ask, asks := h.Request.(Ask)
 	switch {
 	case h.After[0].Left == 0: // Gone.
+	case asks && ask.Early != 0 && h.Now <= ask.NotAfter && h.Before[0].Left == 0 && after == 0: // Awaited.
 	case same && after == before:
 	case same && after < before:
 		if !downs || before-after != 1 || h.Now > down.NotAfter {
@@ -132,7 +134,7 @@ func (j *judge) counted(h happened) error {
 		}
 		j.calls[down.ID] = knownUntil(h, down.Repeats)
 	default:
-		if !sets || before != 0 || after != set.Count || h.Now > set.NotAfter || j.calls[set.ID] > j.newest && h.Before[0].Left != 0 {
+		if !sets || before != 0 || after != set.Count || h.Now > set.NotAfter || j.calls[set.ID] > j.newest && h.Before[0].Number("initial") != 0 {
 			return fmt.Errorf("the count was set from %d to %d", before, after)
 		}
 		j.calls[set.ID] = knownUntil(h, set.Repeats)
@@ -148,7 +150,7 @@ func (j *judge) counted(h happened) error {
 	if downs && h.Reply.Status == lua.Done && int64(h.Reply.Place) != after {
 		return fmt.Errorf("%d are left in the reply, %d in the latch", h.Reply.Place, after)
 	}
-	if downs && h.Reply.Status == lua.Unset && h.Before[0].Number("generation") != 0 && h.After[0].Left != 0 {
+	if downs && h.Reply.Status == lua.Unset && h.Before[0].Number("initial") != 0 && h.After[0].Left != 0 {
 		return fmt.Errorf("there is a latch, and the reply says there is none")
 	}
 	if downs && h.Reply.Status == lua.Done && before > 0 && after == before && h.After[0].Left != 0 && j.calls[down.ID] == 0 {
@@ -179,7 +181,7 @@ func (j *judge) generations(h happened) error {
 		j.born[after] = j.life
 		delete(j.opened, after)
 	}
-	if h.After[0].Number("count") == 0 {
+	if h.After[0].Number("count") == 0 && h.After[0].Number("initial") != 0 {
 		j.opened[after] = true
 	}
 	return nil
@@ -208,12 +210,15 @@ func (j *judge) messages(h happened) error {
 
 // pass: who passes has a reason to, who waits has none, and nobody passes who saw a latch that was lost.
 func (j *judge) pass(h happened) error {
-	closed := h.After[0].Number("count") > 0
+	set, closed := h.After[0].Number("initial") > 0, h.After[0].Number("count") > 0
 	present := h.After[0].Number("generation")
+	early := false
 	verdict := func(seen int64) string {
 		life, known := j.born[seen]
 		switch {
-		case seen == 0 && present == 0:
+		case seen == 0 && !set && early:
+			return "waits"
+		case seen == 0 && !set:
 			return "unset"
 		case seen == 0 && closed:
 			return "waits"
@@ -231,6 +236,7 @@ func (j *judge) pass(h happened) error {
 	}
 	switch r := h.Request.(type) {
 	case Ask:
+		early = r.Early != 0
 		want := map[lua.Status]string{
 			lua.Granted: "passes", lua.Waiting: "waits", lua.Busy: "waits", lua.Refused: "forgotten", lua.Unset: "unset",
 		}[h.Reply.Status]

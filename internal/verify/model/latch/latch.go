@@ -12,7 +12,7 @@ import (
 // A Latch is one latch as Redis keeps it, and what the server knows of its clients.
 type Latch struct {
 	// Generation is 0 where there is no latch; then all of this is 0. First is the one with which the keys
-	// began: of those before nothing is known.
+	// began: of those before nothing is known. Initial is 0 where it is awaited and was not set yet.
 	Generation, First int64
 	Count, Initial    int64
 	Lifetime          int64 // ms
@@ -59,7 +59,7 @@ func (l *Latch) View() lua.View {
 		v.Waiting = l.Ears
 	}
 	switch {
-	case l.Generation == 0:
+	case l.Initial == 0:
 		v.State = "unset"
 	case l.Count > 0:
 		v.State = "closed"
@@ -90,9 +90,9 @@ func (l *Latch) hearing(uncounted bool) (clients int, flags int64) {
 func (l *Latch) passes(seen int64) (passes, known bool) {
 	switch {
 	case seen == 0:
-		return l.Generation != 0 && l.Count == 0, l.Generation != 0
+		return l.Initial != 0 && l.Count == 0, l.Initial != 0
 	case seen == l.Generation:
-		return l.Count == 0, true
+		return l.Initial != 0 && l.Count == 0, true
 	}
 	known = l.First <= seen && seen < l.Generation
 	return known, known

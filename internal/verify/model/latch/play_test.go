@@ -105,7 +105,14 @@ func (p *player) build(s step) Request {
 		if s.fresh {
 			p.seen[s.client] = 0
 		}
-		return Ask{Ticket: ticket, Mode: s.mode, NotAfter: notAfter, Seen: p.seen[s.client], Uncounted: s.blank}
+		r := Ask{Ticket: ticket, Mode: s.mode, NotAfter: notAfter, Seen: p.seen[s.client], Uncounted: s.blank}
+		if s.early {
+			r.Early = s.lifetime
+			if !p.Server.Frozen() {
+				r.Early = lifetimes[0]
+			}
+		}
+		return r
 	case opCheck:
 		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Uncounted: s.blank}
 		for i, seen := range p.seen {

@@ -15,6 +15,7 @@ type Ask struct {
 	NotAfter  int64
 	Seen      int64 // generation
 	Uncounted bool
+	Early     int64 // ms for which a latch that is not set is awaited; 0: it is not
 }
 
 // A Check is a request of countdown/check.
@@ -58,7 +59,11 @@ func (Ask) Script() *lua.Script { return lua.Countdown.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Seen, "0", "0", !r.Uncounted, lua.PhaseHeld, "who")
+	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Seen, "0", "0", !r.Uncounted, lua.PhaseHeld, "who")
+	if r.Early != 0 {
+		args = append(args, stage.Decimal(r.Early))
+	}
+	return args
 }
 
 // Script returns countdown/check.
@@ -92,8 +97,14 @@ func (r Ask) Run(l *Latch, now int64) lua.Tuple {
 	if now > r.NotAfter { // R7
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
-	l.used(now)
 	passes, known := l.passes(r.Seen)
+	if !known && r.Seen == 0 && r.Early != 0 {
+		if l.Generation == 0 {
+			l.Generation, l.First, l.Lifetime = now, now, r.Early
+		}
+		known = true
+	}
+	l.used(now)
 	reply := l.reply(lua.Waiting, now)
 	switch {
 	case !known && r.Seen == 0:
@@ -141,8 +152,10 @@ func (r Set) Run(l *Latch, now int64) lua.Tuple {
 	}
 	status := lua.Done
 	switch {
-	case l.Generation == 0:
-		l.Generation, l.First = now, now
+	case l.Initial == 0:
+		if l.Generation == 0 {
+			l.Generation, l.First = now, now
+		}
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	case l.Calls.Known(r.ID):
 	case l.Count > 0:
@@ -166,7 +179,7 @@ func (r Down) Run(l *Latch, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	known := l.Calls.Known(r.ID)
-	if l.Generation == 0 && !known {
+	if l.Initial == 0 && !known {
 		return l.reply(lua.Unset, now)
 	}
 	l.used(now)
