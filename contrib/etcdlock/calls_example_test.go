@@ -129,3 +129,24 @@ func ExampleNewElection() {
 	// 10.0.0.1:7001
 	// scheduler 10.0.0.1:7001 <nil>
 }
+
+// The wait is bounded, and the work of the holder is not.
+func ExampleWithMaxWait() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+
+	bounded := etcdlock.New(c, "bounded", etcdlock.WithMaxWait(2*time.Second))
+	err := bounded.Do(ctx, func(context.Context) error {
+		_, err := bounded.Lock(ctx) // Somebody else, who waits for us.
+		fmt.Println(errors.Is(err, lease.ErrWaitTimeout), errors.Is(err, context.DeadlineExceeded))
+		return nil
+	})
+	fmt.Println(err)
+	_, err = etcdlock.New(c, "bounded", etcdlock.WithMaxWait(-1)).Lock(ctx)
+	fmt.Println(err)
+	// Output:
+	// true true
+	// <nil>
+	// etcdlock: lock "bounded": invalid argument: WithMaxWait: -1ns must be from 1ms to 8760h0m0s, or 0 for no bound
+}

@@ -83,6 +83,11 @@ func (l *line) acquire(ctx context.Context, q queue) (*lease.Lease, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
+	ctx, free, err := retry.InTime(ctx, l.terms.maxWait)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	begun := time.Now()
 	return engine.Call{
 		Life: l.client.life, Again: again,

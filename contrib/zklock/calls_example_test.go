@@ -2,11 +2,13 @@ package zklock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func ExampleMutex_ForceRelease() {
@@ -34,4 +36,30 @@ func ExampleMutex_ForceRelease() {
 	// orders:42 true true <nil>
 	// <nil>
 	// lease lost: orders:42: released elsewhere by force
+}
+
+// The wait is bounded, and the work of the holder is not.
+func ExampleWithMaxWait() {
+	address, stop := server()
+	defer stop()
+	ctx := context.Background()
+	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+
+	bounded := zklock.New(c, "bounded", zklock.WithMaxWait(2*time.Second))
+	err = bounded.Do(ctx, func(context.Context) error {
+		_, err := bounded.Lock(ctx) // Somebody else, who waits for us.
+		fmt.Println(errors.Is(err, lease.ErrWaitTimeout), errors.Is(err, context.DeadlineExceeded))
+		return nil
+	})
+	fmt.Println(err)
+	_, err = zklock.New(c, "bounded", zklock.WithMaxWait(-1)).Lock(ctx)
+	fmt.Println(err)
+	// Output:
+	// true true
+	// <nil>
+	// zklock: lock "bounded": invalid argument: WithMaxWait: -1ns must be from 1ms to 8760h0m0s, or 0 for no bound
 }

@@ -143,11 +143,16 @@ func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
 // An Option sets how a name is held.
 type Option func(*terms)
 
-type terms struct{ maxHold time.Duration }
+type terms struct{ maxHold, maxWait time.Duration }
 
 // WithMaxHold ends a hold after d at the latest, confirmed or not: its context ends with the cause
 // [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
 func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.maxHold = d } }
+
+// WithMaxWait bounds a call until it holds, and not the hold nor the work of a Do: it fails with a [lease.WaitError] that
+// wraps [lease.ErrWaitTimeout] and context.DeadlineExceeded. d is at least 1 ms. The default, and 0, is to wait until the
+// context ends.
+func WithMaxWait(d time.Duration) Option { return func(t *terms) { t.maxWait = d } }
 
 func with(opts []Option) terms {
 	var t terms
