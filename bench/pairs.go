@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"time"
@@ -25,9 +26,10 @@ const (
 // other, own, own, other is the next, with a floor before and behind it. What counts is the ratio within a round,
 // because the speed of a machine changes from one round to the next, and of a shared one several times.
 //
-// The rounds of a pair are spread over the run: a pass has one round of each pair, with clients, and a server if it is
-// the run's own, that were started for it. So what is by chance for as long as a process or a connection lives, such as
-// where its memory lies, differs between the rounds of one run as it does between two runs, and the interval has it.
+// The rounds of a pair are spread over the run: a pass has one round of each pair, with clients that were
+// started for it, and a Redis too unless it is somebody else's. So what is by chance for as long as a process or a
+// connection lives, such as where its memory lies, differs between the rounds of one run as it does between two runs, and
+// the interval has it.
 type Pair struct {
 	Own, Other         Contender
 	OwnWork, OtherWork Work
@@ -139,7 +141,7 @@ type series struct {
 }
 
 // pairs measures all pairs, a round of each in every pass. One that cannot be measured is told, and the others go on.
-// When their share of the run's time is over there are no more passes than are needed.
+// When their share of the time of the run is over there are no more passes than are needed.
 func (r *runner) pairs(ctx context.Context) error {
 	var all []*series
 	for _, p := range r.Pairs {
@@ -169,7 +171,7 @@ func (r *runner) pairs(ctx context.Context) error {
 	return r.ended(all, ours)
 }
 
-// renew starts the server anew, if it is the run's own.
+// renew starts the server anew, unless it is somebody else's.
 func (r *runner) renew() (err error) {
 	if r.Restart == nil {
 		return nil
@@ -318,9 +320,9 @@ func (r *runner) record(contender string, w Work, rounds []Round) error {
 	return r.line("result", result)
 }
 
-// hire makes a crew and lets it warm up.
+// hire makes a crew and lets it warm up. The names of locks are equally long for all, as each byte costs.
 func (r *runner) hire(ctx context.Context, c Contender, w Work) (*crew, error) {
-	name := fmt.Sprintf("%s:%s:%s:%s", r.prefix, c.Name, w.Kind, strings.ReplaceAll(w.String(), " ", "-"))
+	name := fmt.Sprintf("%s:%08x:%s:%s", r.prefix, crc32.ChecksumIEEE([]byte(c.Name)), w.Kind, strings.ReplaceAll(w.String(), " ", "-"))
 	made, err := newCrew(ctx, r, c, w, name)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ type Config struct {
 	Beside Driver
 	// Redis is the server on which the floors are measured and whose counters are read.
 	Redis rueidis.ClientOption
-	// Restart starts that server anew, at the same address; nil where it is not the run's own.
+	// Restart starts that server anew, at the same address; nil where it is somebody else's.
 	Restart func() error
 	Works   []Work
 	Rounds  int
