@@ -39,7 +39,8 @@ func unlockGives(x *scene) {
 	x.busy(c, "to try for what the next holds after an Unlock")
 	x.unlocked(l)
 	x.free(c, "what was unlocked should be free")
-	(*lease.Lease)(nil).Unlock()
+	var nobody *lease.Lease
+	nobody.Unlock()
 }
 
 // idle checks that an Unlock has no effect on the hold of another.

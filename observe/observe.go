@@ -53,7 +53,7 @@ const (
 	Renewed                         // the lease is longer: Margin, Lease
 	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease
 	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who
-	Released                        // it gave the hold back: Held, and Err if that did not go well
+	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
 	Lost                            // the hold is lost: Held, Err
 )
 

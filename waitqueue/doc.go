@@ -64,6 +64,7 @@
 //	token         the fencing token of a hold: each is higher than all before it
 //	floor         the highest token that a client has seen: scripts give higher ones
 //	end           a release, a call that gives up, or a grant that is given back: the last request of a ticket
+//	outbox        the ends for a node that nobody waits for; an ask takes along those that it must not overtake
 //	backoff       the time before a request is repeated that was not answered; it doubles
 //	ghost         a request without an answer, which may still run; nothing is forgotten before it cannot
 //	not-after     until when a request may run, in server time; idempotent requests are sent again until then

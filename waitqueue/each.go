@@ -271,7 +271,7 @@ func (c *client) send(n *conn.Node, asks []outgoing, ends []*end) []answer {
 	c.stats.asks.Add(uint64(len(jobs)))
 	c.stats.ends.Add(uint64(len(ends)))
 	for _, d := range ends {
-		jobs = append(jobs, conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()})
+		jobs = append(jobs, d.job())
 	}
 	sent := conn.Sending()
 	results := c.servers.RunAll(n, jobs)

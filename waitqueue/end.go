@@ -173,6 +173,11 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 	return r.Head(), sight{r.Waiting, r.Now, r.Until}, err
 }
 
+// job is an end as it is sent with other requests.
+func (d *end) job() conn.Job {
+	return conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()}
+}
+
 // args is what the script for the end of a ticket gets.
 func (d *end) args() []string {
 	c, room := d.site.client, d.room[:0]

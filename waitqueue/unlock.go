@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -163,7 +162,7 @@ func (e *ends) unclaim(all []*end) {
 func (q *ask) takeAlong(all []*end) {
 	q.ahead, q.jobs = all, q.jobs[:0]
 	for _, d := range all {
-		q.jobs = append(q.jobs, conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()})
+		q.jobs = append(q.jobs, d.job())
 	}
 }
 

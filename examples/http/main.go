@@ -60,8 +60,7 @@ func (s *shop) add(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// Not on the context of the request: if that has ended, the others need the lock all the same.
-	defer held.Release(context.WithoutCancel(r.Context()))
+	defer held.Unlock() // The answer of this request does not wait for that of Redis.
 
 	points, err := s.addPoint(held.Context(), held.Token(), customer)
 	if err != nil {

@@ -30,7 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err) // fairlock: lock "orders:42": waited 5s behind 2: the maximum wait is over
 	}
-	defer held.Release(context.Background())
+	defer held.Unlock()
 
 	ship(held.Bind(ctx), held.Token())
 }

@@ -11,11 +11,11 @@ import (
 )
 
 // senders are the functions of package waitqueue that may send the scripts which ask for tickets, and those that end them:
-// what is sent alone, what is sent with others, and what one script does for several names. The last of the first two
+// what is sent alone, what is sent with others (an end as a job), and what one script does for several names. The last of the first two
 // reads the replies.
 var senders = map[string][]string{
 	"proto.Ask":    {"*site.ask", "*client.send", "*site.replied"},
-	"proto.End":    {"*site.sendEnd", "*client.send", "*site.ended", "*ask.takeAlong"},
+	"proto.End":    {"*site.sendEnd", "*end.job", "*site.ended"},
 	"lua.MultiAsk": {"askAll"},
 	"lua.MultiEnd": {"ReleaseAll"},
 }

@@ -45,6 +45,7 @@ type Hold struct {
 	Lowered  time.Duration // since when it is one for reading; 0 if it was not lowered
 
 	ReleaseErr error
+	Unlocked   bool // it was given back by an Unlock, which says nothing
 }
 
 // A Touch is that a fault was at work: on a client, on an object, or on everyone.

@@ -313,7 +313,7 @@ func (j *judge) losses(o Object, calls []*Call) {
 		case err != nil:
 			j.violate("release: %v", c)
 		}
-		if h.ReleaseErr == nil && o.Cohort == 0 && o.Kind != Redlock && j.forgotten(c) {
+		if h.ReleaseErr == nil && !h.Unlocked && o.Cohort == 0 && o.Kind != Redlock && j.forgotten(c) {
 			j.violate("released though the server had forgotten it: %v", c)
 		}
 		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {
