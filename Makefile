@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz search sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz search spec sim chaos deploy soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -90,6 +90,16 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 
 search: ## go through more states of the protocol's model, and more random walks, than the tests do
 	go test -count=1 -v -timeout 0 ./internal/verify/search -search.most=3000000 -search.walks=1000000 $(ARGS)
+
+# The checker of the specification, which cargo builds once, in some minutes.
+TLA := bin/tla-0.24.11
+
+spec: $(TLA)/bin/tla ## run the specification with and without each rule, and write spec/README.md; ARGS=-check holds a part of it against that
+	go run ./internal/verify/spec -tla $(TLA)/bin/tla $(ARGS)
+
+$(TLA)/bin/tla:
+	@scripts/need cargo
+	cargo install --quiet --locked --root $(TLA) --version $(TLA:bin/tla-%=%) tla-checker
 
 SPAN ?= 20m
 

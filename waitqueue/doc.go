@@ -84,7 +84,7 @@
 // # Invariants
 //
 // The rules that a search through the states of an earlier protocol found missing. Code and scripts
-// cite them by number.
+// cite them by number; spec/README.md shows what goes wrong without each.
 //
 //	R1  Requests about one ticket take effect in the order of their sending, or the later ones are repeated
 //	    until they did: one connection carries the commands of a node, and the end of a ticket is sent

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The checker is not needed here: make spec runs it.
+func TestThePageIsThatOfThisSpecification(t *testing.T) {
+	page, err := os.ReadFile("../../../spec/README.md")
+	require.NoError(t, err)
+	of, err := sum("../../../spec")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "<!-- "+of+" -->", "run make spec")
+}
+
+func TestEachRuleIsSwitchedOffAndMissed(t *testing.T) {
+	for n := range 10 {
+		missed := false
+		for _, r := range runs {
+			missed = missed || r.Off == fmt.Sprintf("R%d", n+1) && r.Finds != ""
+		}
+		require.True(t, missed, "R%d", n+1)
+	}
+	for _, r := range runs {
+		require.Equal(t, r.Off != "", without[r.Off] != "", r.Name)
+	}
+}
+
+func TestWhatIsFoundIsToldInEnglish(t *testing.T) {
+	id := []any{21., 1.}
+	r := Result{Steps: [][]any{{"asks", id}, {"run", "ask", []any{id}, "look", false}, {"receive", "end", []any{id}, "freed", []any{[]any{[]any{11., 0.}, 3.}}}, nil, {"cut", 2., true}, nil}}
+	require.Equal(t, strings.Join([]string{
+		"B1/2 asks",
+		"    the server runs the ask of B1/2, late (look)",
+		"    B receives the reply to the end of B1/2 (freed), A1 has token 3",
+		"B gives up its connection; what was on it may still run", "",
+	}, "\n"), r.way())
+}
