@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz search spec sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -18,8 +18,8 @@ ALONE := /(internal/verify/(chaos|check|deploy|soak)|headwaiter/(bench|bench/com
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
 # What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
-SEQUENTIAL := /internal/verify/(model|search)(/|$$)
-WHOLE := /internal/verify/(model|search|sim)(/|$$)
+SEQUENTIAL := /internal/verify/model(/|$$)
+WHOLE := /internal/verify/(model|sim)(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
@@ -87,9 +87,6 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${n}x -fuzzminimizetime 5x $$package; \
 		esac; done; \
 	done
-
-search: ## go through more states of the protocol's model, and more random walks, than the tests do
-	go test -count=1 -v -timeout 0 ./internal/verify/search -search.most=3000000 -search.walks=1000000 $(ARGS)
 
 # The checker of the specification, which cargo builds once, in some minutes.
 TLA := bin/tla-0.24.11

@@ -15,8 +15,7 @@ const maxCircle = 1500
 
 // larger are the circles that are larger than they should be. They may shrink.
 var larger = map[string]int{
-	"internal/verify/search": 1660, // The model of the protocol, which goes when a specification takes its place.
-	"waitqueue":              2970, // Sites, tickets, holds and their ends; what users call is outside of it.
+	"waitqueue": 2970, // Sites, tickets, holds and their ends; what users call is outside of it.
 }
 
 // A graph has the declarations of a package, and who uses whom.
