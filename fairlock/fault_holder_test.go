@@ -47,7 +47,7 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	for i, name := range names {
 		l := calls[i].Value(t)
 		require.Greater(t, l.Token(), tokens[name])
-		require.GreaterOrEqual(t, number(t, s, name, "since"), ends[i], "granted before the lease was over")
+		require.GreaterOrEqual(t, number(t, s, name, "token"), ends[i], "granted before the lease was over")
 		end := here.Add(time.Duration(ends[i]-there) * time.Microsecond)
 		spans[i] = begun[i].Add(l.Waited()).Sub(end)
 	}
@@ -72,7 +72,7 @@ func TestTheLeaseOfADeadHolderIsNotCutByWhoeverAsks(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrBusy)
 	}
 	l := c.Value(t)
-	require.GreaterOrEqual(t, number(t, s, kit.Name(t), "since"), end)
+	require.GreaterOrEqual(t, number(t, s, kit.Name(t), "token"), end)
 	kit.Release(t, l)
 }
 

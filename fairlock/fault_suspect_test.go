@@ -62,7 +62,7 @@ func TestASuspectThatIsToldSoRejoinsAtOnce(t *testing.T) {
 		// As the script does that finds the lease over.
 		s.Do("ZREM", queue, ticket)
 		s.Do("HSET", lock, "marked", "1")
-		s.Do("ZADD", suspects, s.Text("HGET", lock, "since"), client.ID())
+		s.Do("ZADD", suspects, s.Text("HGET", lock, "token"), client.ID())
 		s.Do("PUBLISH", lock+":wake:"+client.ID(), "S "+ticket)
 		synctime.Pass(time.Second)
 		rejoined := s.List("ZRANGE", queue, "0", "-1")

@@ -97,7 +97,7 @@ func TestTheObserverIsToldOfWhatChecksFind(t *testing.T) {
 		held := foreign.Value(t)
 		stale := strings.Replace(ticket, ":", ":9", 1)
 		now := kit.ServerTime(s)
-		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s 1 %d %d", stale, now, now+1e6))
+		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("G %s %d 0 1000", stale, now))
 		synctest.Wait()
 		back := o.Of(observe.GivenBack)
 		require.Len(t, back, 1)

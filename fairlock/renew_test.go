@@ -191,10 +191,10 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 					d.Cut()
 				}
 				u.use(t, cut, fairlock.New(mortal, kit.Name(t)), dialMutex(t, s))
-				require.NotEmpty(t, s.List("KEYS", "*"))
+				require.NotEmpty(t, s.List("KEYS", "*{*"))
 				expiring(t, s)
 				synctime.Pass(keyLife + 5*time.Second)
-				require.Empty(t, s.List("KEYS", "*"))
+				require.Empty(t, s.List("KEYS", "*{*"))
 			})
 		})
 	}
@@ -205,7 +205,7 @@ func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
 		a, b := dialMutex(t, s, headwaiter.WithLease(time.Hour)), dialMutex(t, s, headwaiter.WithLease(time.Hour))
 		kit.Release(t, hold(t, a))
 		synctime.Pass(65 * time.Second)
-		require.Empty(t, s.List("KEYS", "*"))
+		require.Empty(t, s.List("KEYS", "*{*"))
 
 		l := hold(t, a)
 		c := begin(t.Context(), b)
@@ -216,7 +216,7 @@ func TestAReleasedHoldOfALongLeaseLeavesNoKeyForLong(t *testing.T) {
 		synctime.Pass(time.Minute)
 		kit.Release(t, l)
 		synctime.Pass(65 * time.Second)
-		require.Empty(t, s.List("KEYS", "*"))
+		require.Empty(t, s.List("KEYS", "*{*"))
 	})
 }
 

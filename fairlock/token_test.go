@@ -59,7 +59,7 @@ func TestTokensRiseOverAnEmptyRestart(t *testing.T) {
 func TestTokensRiseOverAnExpiry(t *testing.T) {
 	rising(t, func(t *testing.T, s redistest.Backend, held *lease.Lease) {
 		lock, _, _ := keysOf(kit.Name(t))
-		s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1))
+		s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "token")+1))
 		require.NoError(t, held.Context().Err())
 	})
 }

@@ -15,7 +15,7 @@ import (
 func state(t *testing.T, s redistest.Backend, name string) map[string][]string {
 	t.Helper()
 	lock, queue, suspects := keysOf(name)
-	all := map[string][]string{"keys": s.List("KEYS", "*")}
+	all := map[string][]string{"keys": s.List("KEYS", "*{*")}
 	fields := []string{"owner", "until", "lease", "token", "high", "phase", "who", "since", "mark", "scan"}
 	for _, v := range s.Do(append([]string{"HMGET", lock}, fields...)...).([]any) {
 		text, _ := v.(string)
@@ -29,7 +29,7 @@ func state(t *testing.T, s redistest.Backend, name string) map[string][]string {
 // expiring asserts that every key in Redis has a time to live.
 func expiring(t *testing.T, s redistest.Backend) {
 	t.Helper()
-	for _, key := range s.List("KEYS", "*") {
+	for _, key := range s.List("KEYS", "*{*") {
 		require.NotEqual(t, int64(-1), s.Int("PTTL", key), "%s stays for ever", key)
 	}
 }

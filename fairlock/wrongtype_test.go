@@ -19,7 +19,7 @@ import (
 func contents(t *testing.T, s redistest.Backend) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
-	for _, key := range s.List("KEYS", "*") {
+	for _, key := range s.List("KEYS", "*{*") {
 		switch kind := s.Text("TYPE", key); kind {
 		case "string":
 			all[key] = []string{s.Text("GET", key)}
@@ -99,7 +99,7 @@ func TestSuspectsOfAnotherTypeAreReportedAndLeftAlone(t *testing.T) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, m)
 		lock, _, suspects := keysOf(kit.Name(t))
-		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "since")+1)) }
+		expire := func() { s.Do("HSET", lock, "until", fmt.Sprint(s.Int("HGET", lock, "token")+1)) }
 		expire()
 		s.Do("SET", suspects, "somebody else's")
 		before := contents(t, s)

@@ -24,15 +24,15 @@ type Info struct {
 type Waiter struct {
 	Client string
 	Ticket string
+	Who    string        // name@host#pid; empty if that is not known
 	Wait   time.Duration // since its arrival, less the head start of its priority
 }
 
 // A Holder is a hold as the server knows it.
 type Holder struct {
-	Client string
-	Ticket string
-	// Who is name@host#pid. Of those that were granted by message it is known only once they have renewed.
-	Who     string
+	Client  string
+	Ticket  string
+	Who     string // name@host#pid; empty if that is not known
 	Permits int64
 	Entries int64 // how many times it was entered, as the last renewal told it
 	Token   uint64

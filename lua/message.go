@@ -69,7 +69,8 @@ func ParseMessage(text string) (Message, error) {
 	return m, nil
 }
 
-// parseGrants reads what follows the letter of a grant: four words for each.
+// parseGrants reads what follows the letter of a grant: four words for each: the ticket, when, how
+// far ahead of that the token is, and for how many ms.
 func parseGrants(text string) ([]Grant, error) {
 	f := strings.Fields(text)
 	if len(f) == 0 || len(f)%4 != 0 {
@@ -77,13 +78,14 @@ func parseGrants(text string) ([]Grant, error) {
 	}
 	grants := make([]Grant, 0, len(f)/4)
 	for ; len(f) > 0; f = f[4:] {
-		token, err1 := strconv.ParseUint(f[1], 10, 53)
-		at, err2 := strconv.ParseInt(f[2], 10, 54)
-		until, err3 := strconv.ParseInt(f[3], 10, 54)
-		if err := errors.Join(err1, err2, err3); err != nil || token == 0 || at < 0 || until <= at {
+		at, err1 := strconv.ParseInt(f[1], 10, 54)
+		ahead, err2 := strconv.ParseInt(f[2], 10, 54)
+		lasts, err3 := strconv.ParseInt(f[3], 10, 43) // ms
+		token, until := at+ahead, at+lasts*1000
+		if err := errors.Join(err1, err2, err3); err != nil || token <= 0 || token >= 1<<53 || at < 0 || lasts <= 0 || until >= 1<<53 {
 			return nil, orShape(err)
 		}
-		grants = append(grants, Grant{Ticket: f[0], Token: token, At: at, Until: until})
+		grants = append(grants, Grant{Ticket: f[0], Token: uint64(token), At: at, Until: until})
 	}
 	return grants, nil
 }

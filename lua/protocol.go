@@ -31,6 +31,13 @@ type Protocol struct {
 	Latest bool
 }
 
+// Light reports whether asks, and ends, can come without all keys: see [Unusual].
+func (p *Protocol) Light() (asks, ends bool) { return p.Ask == Fairlock.Ask, p.End == Fairlock.End }
+
+// SentBy is a time by which a request was sent, in server µs, that was given 3 s up to its not-after: by
+// the clock as its client knows it. It is that of lib/rules.lua.
+func SentBy(notAfter int64) int64 { return notAfter - 2_997_000 }
+
 // Several reports whether several tickets may hold at once.
 func (p *Protocol) Several() bool { return len(p.Renewed) > 0 }
 
@@ -39,6 +46,12 @@ var Probe = load("waitqueue/probe")
 
 // Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
 var Restart = load("waitqueue/restart")
+
+// Introduce says who a client is. Its key is that of ClientKey.
+var Introduce = load("waitqueue/client")
+
+// ClientKey is the key that says who a client is, for operators.
+func ClientKey(prefix, client string) string { return prefix + ":client:" + client }
 
 // MarkKey is the key by which a server knows that it has its data of an earlier run. In a cluster each slot has one, so
 // that it moves with what it vouches for.
@@ -127,6 +140,9 @@ func (p *Protocol) Keys(prefix, name string) Keys {
 
 // All returns the keys in the order in which the scripts want them.
 func (k Keys) All() []string { return k.all }
+
+// Light returns the keys of a request that will do in the usual case.
+func (k Keys) Light() []string { return k.all[:2] }
 
 // Renewed returns the keys that a renewal wants. They exist while something is held: a script with an
 // absent key is refused while a slot moves.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -47,6 +48,9 @@ func (s *Script) Decode(res rueidis.RedisResult) (Reply, error) {
 	t, err := s.Tuple(res)
 	return Reply(t), err
 }
+
+// Complete adds what follows from the ticket: see [Tuple.Complete].
+func (r *Reply) Complete(hold, grant time.Duration) { (*Tuple)(r).Complete(hold, grant) }
 
 // Reply is a tuple of a protocol with a queue as its reply; nil of one with events.
 func (p *Protocol) Reply(t *Tuple) *Reply {

@@ -3,6 +3,7 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -23,6 +24,7 @@ const (
 	Mismatch Status = 8  // it states another limit or number of parties; States[0] is the one that counts
 	Unset    Status = 9  // the latch has no count
 	Broken   Status = 10 // the barrier is broken
+	MoreKeys Status = 12 // nothing was done: the request has to come with all keys
 	Acting   Status = 11 // all parties are here, and this one runs the action before it opens
 )
 
@@ -94,6 +96,10 @@ func (s *Script) Tuple(res rueidis.RedisResult) (Tuple, error) {
 
 func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 	var r Tuple
+	if m.IsInt64() {
+		n, err := m.AsInt64()
+		return ofNumber(n), err
+	}
 	fields, err := m.ToArray()
 	if err != nil {
 		return r, err
@@ -112,10 +118,56 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 	switch len(fields) {
 	case 1, 2, 4, 8: // the short replies of the usual cases
 		return r, nil
+	case 6: // and one that says the times by how far they are from now
+		return Tuple{
+			Status: r.Status, Now: r.Now, Token: uint64(r.Now - n[2]), Until: r.Now + n[3], Place: n[4], Waiting: int(n[5]),
+			Arrival: arrivalAt(r.Status, r.Now),
+		}, nil
 	case 12:
 		return r, s.decodeLists(&r, fields[10], fields[11])
 	}
 	return r, fmt.Errorf("lua: %s: reply of %d fields", s.Name, len(fields))
+}
+
+// Unusual reports whether a request without all keys was not enough, and has changed nothing.
+func Unusual(res rueidis.RedisResult) bool {
+	m, err := res.ToMessage()
+	if err != nil || !m.IsInt64() {
+		return false
+	}
+	n, err := m.AsInt64()
+	return err == nil && Status(n) == MoreKeys
+}
+
+// ofNumber reads a reply of one number. What a time says in full is in [Tuple.Complete].
+func ofNumber(n int64) Tuple {
+	switch {
+	case n == int64(Done) || n == int64(MoreKeys):
+		return Tuple{Status: Status(n)}
+	case n < 0:
+		return Tuple{Status: Done, Now: -n, Token: uint64(-n), Place: -1, Flags: Handed}
+	}
+	return Tuple{Status: Granted, Now: n, Token: uint64(n)}
+}
+
+// arrivalAt is the arrival of a ticket that came to wait now.
+func arrivalAt(s Status, now int64) int64 {
+	if s == Waiting {
+		return now
+	}
+	return 0
+}
+
+// Complete adds to a reply of one time what follows from the ticket that it is about: when its hold ends, or a grant as
+// long as its own to the next.
+func (t *Tuple) Complete(hold, grant time.Duration) {
+	switch {
+	case t.Until != 0 || t.Now == 0 || t.Token == 0:
+	case t.Status == Granted:
+		t.Until = t.Now + hold.Microseconds()
+	case t.Has(Handed):
+		t.Until = t.Now + grant.Microseconds()
+	}
 }
 
 // DecodeRenewals reads the reply of a script for several renewals: the server's time, when the leases end, and which of

@@ -19,7 +19,7 @@ func TestRulesArePastedWhereScriptsNameThem(t *testing.T) {
 		"next_token(0, believed(floor, now), now)":     "math.max(0, (floor <= now + 86400000000 and floor or 0), now - 1) + 1",
 		"queue_need(size + 1, now)":                    "now + math.max(4000000, (size + 1) * 10000)",
 		"micros(redis.call('TIME'))":                   "redis.call('TIME')[1] * 1000000 + redis.call('TIME')[2]",
-		"'G ' .. grant_words(t[1], n, now, e)":         "'G ' .. t[1] .. ' ' .. n .. ' ' .. now .. ' ' .. e",
+		"'G ' .. grant_words(t[1], now, n, ms)":        "'G ' .. t[1] .. ' ' .. now .. ' ' .. n .. ' ' .. ms",
 		"a 'quote that does not end in this line, now": "a 'quote that does not end in this line, now",
 	} {
 		require.Equal(t, want, paste(given, nil), given)

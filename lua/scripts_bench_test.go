@@ -61,18 +61,18 @@ func ticket(client, n, kind, permits string) string {
 var cycles = map[string][]step{
 	"fairlock": {
 		on(lua.Fairlock, lua.Granted, func(_ int64, n string) request {
-			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who"}
+			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
 		}),
 		on(lua.Fairlock, lua.Granted, func(token int64, n string) request {
-			return model.Renew{Ticket: ticket("a", n, "x", "1"), Token: token, Lease: 10000, Phase: lua.PhaseHeld, Who: "who", NotAfter: ever}
+			return model.Renew{Ticket: ticket("a", n, "x", "1"), Token: token, Lease: 10000, Phase: lua.PhaseHeld, NotAfter: ever}
 		}),
 		on(lua.Fairlock, 0, func(token int64, n string) request {
 			return raw{lua.Fairlock.Renewals, []string{
-				"who", strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld), ticket("a", n, "x", "1"), strconv.FormatInt(token, 10),
+				strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld), ticket("a", n, "x", "1"), strconv.FormatInt(token, 10),
 			}}
 		}),
 		on(lua.Fairlock, lua.Waiting, func(_ int64, n string) request {
-			return model.Ask{Ticket: ticket("hears", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who"}
+			return model.Ask{Ticket: ticket("hears", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
 		}),
 		on(lua.Fairlock, 0, func(_ int64, n string) request {
 			return model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Tickets: []lua.Arrival{{Ticket: ticket("hears", n, "x", "1"), Arrival: 1}}}
@@ -145,7 +145,7 @@ var cycles = map[string][]step{
 	},
 	"election": {
 		on(lua.Election, lua.Granted, func(_ int64, n string) request {
-			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who"}
+			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
 		}),
 		on(lua.Election, lua.Done, func(token int64, n string) request {
 			return election.Proclaim{Ticket: ticket("a", n, "x", "1"), Token: token, Number: 1, Who: "who", NotAfter: ever, Value: "value"}
@@ -159,7 +159,7 @@ var cycles = map[string][]step{
 	"multilock": {
 		{lua.Fairlock, []string{"{all}1", "{all}2"}, 0, func(_ int64, n string) request {
 			return raw{lua.MultiAsk, []string{
-				lua.Wait, strconv.FormatInt(ever, 10), "0", "0", "1", lua.PhaseHeld, "who", ticket("a", n+"1", "x", "1"), "0", ticket("a", n+"2", "x", "1"), "0",
+				lua.Wait, strconv.FormatInt(ever, 10), "0", "0", "1", lua.PhaseHeld, ticket("a", n+"1", "x", "1"), "0", ticket("a", n+"2", "x", "1"), "0",
 			}}
 		}},
 		{lua.Fairlock, []string{"{all}1", "{all}2"}, 0, func(_ int64, n string) request {
@@ -168,11 +168,11 @@ var cycles = map[string][]step{
 	},
 	"redlock": {
 		on(lua.Redlock, lua.Granted, func(_ int64, n string) request {
-			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who"}
+			return model.Ask{Ticket: ticket("a", n, "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
 		}),
 		on(lua.Redlock, lua.Done, func(int64, string) request { return raw{lua.Ahead.Script, []string{"1"}} }),
 		on(lua.Redlock, lua.Granted, func(token int64, n string) request {
-			return raw{lua.Redlock.Renew, model.Renew{Ticket: ticket("a", n, "x", "1"), Token: token, Lease: 10000, Phase: lua.PhaseHeld, Who: "who", NotAfter: ever}.Args()}
+			return raw{lua.Redlock.Renew, model.Renew{Ticket: ticket("a", n, "x", "1"), Token: token, Lease: 10000, Phase: lua.PhaseHeld, NotAfter: ever}.Args()}
 		}),
 		on(lua.Redlock, lua.Granted, func(token int64, _ string) request {
 			return raw{lua.Raise.Script, []string{"a", strconv.FormatInt(token, 10), strconv.FormatInt(token+1, 10), strconv.FormatInt(ever, 10)}}
@@ -182,6 +182,7 @@ var cycles = map[string][]step{
 	"waitqueue": {
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Probe, []string{"channel"}} }),
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Restart, []string{"10000"}} }),
+		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Introduce, []string{"who", "10000"}} }),
 	},
 }
 
@@ -240,24 +241,20 @@ func (s *stand) cycle(t testing.TB, steps []step) {
 			res = run()
 		}
 		s.spent[script.Name] += time.Since(began)
-		fields, err := res.ToArray()
-		require.NoError(t, err, script.Name)
-		s.take(t, script.Name, step.status, fields)
+		require.NoError(t, res.Error(), script.Name)
+		if step.status != 0 {
+			s.take(t, script, step.status, res)
+		}
 	}
 }
 
 // take looks at a reply, and keeps the token of a grant.
-func (s *stand) take(t testing.TB, name string, want lua.Status, fields []rueidis.RedisMessage) {
-	if want == 0 {
-		return
-	}
-	status, err := fields[0].AsInt64()
-	require.NoError(t, err, name)
-	require.Equal(t, want, lua.Status(status), name)
-	if len(fields) > 2 && (want == lua.Granted || want == lua.Acting) {
-		if token, err := fields[2].AsInt64(); err == nil && token > 0 {
-			s.token = token
-		}
+func (s *stand) take(t testing.TB, script *lua.Script, want lua.Status, res rueidis.RedisResult) {
+	reply, err := script.Tuple(res)
+	require.NoError(t, err, script.Name)
+	require.Equal(t, want, reply.Status, script.Name)
+	if (want == lua.Granted || want == lua.Acting) && reply.Token > 0 {
+		s.token = int64(reply.Token)
 	}
 }
 

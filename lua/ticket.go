@@ -47,10 +47,17 @@ func TicketClient(ticket string) string {
 
 // TicketLease returns the lease of a ticket, 0 if that is not the text of one.
 func TicketLease(ticket string) time.Duration {
+	lease, _ := TicketTerms(ticket)
+	return lease
+}
+
+// TicketTerms returns the lease of a ticket and that of a grant by message, 0 if it is not the text of one.
+func TicketTerms(ticket string) (lease, grant time.Duration) {
 	fields := strings.Split(ticket, ":")
 	if len(fields) != 6 {
-		return 0
+		return 0, 0
 	}
 	ms, _ := strconv.ParseInt(fields[4], 10, 64)
-	return time.Duration(ms) * time.Millisecond
+	first, _ := strconv.ParseInt(fields[5], 10, 64)
+	return time.Duration(ms) * time.Millisecond, time.Duration(first) * time.Millisecond
 }

@@ -86,7 +86,7 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	for i, name := range names {
 		l := calls[i].Value(t)
 		require.Greater(t, l.Token(), tokens[name])
-		require.GreaterOrEqual(t, s.Int("HGET", lockKey(name), "since"), ends[i], "granted before the lease was over")
+		require.GreaterOrEqual(t, s.Int("HGET", lockKey(name), "token"), ends[i], "granted before the lease was over")
 		spans[i] = begun[i].Add(l.Waited()).Sub(here.Add(time.Duration(ends[i]-there) * time.Microsecond))
 		require.Equal(t, 1, reentrant.New(client, name).HoldCount(l.Context()))
 		entries(t, reentrant.New(client, name), 1)

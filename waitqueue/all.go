@@ -103,7 +103,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 	if len(asked) == 0 {
 		return false, false, nil
 	}
-	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.headStart(), 10), c.highest(), c.servers.Counted(), first.phase(), c.who}, tickets...)
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.headStart(), 10), c.highest(), c.servers.Counted(), first.phase()}, tickets...)
 	c.stats.asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == lua.Late

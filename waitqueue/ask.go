@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -21,6 +22,7 @@ type ask struct {
 	text    string
 	args    []string
 	room    [16]string // where args are
+	light   int        // how many of args will do in the usual case; 0: all are needed
 	hearing int        // how often the channel was confirmed before it was sent
 	ahead   []*end     // go in the same round trip
 	jobs    []conn.Job // of these; the room is used again
@@ -43,7 +45,7 @@ func (s *site) ask(w *wait) answer {
 	q.takeAlong(ahead)
 	c.stats.asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		return s.replied(w.ticket, q, c.servers.RunBehind(w.ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...))
+		return s.replied(w.ticket, q, s.askFor(w.ctx, nil, q))
 	}
 	begun := false
 	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
@@ -53,7 +55,7 @@ func (s *site) ask(w *wait) answer {
 			s.unsent(w.ticket)
 			return answer{}, w.ctx.Err()
 		}
-		a := s.replied(w.ticket, q, c.servers.Patiently(n, q.jobs, s.proto.Ask, s.keys.All(), q.args))
+		a := s.replied(w.ticket, q, s.askFor(w.ctx, n, q))
 		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
@@ -62,6 +64,22 @@ func (s *site) ask(w *wait) answer {
 	}
 	a.err = err
 	return a
+}
+
+// askFor sends an ask: in the usual case all its keys and arguments are not needed. One to a sluggish node, if given, is
+// sent once, whoever waits for it.
+func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
+	servers := s.client.servers
+	if sluggish != nil {
+		return servers.Patiently(sluggish, q.jobs, s.proto.Ask, s.keys.All(), q.args)
+	}
+	if q.light > 0 {
+		if res := servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+			return res
+		}
+		return servers.RunFor(ctx, s.proto.Ask, s.keys.All(), q.args...)
+	}
+	return servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...)
 }
 
 // replied takes in the answer to an ask, which is of the kind of the site's protocol.
@@ -75,6 +93,7 @@ func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 		return answer{Head: r.Head, err: err}
 	}
 	r, err := s.proto.Ask.Decode(res)
+	r.Complete(t.lease(), 0)
 	s.taken(t, q, &r, err)
 	return answer{r.Head(), r.Drained(), err}
 }
@@ -103,8 +122,20 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	}
 	s.mu.Unlock()
 
-	q.args = append(q.room[:0], q.text, mode, q.NotAfter,
-		strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10), c.highest(), c.servers.Counted(), t.phase(), c.who)
+	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10)
+	if light, _ := s.proto.Light(); light {
+		seen, floor := c.floor.highest()
+		q.args = append(q.room[:0], q.text, mode, q.NotAfter, floor, place, head, c.servers.Counted(), t.phase())
+		if q.light = 0; arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+			q.light = 3
+			if seen > uint64(max(lua.SentBy(q.Latest), 0)) {
+				q.light = 4
+			}
+		}
+		return q
+	}
+	q.light = 0
+	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)

@@ -238,7 +238,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 	}
 
 	c.stats.checks.Add(1)
-	r, v, err := s.read(s.proto.Check, a, c.servers.Run(s.proto.Check, s.keys.All(), args...), true)
+	r, v, err := s.read(s.proto.Check, a, c.servers.Run(s.proto.Check, s.keys.All(), args...), nil, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {

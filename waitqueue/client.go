@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -32,6 +33,8 @@ type client struct {
 	who  string
 	born time.Time
 
+	again timers.Timer // says who again: see introduce
+
 	servers *conn.Servers
 
 	numbers  atomic.Uint64 // of tickets
@@ -46,7 +49,8 @@ type client struct {
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
 	layers  map[any]Layer
-	closing bool // no new calls
+	closing bool      // no new calls
+	said    time.Time // when who was said last
 
 	gone chan struct{} // closed when Close is over
 }
@@ -80,6 +84,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		c.shut()
 		return nil, err
 	}
+	c.introduce()
 	return &Client{c}, nil
 }
 
@@ -90,6 +95,7 @@ func newClient(o Options) *client {
 		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.renewals.client, c.ends.client = c, c
+	c.again.Target = timers.Func(c.sayAgain)
 	c.ends.ready = make(map[*conn.Node]*outbox)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, c.who)
 	return c
@@ -145,6 +151,7 @@ func (c *client) siteLocked(q *binding) *site {
 	if s == nil {
 		s = newSite(c, q)
 		c.sites[q.keys.Site] = s
+		c.servers.Timers.Before(&c.again, c.said.Add(whoEvery))
 	}
 	return s
 }

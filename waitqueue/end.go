@@ -142,23 +142,54 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 	s.client.stats.ends.Add(1)
 	d := endPool.Get().(*end)
 	*d = end{site: s, text: t.text, ticket: t, token: t.used}
-	a := s.ended(d, sent, s.client.servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...))
+	a := s.ended(d, sent, s.endFor(ctx, d))
 	if a.err == nil { // Otherwise it may be sent again.
 		endPool.Put(d)
 	}
 	return a
 }
 
+// endFor sends the end of a ticket: in the usual case all its keys and arguments are not needed.
+func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
+	servers := s.client.servers
+	if _, light := s.proto.Light(); light && servers.Counted() == "1" {
+		if args := d.lightly(); args != nil {
+			if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
+				return res
+			}
+		}
+	}
+	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
+}
+
+// lightly is what the script gets without all keys, for the first end of a ticket that holds by the token of its grant;
+// nil for any other.
+func (d *end) lightly() []string {
+	h := d.ticket.hold
+	if h == nil || d.token != 0 {
+		return nil
+	}
+	args, note := append(d.room[:0], d.text), d.note()
+	seen, _ := d.site.client.floor.highest()
+	if seen > h.token || note != "" {
+		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
+	}
+	if note != "" {
+		args = append(args, "0", "1", note)
+	}
+	return args
+}
+
 // ended takes in the answer to an end, which is of the kind of the site's protocol.
 func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
-	h, _, err := s.read(s.proto.End, a, res, false)
+	h, _, err := s.read(s.proto.End, a, res, d.ticket, false)
 	s.endAnswered(d, a, &h, err)
 	return answer{Head: h, err: err}
 }
 
 // read reads the reply to a request about the site's name that is no ask, and takes in what it says beside the fate of
-// tickets.
-func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult, check bool) (lua.Head, sight, error) {
+// tickets; ended is that which it ends.
+func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult, ended *ticket, check bool) (lua.Head, sight, error) {
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(script, res)
 		if err == nil {
@@ -167,6 +198,9 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 		return r.Head, sightOf(&r), err
 	}
 	r, err := script.Decode(res)
+	if ended != nil {
+		r.Complete(0, ended.takes)
+	}
 	if err == nil {
 		s.absorb(a, &r, check)
 	}
@@ -185,6 +219,9 @@ func (d *end) args() []string {
 		room = nil // A request that was not answered may still read those of before.
 	}
 	args := append(room, d.text, strconv.FormatUint(d.token, 10), c.highest(), c.servers.Counted())
+	if light, _ := d.site.proto.Light(); light {
+		args[1], args[2] = args[2], args[1]
+	}
 	if note := d.note(); note != "" {
 		args = append(args, note)
 	}

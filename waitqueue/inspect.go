@@ -29,7 +29,9 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 	if err != nil {
 		return lease.Info{}, conn.Advise(err)
 	}
-	return infoOf(v), nil
+	info := infoOf(v)
+	q.client.name(ctx, info)
+	return named(info), nil
 }
 
 // infoOf turns the server's times into spans.
@@ -45,11 +47,16 @@ func infoOf(v lua.View) lease.Info {
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
 		})
 	}
-	if info.Held {
-		info.Holder = info.Holders[0]
-	}
 	for _, w := range v.Queue {
 		info.Queue = append(info.Queue, lease.Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
+	}
+	return info
+}
+
+// named is an inspection of which it is known who the holders are.
+func named(info lease.Info) lease.Info {
+	if info.Held {
+		info.Holder = info.Holders[0]
 	}
 	return info
 }

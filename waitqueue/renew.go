@@ -135,8 +135,12 @@ func (r renewal) phase() string {
 func (s *site) renewJob(t *ticket, token uint64, r renewal, a conn.Attempt) conn.Job {
 	args := []string{
 		t.text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
-		r.phase(), s.client.who, a.NotAfter,
+		r.phase(),
 	}
+	if s.proto.Several() {
+		args = append(args, s.client.who)
+	}
+	args = append(args, a.NotAfter)
 	if s.proto.Entries && r.entries != "" {
 		args = append(args, r.entries)
 	}

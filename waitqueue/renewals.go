@@ -106,13 +106,12 @@ func (c *client) inScripts(group []renewal) (parts [][]renewal) {
 
 func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal, a conn.Attempt) conn.Job {
 	keys := make([]string, len(part))
-	args := make([]string, 4, 4+2*len(part))
+	args := make([]string, 3, 3+2*len(part))
 	phases := make([]byte, len(part))
-	latest, _ := strconv.ParseInt(a.NotAfter, 10, 64)
 	for i := range part {
 		r := &part[i]
 		t := r.hold.ticket
-		r.still = !r.final && r.hold.outlives(latest, lasts)
+		r.still = !r.final && r.hold.outlives(a.Latest, lasts)
 		switch {
 		case r.final:
 			phases[i] = lua.RenewFinal
@@ -124,7 +123,7 @@ func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal,
 		keys[i] = t.site.keys.Lock
 		args = append(args, t.text, strconv.FormatUint(r.hold.token, 10))
 	}
-	args[0], args[1], args[2], args[3] = c.who, a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
+	args[0], args[1], args[2] = a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
 	return conn.Job{Script: s, Keys: keys, Args: args}
 }
 

@@ -69,5 +69,9 @@ func (w Wiring) InspectAll(ctx context.Context, queues []Queue, tickets int) ([]
 			infos[i] = infoOf(v)
 		}
 	}
+	c.name(ctx, infos...)
+	for i := range infos {
+		infos[i] = named(infos[i])
+	}
 	return infos, errs
 }

@@ -299,6 +299,9 @@ func (c *client) retireLocked(s *site) {
 			if c.sites[s.keys.Site] == s {
 				delete(c.sites, s.keys.Site)
 			}
+			if len(c.sites) == 0 {
+				c.servers.Timers.Remove(&c.again)
+			}
 			s.retired, s.trust = true, trust{}
 		} else {
 			s.armLocked(until)

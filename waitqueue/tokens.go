@@ -13,7 +13,10 @@ func (c *client) raise(token uint64) { c.floor.raise(token) }
 func (c *Client) Above(token uint64) { c.raise(token) }
 
 // highest is the highest token seen, for scripts.
-func (c *client) highest() string { return c.floor.highest() }
+func (c *client) highest() string {
+	_, text := c.floor.highest()
+	return text
+}
 
 // A tokenFloor is the highest token seen, as a number and as the text that every ask and end sends.
 type tokenFloor struct {
@@ -30,11 +33,11 @@ func (f *tokenFloor) raise(token uint64) {
 	}
 }
 
-func (f *tokenFloor) highest() string {
+func (f *tokenFloor) highest() (uint64, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.text == "" {
 		f.text = strconv.FormatUint(f.token, 10)
 	}
-	return f.text
+	return f.token, f.text
 }

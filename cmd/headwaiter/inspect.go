@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,14 +13,6 @@ import (
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-)
-
-const (
-	// introduction is how long inspect waits for a holder to say who it is: it does so with its first renewal, which
-	// is due a third of the grant lease after a hand-off, 0.7 s where nothing else is set.
-	introduction = time.Second
-	// glimpse is how often it looks.
-	glimpse = 100 * time.Millisecond
 )
 
 // inspection is one call of inspect.
@@ -60,9 +51,8 @@ when, how much of the lease is left, the fencing token; and the queue, with the 
 each who waits and how long it has waited. Locks of all kinds with that name are shown.
 It takes no place in any order and changes nothing.
 
-A holder that was handed the lock says who it is with its first renewal, 0.7 s later.
-inspect waits for that, a second at most. Of those who wait the client is known, and who
-that is where it holds this lock too.
+A client says who it is when it connects, and each minute while it uses a name; where
+that is not known, its id is shown. Of those who wait the id of the client is shown.
 
 JSON is a list with an object for each kind. Times are in seconds.
 
@@ -109,33 +99,13 @@ func (i *inspection) run(out io.Writer, name string) error {
 	return writeJSON(out, told)
 }
 
-// look inspects, and again for some time where a holder has not said yet who it is, as long as the same tickets hold.
+// look inspects, and takes down who the holders are.
 func (i *inspection) look(ctx context.Context, client *headwaiter.Client, name string, who roll) ([]inspect.Listed, error) {
-	again := time.NewTicker(glimpse)
-	defer again.Stop()
-	begun := time.Now()
-	first := ""
-	for {
-		found, err := i.find(ctx, client, name, i.kind)
-		if err != nil {
-			return nil, err
-		}
-		tickets, strangers := "", false
-		for _, n := range found {
-			who.read(n.Info)
-			for _, h := range n.Info.Holders {
-				tickets += " " + h.Ticket
-				strangers = strangers || who.who(h) == "" && h.Left > 0
-			}
-		}
-		if first == "" {
-			first = tickets
-		}
-		if !strangers || tickets != first || time.Since(begun) > introduction {
-			return found, nil
-		}
-		<-again.C
+	found, err := i.find(ctx, client, name, i.kind)
+	for _, n := range found {
+		who.read(n.Info)
 	}
+	return found, err
 }
 
 // writeFound prints names for people.

@@ -64,7 +64,7 @@ func heldBy(n inspect.Listed, who roll) (lines []string) {
 		name, host, pid := parts(known)
 		fact("holder", "%s on host %s, process %d", name, host, pid)
 	} else {
-		fact("holder", "not known yet: it was handed on a moment ago")
+		fact("holder", "not known")
 	}
 	fact("client", "%s", h.Client)
 	fact("since", "%s", ago(time.Since(h.Since)))

@@ -75,7 +75,7 @@ that locks need.
 JSON is a list with an object for each name. Its holders and queue have the first entry
 at most; inspect tells all. waiting, used and limit count everybody. Times are in seconds.
 
-HOLDER is name@host#pid. Who was handed the lock a moment ago is told by the id of its
+HOLDER is name@host#pid. Who has not said that is told by the id of its
 client alone. SINCE is for how long the first of those who hold has held.
 
 Exit codes:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -30,6 +32,23 @@ func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
 		}
 	}
 	return nodes, nil
+}
+
+// Field returns a field of each of some hashes; of those that it cannot have, nothing.
+func (c *Servers) Field(ctx context.Context, keys []string, field string) []string {
+	values := make([]string, len(keys))
+	if len(keys) == 0 || !c.flights.begin() {
+		return values
+	}
+	defer c.flights.end()
+	cmds := make([]rueidis.Completed, len(keys))
+	for i, key := range keys {
+		cmds[i] = c.commands.B().Hget().Key(key).Field(field).Build()
+	}
+	for i, res := range c.commands.DoMulti(ctx, cmds...) {
+		values[i], _ = res.ToString()
+	}
+	return values
 }
 
 // Scan takes one step over the keys of a node, and repeats it, for as long as limit, while what goes wrong passes by itself.

@@ -45,7 +45,8 @@ func (n *Node) Attempt(budget time.Duration) Attempt {
 	if clock.newest.Load() == nil {
 		clock = &n.servers.routes.only.Clock // That of another node is better than none: an ask that is late corrects it.
 	}
-	a.NotAfter = strconv.FormatInt(clock.AtLeast(a.Expires), 10)
+	a.Latest = clock.AtLeast(a.Expires)
+	a.NotAfter = strconv.FormatInt(a.Latest, 10)
 	return a
 }
 

@@ -25,7 +25,8 @@ type Attempt struct {
 	Sent     time.Time
 	Slept    time.Duration // what lease.Slept said then
 	Expires  time.Time     // local time after which the server refuses it
-	NotAfter string        // the same as the server's clock will show it at the latest
+	Latest   int64         // the same as the server's clock will show it at the latest
+	NotAfter string        // and as text
 	Note     string        // what the grants in the reply carry
 }
 

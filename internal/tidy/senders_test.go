@@ -14,8 +14,8 @@ import (
 // what is sent alone, what is sent with others (an end as a job), and what one script does for several names. The last of the first two
 // reads the replies.
 var senders = map[string][]string{
-	"proto.Ask":    {"*site.ask", "*client.send", "*site.replied"},
-	"proto.End":    {"*site.sendEnd", "*end.job", "*site.ended"},
+	"proto.Ask":    {"*site.askFor", "*client.send", "*site.replied"},
+	"proto.End":    {"*site.endFor", "*end.job", "*site.ended"},
 	"lua.MultiAsk": {"askAll"},
 	"lua.MultiEnd": {"ReleaseAll"},
 }

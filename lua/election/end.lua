@@ -6,9 +6,9 @@
 --       queue     zset  tickets by arrival
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  ticket    client:number:kind:permits:lease:grant
---       token     only if it holds with this token; 0 for any
 --       floor     the highest token that the client has seen
---       counted   1 if subscribers can be counted
+--       token     only if it holds with this token; 0 for any; missing: 0
+--       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       as of fairlock/end

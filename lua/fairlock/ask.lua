@@ -2,80 +2,103 @@
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
---       suspects  zset  clients that let a lease run out, by time of the mark
+--       suspects  zset  clients that let a lease run out, by time of the mark. Without it only what is usual is done, and
+--                 else the answer is UNUSUAL
 -- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make of that of a hold,
 --                 which it says when the hold ends; the lease, and that of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
 --       notafter  server µs after which the ask changes nothing
---       arrival   what an earlier ask of this ticket answered, or 0
---       head      head start of the priority in µs
---       floor     the highest token that the client has seen
---       counted   1 if subscribers can be counted
---       phase     held, or final if the lease will not be renewed
---       who       what operators are told of the client
--- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+--       floor     the highest token that the client has seen; missing: none that is later than when this was sent
+--       arrival   what an earlier ask of this ticket answered, or 0; missing: 0
+--       head      head start of the priority in µs; missing: 0
+--       counted   0 if subscribers cannot be counted; missing: they can
+--       phase     held, or final if the lease will not be renewed; missing: held
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
+--       now alone: GRANTED for the lease of the ticket, with now as its token
+--       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival, or BUSY
+--       UNUSUAL alone: nothing was done, ask with all keys
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local GRANTED, WAITING, LATE = 1, 2, 4
+-- is done here; and a number alone costs Redis less than an array. The numbers are those of lib/base, the names in
+-- capitals and the calls those of lib/rules.
+local GRANTED, WAITING, BUSY, LATE, UNUSUAL = 1, 2, 3, 4, 12
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
 local now = micros(t)
-if now > tonumber(ARGV[3]) then return { LATE, now } end
+local notafter = tonumber(ARGV[3])
+if now > notafter then return { LATE, now } end
 
 local size = redis.call('ZCARD', KEYS[2])
-local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept')
-  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan')
+local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version')
+  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
 local kept = tonumber(h[3] or 0)
+if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
 
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
-  local floor = tonumber(ARGV[6])
+  local floor = tonumber(ARGV[4] or sent_by(notafter))
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
   local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
-  local ends, since = now + lease_ms * 1000, format('%.0f', now)
-  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
-    'token', token == now and since or format('%.0f', token), 'phase', ARGV[8], 'who', ARGV[9], 'since', since)
+  local ends, fence = now + lease_ms * 1000, format('%.0f', token)
+  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
+  if not h[2] then redis.call('HSET', KEYS[1], 'version', VERSION) end
+  if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, format('%.0f', now))) end
   local need = token <= ends and ends or math.max(ends, token_need(token, now))
   if kept < need + LEAST_US then
     redis.call('HSET', KEYS[1], 'kept', format('%.0f', need + SPARE_US))
     redis.call('PEXPIRE', KEYS[1], format('%.0f', (need + SPARE_US - now) / 1000))
   end
+  if token == now then return now end
   return { GRANTED, now, token, ends }
 end
 
--- Held by another for some time yet, with nothing unusual about the queue: a first wait queues.
-if h[1] and h[1] ~= ticket and mode == 'wait' and ARGV[4] == '0' and ARGV[5] == '0' then
-  if size == 0 then h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'lease', 'high', 'marked', 'scan') end
-  local ends = tonumber(h[4])
-  if ends > now and ends - now <= tonumber(h[5]) and not h[7] and not h[8] then
+-- Held by another for some time yet, with nothing unusual about the queue: a first ask queues, or looks.
+if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '0' then
+  if size == 0 then
+    h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
+  end
+  local ends, token = tonumber(h[5]), tonumber(h[2])
+  local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
+  lasts = lasts and lasts * 1000 or 0
+  if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
+    if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size } end
     -- As hold.keep has it.
-    local need = math.max(ends, token_need(tonumber(h[2]), now), queue_need(size + 1, now))
-    local arrival = math.max(now, tonumber(h[6] or 0) + 1)
-    local text = format('%.0f', arrival)
-    local long = kept > need + MOST_US and kept > now + (string.match(h[1], ':(%d+):%d+$') or 0) * 1000 + MOST_US
-    if size == 0 and not long then
+    local waits = mode == 'wait'
+    local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
+    local arrival = math.max(now, tonumber(h[7] or 0) + 1)
+    local text, ahead = format('%.0f', arrival), -1
+    local long = kept > need + MOST_US and kept > now + lasts + MOST_US
+    if size == 0 and not long and waits then
       redis.call('ZADD', KEYS[2], text, ticket)
       kept = math.max(kept, need + SPARE_US)
       local ms = format('%.0f', (kept - now) / 1000)
       redis.call('HSET', KEYS[1], 'high', text, 'kept', format('%.0f', kept))
       redis.call('PEXPIRE', KEYS[1], ms)
       redis.call('PEXPIRE', KEYS[2], ms)
-      redis.call('PEXPIRE', KEYS[3], ms)
-      return { WAITING, now, tonumber(h[2]), ends, 1, 1, arrival, 0 }
+      ahead, size = 1, 1
+    elseif not long and kept >= need + LEAST_US then
+      if not waits then
+        -- One that is queued keeps the arrival that it has.
+        ahead = mode == 'look' and (size == 0 or not redis.call('ZSCORE', KEYS[2], ticket)) and ahead or nil
+      elseif size > 0 and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
+        -- Not always the last: arrivals that clients bring along may be later.
+        ahead, size = redis.call('ZRANK', KEYS[2], ticket) + 1, size + 1
+      else
+        ahead = nil
+      end
+      if ahead then redis.call('HSET', KEYS[1], 'high', text) end
+    else
+      ahead = nil
     end
-    if not long and kept >= need + LEAST_US and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
-      redis.call('HSET', KEYS[1], 'high', text)
-      -- Not always the last: arrivals that clients bring along may be later.
-      local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1
-      return { WAITING, now, tonumber(h[2]), ends, ahead, size + 1, arrival, 0 }
-    end
+    if ahead and arrival == now then return { WAITING, now, now - token, ends - now, ahead, size } end
+    if ahead then return { WAITING, now, token, ends, ahead, size, arrival, 0 } end
   end
 end
+if not KEYS[3] then return UNUSUAL end
 
 -- @include lib/place.lua
-local s = hold.read(KEYS, now, ARGV[6], ARGV[7])
+local s = hold.read(KEYS, now, ARGV[4] or sent_by(notafter), ARGV[7])
 local over = not s.owner or s.ends <= now or s.ends - now > s.lease
 if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)
@@ -88,7 +111,7 @@ if over then
   queue.advance(s, client)
   size = redis.call('ZCARD', s.queue)
   if not s.owner and size == 0 then
-    hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8], ARGV[9])
+    hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8] or 'held')
   end
   hold.keep(s, size)
   if s.owner == ticket then return hold.reply(s, base.GRANTED) end
@@ -96,6 +119,6 @@ end
 
 if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
 local ahead, arrival
-ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[4]), tonumber(ARGV[5]), size)
+ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0), size)
 hold.keep(s, size)
 return hold.reply(s, base.WAITING, ahead, size, arrival)

@@ -4,49 +4,53 @@
 --
 -- KEYS  lock      hash  who holds, until when, the last token
 --       queue     zset  tickets by arrival
---       suspects  zset  clients that let a lease run out, by time of the mark
+--       suspects  zset  clients that let a lease run out, by time of the mark. Without it only what is usual is done, and
+--                 else the answer is UNUSUAL
 -- ARGV  ticket    client:number:kind:tokens:lease:grant
+--       floor     by how much the highest token that the client has seen is above that of the hold; with all keys, and
+--                 for a ticket that does not hold, that token itself; missing: 0
 --       token     only if it holds with this token, or has come to it by passing it on within its client: then that is
---                 the last one; 0 for any
---       floor     the highest token that the client has seen
---       counted   1 if subscribers can be counted
+--                 the last one; 0 for any; missing: 0
+--       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing
--- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
+-- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
+--       keys a number alone: DONE; UNUSUAL, if nothing was done: ask with all keys; or below 0: DONE, and handed on at
+--       that time, for as long as a grant to the ticket itself, with the time as the token
 --       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason:
---       expired, forced or forgotten
+--       expired, forced or forgotten. It does not say how many wait
 -- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the
 --       calling client and is not confirmed
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
--- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
-local DONE, HANDED = 5, 8
+-- is done here; and a number alone costs Redis less than an array. The numbers are those of lib/base, the names in
+-- capitals and the calls those of lib/rules.
+local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
-local size = redis.call('ZCARD', KEYS[2])
-local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'lease', 'kept', 'until', 'token', 'marked')
-  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'mark', 'scan', 'marked', 'until')
-local plain = h[1] == ticket and ARGV[2] == '0'
+local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'phase', 'mark', 'scan', 'marked')
+local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
+local head = plain and redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
-if plain and size == 0 then
+if plain and not head[1] and (KEYS[3] or not h[8]) then
   redis.call('HDEL', KEYS[1], 'owner')
-  local lease = tonumber(h[2])
+  local lease, first = string.match(ticket, ':(%d+):(%d+)$')
+  lease = (h[5] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
   if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
     -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
     local t = redis.call('TIME')
     local now = micros(t)
-    local ms = format('%.0f', (token_rest(tonumber(h[5]), now) + SPARE_US) / 1000)
+    local ms = format('%.0f', (token_rest(tonumber(h[2]), now) + SPARE_US) / 1000)
     redis.call('HDEL', KEYS[1], 'kept')
     redis.call('PEXPIRE', KEYS[1], ms)
-    if h[6] then redis.call('PEXPIRE', KEYS[3], ms) end
+    if h[8] then redis.call('PEXPIRE', KEYS[3], ms) end
   end
-  return { DONE }
+  return KEYS[3] and { DONE } or DONE
 end
 
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
-if plain and ARGV[4] == '1' then
-  local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+if plain and head[1] and ARGV[4] ~= '0' then
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local usual = client and not h[4] and not h[5] and not h[6]
+  local usual = client and not h[6] and not h[7] and not h[8]
   local mine = usual and client == string.match(ticket, '^[^:]*')
   local channel = usual and KEYS[1] .. ':wake:' .. client
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
@@ -55,35 +59,47 @@ if plain and ARGV[4] == '1' then
     local now = micros(t)
     local lease_ms = math.min(tonumber(lease), tonumber(first))
     local ends = now + lease_ms * 1000
-    local floor = tonumber(ARGV[3])
-    local token = next_token(tonumber(h[2]), believed(floor, now), now)
-    local need = math.max(ends, token_need(token, now), queue_need(size, now))
-    local kept, most = tonumber(h[3] or 0), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
-    if kept >= need + LEAST_US and math.max(kept, h[7] + SPARE_US) <= most then
+    local last = tonumber(h[2])
+    local floor = tonumber(ARGV[2] or 0)
+    if not KEYS[3] then floor = last + floor end
+    local token = next_token(last, believed(floor, now), now)
+    local kept, need = tonumber(h[3] or 0), math.max(ends, token_need(token, now), queue_need(0, now))
+    local lives, most = math.max(kept, h[4] + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
+    if lives > most then most = math.max(most, queue_need(redis.call('ZCARD', KEYS[2]), now) + MOST_US) end
+    if kept >= need + LEAST_US and lives <= most then
       local since, till = format('%.0f', now), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       redis.call('ZREM', KEYS[2], head[1])
-      redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'lease', lease_ms .. '000',
-        'token', fence, 'phase', 'granted', 'who', '', 'since', since)
+      redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'token', fence, 'phase', 'granted')
+      if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
       if mine then
-        return { DONE, now, token, ends, -1, size, 0, 0, 0, 0, { head[1], token, ends }, {} }
+        return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
       end
+      local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = redis.pcall('PUBLISH', channel,
-        'G ' .. grant_words(head[1], fence, since, till) .. grant_note(ARGV[5]))
-      if type(sent) == 'number' then return { DONE, now, token, ends, -1, size, 0, HANDED } end
+        'G ' .. grant_words(head[1], since, ahead, lease_ms) .. grant_note(ARGV[5]))
+      if type(sent) == 'number' then
+        if not KEYS[3] and token == now and string.sub(ticket, -1 - #first) == ':' .. first and lease_ms == tonumber(first) then
+          return -now
+        end
+        return { DONE, now, token, ends, -1, 0, 0, HANDED }
+      end
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[7])
+      redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[4])
     end
   end
 end
+if not KEYS[3] then return UNUSUAL end
 
+local size = redis.call('ZCARD', KEYS[2])
 -- @include lib/hold.lua
-local s = hold.read(KEYS, base.now(), ARGV[3], ARGV[4])
+local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[4])
 local client = hold.client(ticket)
 s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
-local last = tonumber(ARGV[2])
+local last = tonumber(ARGV[3])
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
   hold.free(s)
   if last > s.token then
@@ -101,7 +117,7 @@ if not s.owner or s.ends <= s.now or s.ends - s.now > s.lease then
   -- @include lib/queue.lua
   expiry.settle(s)
   queue.advance(s, client)
-  hold.keep(s, size)
+  hold.keep(s, size, true)
 end
 if status == base.REFUSED then
   -- @include lib/reason.lua
@@ -110,4 +126,4 @@ if status == base.REFUSED then
     s.grants = { s.owner, s.token, s.ends }
   end
 end
-return hold.reply(s, status, -1, size, 0, states)
+return hold.reply(s, status, -1, 0, 0, states)

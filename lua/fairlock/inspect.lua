@@ -5,16 +5,19 @@
 --       suspects  zset  clients that let a lease run out, by time of the mark
 -- ARGV  most      how many tickets of the queue to tell
 -- REPLY {now, token, limit, used, holders, waiting, {ticket, arrival, …}, {suspect, …}, state}
---       holders has for each hold: ticket, until, since, permits, phase, token, count, who
+--       holders has for each hold: ticket, until, since, permits, phase, token, count, and nothing: what operators are
+--       told of the client is in a key of the client
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
 local now = base.now()
-local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'who', 'entries')
+local h = redis.call('HMGET', KEYS[1], 'token', 'owner', 'until', 'since', 'phase', 'entries', 'version')
+if h[1] and h[7] ~= VERSION then error(OTHER_VERSION) end
 local holders = {}
 if h[2] then
-  local count = string.match(h[7] or '', '^' .. h[1] .. ':%d+:(%d+)$')
-  holders = { h[2], h[3], h[4], '1', h[5], h[1], count or '1', h[6] }
+  local count = string.match(h[6] or '', '^' .. h[1] .. ':%d+:(%d+)$')
+  local since = string.match(h[4] or '', '^' .. h[1] .. ':(%d+)$') or h[1]
+  holders = { h[2], h[3], since, '1', h[5], h[1], count or '1', '' }
 end
 return { now, h[1] or '0', 1, h[2] and 1 or 0, holders,
   redis.call('ZCARD', KEYS[2]),

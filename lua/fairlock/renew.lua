@@ -7,7 +7,6 @@
 --       token     the token of the hold
 --       lease     ms from now until the end of the lease
 --       phase     held, or final if this is the last renewal
---       who       what operators are told of the client
 --       notafter  server µs after which the renewal changes nothing
 --       entries   of a reentrant hold: revision:count, how many times it was entered; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
@@ -17,23 +16,20 @@
 -- @include lib/hold.lua
 -- @include lib/reason.lua
 local now = base.now()
-if now > tonumber(ARGV[6]) then return { base.LATE, now } end
+if now > tonumber(ARGV[5]) then return { base.LATE, now } end
 
 local s = hold.read(KEYS, now, '0', '0')
 if s.owner ~= ARGV[1] or s.token ~= tonumber(ARGV[2]) or s.ends <= now then
   return hold.reply(s, base.REFUSED, -1, 0, 0, { reason.of(s, ARGV[1]) })
 end
-local lease_ms = tonumber(ARGV[3])
-s.lease = lease_ms * 1000
-s.ends = now + s.lease
+s.ends = now + ARGV[3] * 1000
 hold.open(s)
-redis.call('HSET', s.lock, 'until', base.int(s.ends), 'lease', base.int(s.lease),
-  'phase', ARGV[4], 'who', ARGV[5])
-if ARGV[7] then
+redis.call('HSET', s.lock, 'until', base.int(s.ends), 'phase', ARGV[4])
+if ARGV[6] then
   -- The token says of which hold it is told; an older revision than the one there came late.
   local token, revision = string.match(redis.call('HGET', s.lock, 'entries') or '', '^(%d+):(%d+):')
-  if token ~= ARGV[2] or tonumber(revision) < tonumber(string.match(ARGV[7], '^%d+')) then
-    redis.call('HSET', s.lock, 'entries', ARGV[2] .. ':' .. ARGV[7])
+  if token ~= ARGV[2] or tonumber(revision) < tonumber(string.match(ARGV[6], '^%d+')) then
+    redis.call('HSET', s.lock, 'entries', ARGV[2] .. ':' .. ARGV[6])
   end
 end
 return hold.reply(s, base.GRANTED)

@@ -4,8 +4,7 @@
 -- In a cluster all locks are of one slot.
 --
 -- KEYS  lock      hash  one for each hold: who holds, until when, the last token
--- ARGV  who       what operators are told of the client
---       notafter  server µs after which nothing changes
+-- ARGV  notafter  server µs after which nothing changes
 --       lease     ms from now until the end of the leases
 --       phases    a letter for each hold: h held; f final, if this is the last renewal; s still held, with the lease that
 --                 is there, and by a client that knows that the key outlives it by LEAST_US: but for the first hold,
@@ -17,10 +16,10 @@
 -- RETRY safe: a second call prolongs from its own time
 
 local FINAL, STILL = 102, 115
-local who, lease, phases = ARGV[1], ARGV[3], ARGV[4]
+local lease, phases = ARGV[2], ARGV[3]
 local t = redis.call('TIME')
 local now = micros(t)
-local late = now > tonumber(ARGV[2])
+local late = now > tonumber(ARGV[1])
 local ends = now + lease * 1000
 local till = string.format('%.0f', ends)
 local reply, open = { now, ends }, false
@@ -28,7 +27,7 @@ for i, lock in ipairs(KEYS) do
   local phase = string.byte(phases, i)
   local still = open and phase == STILL
   local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'token', 'until', still and 'phase' or 'kept')
-  if h[1] ~= ARGV[2 * i + 3] or h[2] ~= ARGV[2 * i + 4] or tonumber(h[3]) <= now then
+  if h[1] ~= ARGV[2 * i + 2] or h[2] ~= ARGV[2 * i + 3] or tonumber(h[3]) <= now then
     reply[#reply + 1] = i
   elseif still and h[4] == 'held' then
     redis.call('HSET', lock, 'until', till)
@@ -36,7 +35,7 @@ for i, lock in ipairs(KEYS) do
     -- This one first: it is accepted when memory is full, and so is what a script writes after it.
     local kept = tonumber(still and redis.call('HGET', lock, 'kept') or not still and h[4] or 0)
     redis.call('PEXPIRE', lock, string.format('%.0f', (math.max(kept, ends + SPARE_US) - now) / 1000))
-    redis.call('HSET', lock, 'until', till, 'lease', lease .. '000', 'phase', phase == FINAL and 'final' or 'held', 'who', who)
+    redis.call('HSET', lock, 'until', till, 'phase', phase == FINAL and 'final' or 'held')
     open = true
   end
 end

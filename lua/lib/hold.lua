@@ -10,20 +10,29 @@ local hold = {
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused: nobody is skipped
 }
 
+-- lease is the longest that a hold lasts which has not been renewed since its phase began, in µs: no renewal is for
+-- longer than the lease in the text of its ticket.
+function hold.lease(ticket, phase)
+  local lease, first = string.match(ticket, ':(%d+):(%d+)$')
+  if not lease then return 0 end
+  return (phase == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
+end
+
 -- read loads the lock. A key of another type ends the script here, before anything is written: the
 -- suspects are looked at only where they are about to be used.
 function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
-    'owner', 'until', 'lease', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
+    'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
+  if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end
   if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
-    owner = h[1], ends = tonumber(h[2] or 0), lease = tonumber(h[3] or 0),
+    owner = h[1], ends = tonumber(h[2] or 0), lease = h[1] and hold.lease(h[1], h[6]) or 0,
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = h[6],
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and h[2] + SPARE_US or 0,
-    floor = base.floor(floor, now), counted = counted == '1', stale = false, created = false,
+    floor = base.floor(floor, now), counted = counted ~= '0', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
 end
@@ -104,18 +113,17 @@ function hold.spend(s, ticket)
   redis.call('HSET', s.lock, 'token', base.int(s.token))
 end
 
--- own writes a new owner, with a token above every earlier one (I2). It returns what it wrote of that, the time of the
--- grant and its end.
-function hold.own(s, ticket, lease_ms, phase, who)
+-- own writes a new owner, with a token above every earlier one (I2). It returns the time of the grant as text.
+function hold.own(s, ticket, lease_ms, phase)
   local now = base.int(s.now)
   s.token = next_token(s.token, s.floor, s.now)
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease
   s.owner, s.phase, s.stale = ticket, phase, false
   local token, ends = s.token == s.now and now or base.int(s.token), base.int(s.ends)
-  redis.call('HSET', s.lock, 'owner', ticket, 'until', ends, 'lease', lease_ms .. '000',
-    'token', token, 'phase', phase, 'who', who, 'since', now)
-  return token, now, ends
+  redis.call('HSET', s.lock, 'owner', ticket, 'until', ends, 'token', token, 'phase', phase, 'version', VERSION)
+  if token ~= now then redis.call('HSET', s.lock, 'since', since_words(token, now)) end
+  return now
 end
 
 -- excess says whether the keys live for much longer than they are needed, as after the end of a long lease. Where
@@ -128,12 +136,17 @@ local function excess(s, need, idle)
 end
 
 -- keep lets all keys outlive the lease, two of the longest looks of those who wait, and a token that is ahead of the
--- clock, by a minute; and not by much more (I6).
-function hold.keep(s, waiting)
+-- clock, by a minute; and not by much more (I6). What is usual at the end of a ticket does not ask how many wait: where
+-- they are many, their own asks and checks keep the keys.
+function hold.keep(s, waiting, at_end)
   local idle = not s.owner and waiting == 0 and not s.created
   local need = math.max(s.now, token_need(s.token, s.now), s.owner and s.ends or 0)
-  if not idle then need = math.max(need, queue_need(waiting, s.now)) end
-  local short = not idle and (s.created or s.kept < need + LEAST_US)
+  local least = need
+  if not idle then
+    need = math.max(need, queue_need(waiting, s.now))
+    least = at_end and math.max(least, queue_need(0, s.now)) or need
+  end
+  local short = not idle and (s.created or s.kept < least + LEAST_US)
   local long = excess(s, need, idle)
   if not short and not long then return end
   if s.holders then -- What renewals have prolonged counts too.
@@ -147,7 +160,7 @@ function hold.keep(s, waiting)
   redis.call('HSET', s.lock, 'kept', base.int(s.kept))
   redis.call('PEXPIRE', s.lock, ms)
   redis.call('PEXPIRE', s.queue, ms)
-  redis.call('PEXPIRE', s.suspects, ms)
+  if s.marked then redis.call('PEXPIRE', s.suspects, ms) end
   if s.holders then redis.call('PEXPIRE', s.holders, ms) end
 end
 

@@ -11,7 +11,7 @@ function leader.read(lock, now)
   local h = redis.call('HMGET', lock, 'owner', 'until', 'token', 'proclaimed', 'revision', 'who', 'since')
   local s = {
     lock = lock, now = now, flags = 0, ends = 0,
-    token = tonumber(h[3] or 0), revision = tonumber(h[5] or 0), who = h[6] or '', since = h[7] or '0',
+    token = tonumber(h[3] or 0), revision = tonumber(h[5] or 0), who = h[6] or '', since = string.match(h[7] or '', '^' .. (h[3] or '') .. ':(%d+)$') or h[3] or '0',
   }
   s.leads = h[1] and tonumber(h[2]) > now and h[4] == h[3]
   if s.leads then s.ends = tonumber(h[2]) end

@@ -242,7 +242,7 @@ function permits.grant(s, heads, caller)
       if not texts[client] then
         order[#order + 1], texts[client], lists[client] = client, { 'G' }, {}
       end
-      table.insert(texts[client], grant_words(head.ticket, w.token, now, w.ends))
+      table.insert(texts[client], grant_words(head.ticket, now, base.int(w.token - s.now), head.lease_ms))
       table.insert(lists[client], head)
     end
   end

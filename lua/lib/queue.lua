@@ -73,13 +73,13 @@ end
 -- caller (R5), else by message. If the message is refused the grant is undone.
 local function grant(s, heads, caller)
   local head = heads[1]
-  local token, now, ends = hold.own(s, head.ticket, head.lease_ms, 'granted', '')
+  local now = hold.own(s, head.ticket, head.lease_ms, 'granted')
   if head.client == caller then
     s.grants = { head.ticket, s.token, s.ends }
     return
   end
   local sent = redis.pcall('PUBLISH', hold.channel(s, head.client),
-    'G ' .. grant_words(head.ticket, token, now, ends) .. grant_note(s.note))
+    'G ' .. grant_words(head.ticket, now, base.int(s.token - s.now), head.lease_ms) .. grant_note(s.note))
   if type(sent) == 'table' and sent.err then
     hold.free(s)
     hold.clear(s)

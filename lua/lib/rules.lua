@@ -14,6 +14,17 @@
 -- The time that TIME tells, in µs.
 -- @rule micros(t) = t[1] * 1000000 + t[2]
 
+-- Until when a request was sent at the least, by the server's clock as its client knows it, which has given it 3 s. Where
+-- a client says nothing of the tokens that it has seen, none is above that (I2).
+-- @rule sent_by(notafter) = (notafter - 2997000)
+
+-- What a client of another version of this protocol has left behind is no lock to take or to end.
+-- @rule VERSION = '2'
+-- @rule OTHER_VERSION = 'headwaiter: this name is in use by clients with another version of the protocol'
+
+-- When a hold began whose token is not the time of its grant.
+-- @rule since_words(token, now) = token .. ':' .. now
+
 -- The highest token that a client has seen, unless it is forged: then it would use up the numbers that tokens can have.
 -- @rule believed(floor, now) = (floor <= now + DAY_US and floor or 0)
 
@@ -30,7 +41,8 @@
 -- Until when the keys of so many waiters are needed: twice the longest time between two of their checks.
 -- @rule queue_need(waiting, now) = now + math.max(4000000, waiting * 10000)
 
--- The words of one grant in the message that tells of it, and what is behind the last: what the holder before wants it to
+-- The words of one grant in the message that tells of it: the ticket, when it was, how far ahead of that its token is, and
+-- for how many ms it is. And what is behind the last: what the holder before wants it to
 -- carry.
--- @rule grant_words(ticket, token, since, ends) = ticket .. ' ' .. token .. ' ' .. since .. ' ' .. ends
+-- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')

@@ -16,7 +16,6 @@
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 --       phase     held, or final if the lease will not be renewed
---       who       what operators are told of the client
 --       then for each lock: the ticket, and what an earlier ask of it answered as its arrival, or 0
 -- REPLY {LATE, now}, or for each lock {status, now, token, until, place, waiting, arrival, flags, skipped, expired,
 --       grants, states}
@@ -32,7 +31,8 @@ if now > tonumber(ARGV[2]) then return { LATE, now } end
 -- All are free, and nobody waits for any: take them.
 local plain, found = true, {}
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept')
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept', 'version')
+  if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
   if h[1] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
@@ -40,17 +40,19 @@ for i = 1, #KEYS / 3 do
   found[i] = h
 end
 if plain then
-  local floor, since, replies = tonumber(ARGV[4]), format('%.0f', now), {}
+  local floor, replies = tonumber(ARGV[4]), {}
   floor = believed(floor, now)
   for _, h in ipairs(found) do floor = math.max(floor, tonumber(h[2] or 0)) end
   for i, h in ipairs(found) do
-    local lock, ticket = KEYS[3 * i - 2], ARGV[6 + 2 * i]
+    local lock, ticket = KEYS[3 * i - 2], ARGV[5 + 2 * i]
     local lease_ms = string.match(ticket, ':(%d+):%d+$')
     local token = next_token(0, floor, now)
     local ends = now + lease_ms * 1000
     local need = math.max(ends, token_need(token, now))
-    redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'lease', lease_ms .. '000',
-      'token', token == now and since or format('%.0f', token), 'phase', ARGV[6], 'who', ARGV[7], 'since', since)
+    local fence = format('%.0f', token)
+    redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6],
+      'version', VERSION)
+    if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
     if tonumber(h[3] or 0) < need + LEAST_US then
       redis.call('HSET', lock, 'kept', format('%.0f', need + SPARE_US))
       redis.call('PEXPIRE', lock, format('%.0f', (need + SPARE_US - now) / 1000))
@@ -67,7 +69,7 @@ end
 local locks, free, last = {}, true, 0
 for i = 1, #KEYS / 3 do
   local s = hold.read({ KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i] }, now, ARGV[4], ARGV[5])
-  s.ticket, s.arrival = ARGV[6 + 2 * i], tonumber(ARGV[7 + 2 * i])
+  s.ticket, s.arrival = ARGV[5 + 2 * i], tonumber(ARGV[6 + 2 * i])
   s.caller = hold.client(s.ticket)
   s.size = redis.call('ZCARD', s.queue)
   last = math.max(last, s.token)
@@ -91,7 +93,7 @@ for i, s in ipairs(locks) do
   local mine = s.owner == s.ticket
   -- Where one has to wait, what is free and nobody waits for is taken too: its place is the head of an empty queue.
   if not mine and not s.owner and s.size == 0 and (free or mode ~= 'try') then
-    hold.own(s, s.ticket, tonumber(string.match(s.ticket, ':(%d+):%d+$')), ARGV[6], ARGV[7])
+    hold.own(s, s.ticket, tonumber(string.match(s.ticket, ':(%d+):%d+$')), ARGV[6])
     mine = true
   end
   if s.served then hold.keep(s, s.size) end

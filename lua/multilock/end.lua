@@ -22,7 +22,7 @@ local DONE = 5
 -- All ours, and nobody waits for any: free them.
 local plain, found, last = true, {}, 0
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'lease', 'kept', 'until', 'token', 'marked')
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'phase', 'kept', 'until', 'token', 'marked')
   if h[1] ~= ARGV[2 + i] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
@@ -39,7 +39,9 @@ if plain then
   end
   if floor > last then last = math.max(last, believed(floor, clock())) end
   for i, h in ipairs(found) do
-    local lock, lease, raised = KEYS[3 * i - 2], tonumber(h[2]), tonumber(h[5]) < last
+    local lock, lease, raised = KEYS[3 * i - 2], nil, tonumber(h[5]) < last
+    local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
+    lease = (h[2] == 'granted' and math.min(tonumber(lasts), tonumber(first)) or tonumber(lasts)) * 1000
     redis.call('HDEL', lock, 'owner')
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
     if raised or lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
@@ -90,13 +92,13 @@ for i, s in ipairs(locks) do
     s.token, s.created = s.floor, true -- The key has to outlive that token.
     redis.call('HSET', s.lock, 'token', base.int(s.token))
   end
-  if over then hold.keep(s, s.size) end
+  if over then hold.keep(s, s.size, true) end
   if status == base.REFUSED then
     states = { reason.of(s, s.ticket) }
     if s.owner and s.phase == 'granted' and hold.client(s.owner) == s.caller then
       s.grants = { s.owner, s.token, s.ends }
     end
   end
-  replies[i] = hold.reply(s, status, -1, s.size, 0, states)
+  replies[i] = hold.reply(s, status, -1, 0, 0, states)
 end
 return replies

@@ -8,7 +8,6 @@
 --       token     that of the grant
 --       lease     ms from now until the end of the lease
 --       phase     held, or final if this is the last renewal
---       who       what operators are told of the client
 --       notafter  server µs after which the renewal changes nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
@@ -17,15 +16,13 @@
 -- @include lib/hold.lua
 -- @include lib/reason.lua
 local now = base.now()
-if now > tonumber(ARGV[6]) then return { base.LATE, now } end
+if now > tonumber(ARGV[5]) then return { base.LATE, now } end
 
 local s = hold.read(KEYS, now, '0', '0')
 if s.owner ~= ARGV[1] or s.token < tonumber(ARGV[2]) or s.ends <= now then
   return hold.reply(s, base.REFUSED, -1, 0, 0, { reason.of(s, ARGV[1]) })
 end
-s.lease = tonumber(ARGV[3]) * 1000
-s.ends = now + s.lease
+s.ends = now + ARGV[3] * 1000
 hold.open(s)
-redis.call('HSET', s.lock, 'until', base.int(s.ends), 'lease', base.int(s.lease),
-  'phase', ARGV[4], 'who', ARGV[5])
+redis.call('HSET', s.lock, 'until', base.int(s.ends), 'phase', ARGV[4])
 return hold.reply(s, base.GRANTED)

@@ -104,8 +104,9 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
       if phase == 'r' then
         return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
       end
+      local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = redis.pcall('PUBLISH', waits[1],
-        'G ' .. grant_words(heads[1], fence, since, till) .. grant_note(ARGV[5]))
+        'G ' .. grant_words(heads[1], since, ahead, grant_ms) .. grant_note(ARGV[5]))
       if type(sent) == 'number' then return { DONE, now, token, next_end, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it.
       redis.call('ZADD', KEYS[2], heads[2], heads[1])

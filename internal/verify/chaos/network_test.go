@@ -119,7 +119,7 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 		require.NoError(t, err)
 		at := kit.ServerTime(r.server)
 		r.server.Int("PUBLISH", keyOf("forged")+":wake:"+client.ID(),
-			fmt.Sprintf("G %s %d %d %d", info.Queue[0].Ticket, l.Token()+1, at, at+lasts.Microseconds()))
+			fmt.Sprintf("G %s %d %d %d", info.Queue[0].Ticket, at, int64(l.Token())+1-at, lasts.Milliseconds()))
 		forged := c.Value(t)
 		require.ErrorIs(t, kit.Lost(t, forged), lease.ErrLost) // By its first renewal.
 		require.NoError(t, l.Context().Err())

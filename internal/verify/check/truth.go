@@ -134,7 +134,8 @@ func (x *Truth) Feed(c Command) {
 // begun remembers which tickets are to end.
 func (x *Truth) begun(words []string) {
 	for _, s := range ends {
-		if first := 3 + len(x.keys.All()); (words[1] == s.SHA || words[1] == s.Source) && len(words) > first && words[3] == x.keys.Lock {
+		keys, _ := strconv.Atoi(words[2]) // Not all of them in the usual case.
+		if first := 3 + keys; (words[1] == s.SHA || words[1] == s.Source) && len(words) > first && words[3] == x.keys.Lock {
 			i := x.endings % recentEnds
 			delete(x.ending, x.recent[i])
 			x.recent[i], x.ending[words[first]] = words[first], true
@@ -209,7 +210,7 @@ func (x *Truth) set(rest []string) {
 		f[rest[i]] = rest[i+1]
 	}
 	if owner := f["owner"]; owner != "" && f["until"] != "" {
-		x.grant(&Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: int64(number(f["since"])), Until: int64(number(f["until"]))})
+		x.grant(&Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: x.now, Until: int64(number(f["until"]))})
 	} else if f["until"] != "" {
 		for _, g := range x.holders {
 			g.Until = int64(number(f["until"]))

@@ -88,11 +88,8 @@ func (h *happened) answer() error {
 	if h.reply.Token != token || h.reply.Until != until {
 		return fmt.Errorf("granted %d until %d, the lock says %d until %d", h.reply.Token, h.reply.Until, token, until)
 	}
-	if r, ok := h.request.(Renew); ok && r.Still && r.Lease*millisecond != h.after.number("lease") {
-		return nil // No client changes the lease of a hold, as these histories do.
-	}
-	if left := until - h.now; left > h.after.number("lease") {
-		return fmt.Errorf("granted for %d µs, more than the lease of %d", left, h.after.number("lease"))
+	if left := until - h.now; left > h.after.lease() {
+		return fmt.Errorf("granted for %d µs, more than the lease of %d", left, h.after.lease())
 	}
 	return nil
 }
@@ -112,7 +109,7 @@ func (h *happened) untouched() error {
 		}
 	}
 	left := h.before.number("until") - h.now
-	quiet := tried && h.held() && left <= h.before.number("lease")
+	quiet := tried && h.held() && left <= h.before.lease()
 	if h.reply.Status != lua.Late && !(renews && h.reply.Status == lua.Refused) && !quiet {
 		return nil
 	}

@@ -53,7 +53,7 @@ func ticket(client string, number uint64) string {
 }
 
 func (p *player) asks(client string, number uint64, mode string) Ask {
-	return Ask{Ticket: ticket(client, number), Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: client}
+	return Ask{Ticket: ticket(client, number), Mode: mode, NotAfter: p.later(), Phase: lua.PhaseHeld}
 }
 
 func (p *player) looks(client, mode string, tickets ...lua.Arrival) Check {

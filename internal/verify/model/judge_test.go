@@ -156,7 +156,7 @@ func expiry(h happened) error {
 	if err := h.spare(); err != nil {
 		return err
 	}
-	until, lease := h.after.number("until"), h.after.number("lease")
+	until, lease := h.after.number("until"), h.after.lease()
 	if h.after.owner() == "" || until-h.now > lease {
 		return nil
 	}
@@ -195,7 +195,7 @@ var (
 
 // numbers: what is stored is written in full.
 func numbers(h happened) error {
-	for _, field := range []string{"until", "lease", "token", "high", "since", "mark", "kept", "marked"} {
+	for _, field := range []string{"until", "token", "high", "mark", "kept", "marked"} {
 		if value, ok := h.after.lock[field]; ok && !number.MatchString(value) {
 			return fmt.Errorf("%s is stored as %q", field, value)
 		}
@@ -223,12 +223,8 @@ func (j *judge) grant(h happened) error {
 		return fmt.Errorf("token %d after %d, floor %d, at %d", token, j.highest, floor, h.now)
 	}
 	j.highest, j.lost = token, false
-	terms, _ := line.Read(h.after.owner())
-	lease := terms.Lease
-	if h.after.lock["phase"] == granted {
-		lease = min(lease, terms.Grant)
-	}
-	if until := h.after.number("until"); until != h.now+lease || h.after.number("lease") != lease {
+	lease := h.after.lease()
+	if until := h.after.number("until"); until != h.now+lease {
 		return fmt.Errorf("granted at %d until %d, not for %d", h.now, until, lease)
 	}
 	return nil

@@ -37,9 +37,12 @@ type Hash struct {
 	line.Notes
 	Owner string
 
-	// Of the last grant; all there as soon as there is a token.
-	Until, Lease, Since int64
-	Phase, Who          string
+	// The last grant; all there as soon as there is a token.
+	Until int64
+	Phase string
+	Began [2]int64 // the last token that was not the time of its grant, and that time
+
+	Who string // of an election: what its leader said of itself
 
 	Entries *Entries // of a reentrant hold
 }
@@ -52,6 +55,23 @@ func New() *Mutex {
 	return &Mutex{Line: line.New()}
 }
 
+// Since is when the present hold began.
+func (h *Hash) Since() int64 {
+	if h.Began[0] == h.Token {
+		return h.Began[1]
+	}
+	return h.Token
+}
+
+// lease is the longest that the present hold can last, from a renewal or from its grant.
+func (h *Hash) lease() int64 {
+	t, _ := line.Read(h.Owner)
+	if h.Phase == granted {
+		return min(t.Lease, t.Grant)
+	}
+	return t.Lease
+}
+
 // Fields returns the hash as Redis shows it.
 func (h *Hash) Fields() map[string]string {
 	f := h.Notes.Fields()
@@ -60,8 +80,12 @@ func (h *Hash) Fields() map[string]string {
 		f["entries"] = fmt.Sprintf("%d:%d:%d", e.Token, e.Revision, e.Count)
 	}
 	if h.Token != 0 {
-		line.Numbers(f, map[string]int64{"until": h.Until, "lease": h.Lease, "since": h.Since})
-		f["phase"], f["who"] = h.Phase, h.Who
+		line.Numbers(f, map[string]int64{"until": h.Until})
+		f["phase"], f["version"] = h.Phase, "2"
+	}
+	line.Texts(f, map[string]string{"who": h.Who})
+	if h.Began[0] != 0 {
+		f["since"] = fmt.Sprintf("%d:%d", h.Began[0], h.Began[1])
 	}
 	return f
 }

@@ -48,6 +48,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 			for _, what := range everySight() {
 				require.NotZero(t, seen[what], "no history reaches %q", what)
 			}
+			require.NotZero(t, s.light.answered)
+			require.NotZero(t, s.light.unusual)
 		})
 	}
 }

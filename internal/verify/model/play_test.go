@@ -103,7 +103,12 @@ func (p *player) step(s step) error {
 		if len(p.sent) == 0 {
 			return nil
 		}
-		return p.request(p.sent[max(len(p.sent)-1-s.choice, 0)], s)
+		r := p.sent[max(len(p.sent)-1-s.choice, 0)]
+		if end, ok := r.(End); ok {
+			end.Light = false // The token that it reckons from may be another by now.
+			r = end
+		}
+		return p.request(r, s)
 	}
 	r := p.build(s)
 	if r == nil {
@@ -201,10 +206,12 @@ func (p *player) build(s step) Request {
 	switch s.op {
 	case opAsk:
 		p.renumber(t, s)
-		return Ask{
+		r := Ask{
 			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
-			Uncounted: s.blank, Phase: phase(s.final), Who: "who of " + clientName(s.client),
+			Uncounted: s.blank, Phase: phase(s.final),
 		}
+		r.Light = r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
+		return r
 	case opEnd:
 		if t.text == "" {
 			return nil
@@ -216,7 +223,10 @@ func (p *player) build(s step) Request {
 		if s.choice%2 == 1 {
 			note = "00-a-b~c-01"
 		}
-		return End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note}
+		r := End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Above: t.token}
+		known := p.before.owner() != t.text || p.before.number("token") == t.token
+		r.Light = r.Token == 0 && !s.blank && !p.muted && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
+		return r
 	case opRenew:
 		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
 			t = owner
@@ -230,12 +240,12 @@ func (p *player) build(s step) Request {
 		}
 		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.choice > 2 && s.choice < 7 {
 			return Renew{
-				Ticket: t.text, Token: token, Lease: t.renewed, Phase: lua.PhaseHeld, Who: "again",
+				Ticket: t.text, Token: token, Lease: t.renewed, Phase: lua.PhaseHeld,
 				NotAfter: min(notAfter, latest), Still: true,
 			}
 		}
 		return Renew{
-			Ticket: t.text, Token: token, Lease: s.lease, Phase: phase(s.final), Who: "again", NotAfter: notAfter,
+			Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
 			Revision: int64(s.slots), Count: int64(s.choice % 3),
 		}
 	case opCheck:

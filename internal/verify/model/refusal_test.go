@@ -191,7 +191,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 		require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
 		fill(true)
 		_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{first, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-			"who", stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
+			stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
 		}), 2)
 		fill(false)
 		require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestAHoldWhoseFirstRenewalWasLostIsRenewedWhole(t *testing.T) {
 	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", "granted").Error())
 	require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
 	_, _, not, err := lua.Fairlock.Renewals.DecodeRenewals(server.Call([]string{beside.key, p.keys.Lock}, lua.Fairlock.Renewals, []string{
-		"who", stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
+		stage.Decimal(p.later()), "10000", "hs", beside.ticket, beside.token, short("a", 10*second), stage.Decimal(p.highest),
 	}), 2)
 	require.NoError(t, err)
 	require.Empty(t, not)

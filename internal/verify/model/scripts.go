@@ -28,7 +28,8 @@ type Ask struct {
 	Floor     int64
 	Uncounted bool
 	Phase     string
-	Who       string
+
+	Light bool // without all keys, if that will do
 }
 
 // An End is a request of fairlock/end.
@@ -38,6 +39,9 @@ type End struct {
 	Floor     int64
 	Uncounted bool
 	Note      string
+
+	Light bool  // without all keys, if that will do
+	Above int64 // and with this token of its hold, from which the floor is told
 }
 
 // A Renew is a request of fairlock/renew.
@@ -46,7 +50,6 @@ type Renew struct {
 	Token    int64
 	Lease    int64 // ms
 	Phase    string
-	Who      string
 	NotAfter int64
 
 	// Still: one of several, by a client that knows that the key outlives it, and of a hold whose lease and phase are
@@ -82,12 +85,42 @@ var (
 	_ Request = Force{}
 )
 
+// sentBy is how long before its not-after a request was sent that says nothing of the tokens that its client has seen:
+// none is higher than the time of that.
+const sentBy = 2997 * stage.Millisecond
+
+// seen is the highest token that the client has seen.
+func (r Ask) seen() int64 {
+	if r.Light && r.Floor == 0 {
+		return r.NotAfter - sentBy
+	}
+	return r.Floor
+}
+
+// Lightly returns what the script gets without all keys.
+func (r Ask) Lightly() []string {
+	args := stage.Args(r.Ticket, r.Mode, r.NotAfter)
+	if r.Floor != 0 {
+		args = append(args, stage.Decimal(r.Floor))
+	}
+	return args
+}
+
+// Lightly returns what the script gets without all keys.
+func (r End) Lightly() []string {
+	args := stage.Args(r.Ticket, max(r.Floor-r.Above, 0))
+	if r.Note != "" {
+		args = append(args, "0", "1", r.Note)
+	}
+	return args
+}
+
 // Script returns fairlock/ask.
 func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
+	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
 }
 
 // Script returns fairlock/end.
@@ -95,7 +128,7 @@ func (End) Script() *lua.Script { return lua.Fairlock.End }
 
 // Args returns what the script gets.
 func (r End) Args() []string {
-	args := stage.Args(r.Ticket, r.Token, r.Floor, !r.Uncounted)
+	args := stage.Args(r.Ticket, r.Floor, r.Token, !r.Uncounted)
 	if r.Note != "" {
 		args = append(args, r.Note)
 	}
@@ -107,7 +140,7 @@ func (Renew) Script() *lua.Script { return lua.Fairlock.Renew }
 
 // Args returns what the script gets.
 func (r Renew) Args() []string {
-	args := stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.Who, r.NotAfter)
+	args := stage.Args(r.Ticket, r.Token, r.Lease, r.Phase, r.NotAfter)
 	if r.Count > 0 {
 		args = append(args, stage.Decimal(r.Revision)+":"+stage.Decimal(r.Count))
 	}
@@ -134,7 +167,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	lease := stage.Lease(r.Ticket)
-	c := m.call(now, lua.TicketClient(r.Ticket), r.Floor, !r.Uncounted)
+	c := m.call(now, lua.TicketClient(r.Ticket), r.seen(), !r.Uncounted)
 	if !c.held() && len(m.Queue) == 0 {
 		return r.atOnce(c, lease)
 	}
@@ -144,7 +177,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if !c.held() || c.over() || c.stepped() {
 		c.serve(r.Ticket)
 		if !c.held() && len(m.Queue) == 0 {
-			c.own(r.Ticket, lease, r.Phase, r.Who)
+			c.own(r.Ticket, lease, r.Phase)
 		}
 		c.keep(len(m.Queue))
 		if m.Lock.Owner == r.Ticket {
@@ -160,7 +193,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 // atOnce grants where nobody holds and nobody waits.
 func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	h := &c.Lock
-	c.own(r.Ticket, lease, r.Phase, r.Who)
+	c.own(r.Ticket, lease, r.Phase)
 	if need := max(h.Until, c.Ahead()); h.Kept < need+line.LeastKept {
 		h.Kept = need + line.Spare
 		c.LockEnds = c.In(h.Kept - c.Now)
@@ -200,8 +233,9 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 // atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
 func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
+	lease := h.lease()
 	h.Owner = ""
-	if raised := c.raise(lowest); raised || h.Lease > line.MostKept-line.Spare || h.Kept > h.Until-h.Lease+line.MostKept {
+	if raised := c.raise(lowest); raised || lease > line.MostKept-line.Spare || h.Kept > h.Until-lease+line.MostKept {
 		// What was kept for a long lease need not be any longer.
 		h.Kept, c.LockEnds = 0, c.In(max(c.Now, c.Ahead())+line.Spare-c.Now)
 		if h.Marked {
@@ -238,7 +272,7 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 		c.Created = true // The key has to outlive that token.
 	}
 	if over {
-		c.keep(size)
+		c.keepAt(size, true)
 	}
 	if status == lua.Refused {
 		states = []string{c.reason(r.Ticket)}
@@ -246,7 +280,7 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 			c.report()
 		}
 	}
-	return c.reply(status, -1, size, 0, states...)
+	return c.reply(status, -1, 0, 0, states...)
 }
 
 // raise lifts the last token, and reports whether it was lower.
@@ -280,9 +314,8 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 		h.Until = now + r.Lease*millisecond
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
-	h.Lease = r.Lease * millisecond
-	h.Until = now + h.Lease
-	h.Phase, h.Who = r.Phase, r.Who
+	h.Until = now + r.Lease*millisecond
+	h.Phase = r.Phase
 	if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}

@@ -29,7 +29,7 @@ func (c *call) held() bool { return c.Lock.Owner != "" }
 func (c *call) over() bool { return c.Lock.Until <= c.Now }
 
 // stepped reports whether a lease ends later than it can.
-func (c *call) stepped() bool { return c.Lock.Until-c.Now > c.Lock.Lease }
+func (c *call) stepped() bool { return c.Lock.Until-c.Now > c.Lock.lease() }
 
 // open is the write that is accepted when memory is full: the lock key outlives the lease by a minute.
 func (c *call) open() {
@@ -44,20 +44,27 @@ func (c *call) open() {
 }
 
 // keep lets all keys outlive the lease, two looks of those who wait and a token that is ahead, and not by much (I6).
-func (c *call) keep(waiting int) {
+func (c *call) keep(waiting int) { c.keepAt(waiting, false) }
+
+// keepAt is keep at the end of a ticket, if so: then it is no matter how many wait, but for how much too long keys live.
+func (c *call) keepAt(waiting int, end bool) {
 	need := max(c.Now, c.Ahead())
+	least := need
 	idle := !c.held() && waiting == 0 && !c.Created
 	if !idle {
 		need = max(need, c.Watched(waiting))
+		least = need
+		if end {
+			least = max(c.Ahead(), c.Watched(0))
+		}
 	}
 	most := need
 	if c.held() {
-		need = max(need, c.Lock.Until)
-		lease := stage.Lease(c.Lock.Owner)
-		most = max(need, c.Now+lease)
+		need, least = max(need, c.Lock.Until), max(least, c.Lock.Until)
+		most = max(need, c.Now+stage.Lease(c.Lock.Owner))
 	}
 	long := max(c.Lock.Kept, c.Lives) > most+line.MostKept
-	if !long && (idle || c.Lock.Kept >= need+line.LeastKept && !c.Created) {
+	if !long && (idle || c.Lock.Kept >= least+line.LeastKept && !c.Created) {
 		return
 	}
 	if long {
@@ -65,8 +72,11 @@ func (c *call) keep(waiting int) {
 	}
 	c.Lives, c.Created = 0, false
 	c.Lock.Kept = max(c.Lock.Kept, need+line.Spare)
-	end := c.In(c.Lock.Kept - c.Now)
-	c.LockEnds, c.QueueEnds, c.SuspectsEnds = end, end, end
+	ends := c.In(c.Lock.Kept - c.Now)
+	c.LockEnds, c.QueueEnds = ends, ends
+	if c.Lock.Marked {
+		c.SuspectsEnds = ends
+	}
 	c.tidy()
 }
 
@@ -76,11 +86,14 @@ func (c *call) among(token int64) bool {
 }
 
 // own makes a ticket the owner, with a token above every earlier one (I2).
-func (c *call) own(ticket string, lease int64, phase, who string) {
+func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
-	h.Owner, h.Phase, h.Who = ticket, phase, who
+	h.Owner, h.Phase = ticket, phase
 	c.Next()
-	h.Lease, h.Until, h.Since = lease, c.Now+lease, c.Now
+	h.Until = c.Now + lease
+	if h.Token != c.Now {
+		h.Began = [2]int64{h.Token, c.Now}
+	}
 }
 
 // settle ends a lease that has run out, and cuts one that the server's clock has left behind.
@@ -90,7 +103,7 @@ func (c *call) settle() {
 		return
 	}
 	if c.stepped() {
-		h.Until = c.Now + h.Lease
+		h.Until = c.Now + h.lease()
 		c.Flags |= lua.Stepped
 		c.open()
 	}
@@ -164,14 +177,14 @@ func (c *call) grant(head lua.Arrival) {
 		c.Flags |= lua.More // Not a ticket: somebody else wrote it.
 		return
 	}
-	c.own(head.Ticket, min(t.Lease, t.Grant), granted, "")
+	c.own(head.Ticket, min(t.Lease, t.Grant), granted)
 	client := lua.TicketClient(head.Ticket)
 	if client == c.Caller {
 		c.report()
 		return
 	}
 	h := &c.Lock
-	if c.Publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, h.Token, c.Now, h.Until)+c.carried()) {
+	if c.Publish(client, fmt.Sprintf("G %s %d %d %d", head.Ticket, c.Now, h.Token-c.Now, (h.Until-c.Now)/stage.Millisecond)+c.carried()) {
 		c.Flags |= lua.Handed
 		return
 	}

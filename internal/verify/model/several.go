@@ -17,7 +17,6 @@ type AskAll struct {
 	Floor     int64
 	Uncounted bool
 	Phase     string
-	Who       string
 }
 
 // An EndAll is a request of multilock/end.
@@ -32,7 +31,7 @@ func (AskAll) Script() *lua.Script { return lua.MultiAsk }
 
 // Args returns what the script gets.
 func (r AskAll) Args() []string {
-	args := stage.Args(r.Mode, r.NotAfter, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who)
+	args := stage.Args(r.Mode, r.NotAfter, r.Head, r.Floor, !r.Uncounted, r.Phase)
 	for i, ticket := range r.Tickets {
 		args = append(args, ticket, stage.Decimal(r.Arrivals[i]))
 	}
@@ -43,7 +42,7 @@ func (r AskAll) Args() []string {
 func (r AskAll) One(n int) Request {
 	return Ask{
 		Ticket: r.Tickets[n], Mode: r.Mode, NotAfter: r.NotAfter, Arrival: r.Arrivals[n], Head: r.Head, Floor: r.Floor,
-		Uncounted: r.Uncounted, Phase: r.Phase, Who: r.Who,
+		Uncounted: r.Uncounted, Phase: r.Phase,
 	}
 }
 
@@ -86,7 +85,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 		ticket := r.Tickets[i]
 		if !c.held() && len(c.Queue) == 0 && (free || r.Mode != lua.Try) {
 			lease := stage.Lease(ticket)
-			c.own(ticket, lease, r.Phase, r.Who)
+			c.own(ticket, lease, r.Phase)
 		}
 		if served[i] {
 			c.keep(len(c.Queue))

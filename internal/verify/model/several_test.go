@@ -152,7 +152,6 @@ func (w *together) build(players []*player, s step) error {
 	if s.op == opAsk {
 		r := AskAll{
 			Mode: s.mode, NotAfter: notAfter, Head: s.head, Floor: floor, Uncounted: s.blank, Phase: phase(s.final),
-			Who: "who of " + clientName(s.client),
 		}
 		for _, p := range players {
 			t := &p.clients[s.client][s.slot]

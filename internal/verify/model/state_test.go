@@ -89,3 +89,9 @@ func sameReply(want, got lua.Tuple) error {
 	}
 	return nil
 }
+
+// lease is the longest that the present hold can last.
+func (s state) lease() int64 {
+	h := Hash{Owner: s.owner(), Phase: s.lock["phase"]}
+	return h.lease()
+}

@@ -219,7 +219,7 @@ func (w *world) inflictObject(f Fault, o Object) (end func()) {
 		ticket, channel := w.victim(f, o)
 		if ticket != "" {
 			now := s.time().UnixMicro()
-			text := fmt.Sprintf("G %s %d %d %d", ticket, now+int64(f.N), now, now+o.Lease.Microseconds())
+			text := fmt.Sprintf("G %s %d %d %d", ticket, now, f.N, o.Lease.Milliseconds())
 			t.Frees, t.Note = true, text
 			w.touch(t, false)
 			s.mini.Publish(channel, text)

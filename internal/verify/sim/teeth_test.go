@@ -81,10 +81,10 @@ var bugs = []struct {
 	as        []string // how one of the violations may begin
 }{
 	{"anybody's end frees the lock", "fairlock/end",
-		"h[1] == ticket and ARGV[2] == '0'", "h[1] and ARGV[2] == '0'", Mutex,
+		"h[1] == ticket and (ARGV[3] or '0') == '0'", "h[1] and (ARGV[3] or '0') == '0'", Mutex,
 		[]string{"overlap", "token", "lost"}},
 	{"who comes last goes first", "fairlock",
-		"arrival = math.max(now, tonumber(h[6] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
+		"arrival = math.max(now, tonumber(h[7] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
 	{"a lease ends before its time", "",
 		"if s.ends > s.now then return end", "if s.ends - s.lease * 3 / 4 > s.now then return end", Mutex,
 		[]string{"overlap", "lost"}},
@@ -92,7 +92,7 @@ var bugs = []struct {
 		"s.owner ~= ARGV[1] or s.token ~= tonumber(ARGV[2]) or s.ends <= now", "s.ends <= now", Mutex,
 		[]string{"overlap", "told late"}},
 	{"an end serves nobody", "fairlock/end",
-		"if plain and ARGV[4] == '1' then", "if h[1] == ticket then redis.call('HDEL', KEYS[1], 'owner') return { DONE } end if false then", Mutex,
+		"if plain and head[1] and ARGV[4] ~= '0' then", "if h[1] == ticket then redis.call('HDEL', KEYS[1], 'owner') return { DONE } end if false then", Mutex,
 		[]string{"stuck", "overtaken", "idle"}},
 	{"tokens are the time", "fairlock",
 		"s.token = math.max(s.token, s.floor, s.now - 1) + 1", "s.token = math.floor(s.now / 1000000)", Mutex,

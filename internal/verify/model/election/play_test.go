@@ -145,7 +145,7 @@ func (p *player) build(s step) Request {
 			*c = candidate{ticket: fmt.Sprintf("%s:%d:x:1:%d:2000", clientName(s.client), p.number, lease)}
 		}
 		mode := [4]string{lua.Wait, lua.Wait, lua.Look, lua.Try}[s.choice%4]
-		return Plain{model.Ask{Ticket: c.ticket, Mode: mode, NotAfter: notAfter, Arrival: c.arrival, Uncounted: s.blank, Phase: lua.PhaseHeld, Who: who}}
+		return Plain{model.Ask{Ticket: c.ticket, Mode: mode, NotAfter: notAfter, Arrival: c.arrival, Uncounted: s.blank, Phase: lua.PhaseHeld}}
 	case opForce:
 		return Force{model.Force{Token: [4]int64{0, p.model.Lock.Token, 1, 0}[s.choice%4], Uncounted: s.blank}}
 	case opLeader:
@@ -163,7 +163,7 @@ func (p *player) build(s step) Request {
 		c.ended = true
 		return End{model.End{Ticket: c.ticket, Token: [4]int64{0, 0, 0, c.token}[s.choice%4], Uncounted: s.blank}}
 	case opRenew:
-		return Plain{model.Renew{Ticket: c.ticket, Token: c.token, Lease: 10_000, Phase: lua.PhaseHeld, Who: who, NotAfter: notAfter}}
+		return Plain{model.Renew{Ticket: c.ticket, Token: c.token, Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: notAfter}}
 	case opCheck:
 		r := model.Check{Client: clientName(s.client), Mode: lua.Hears, NotAfter: notAfter, Uncounted: s.blank}
 		if c.arrival != 0 && !c.ended {
@@ -221,6 +221,11 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 		}
 	}
 	reply, err := r.Script().Tuple(p.server.Call(keys, r.Script(), r.Args()))
+	if plain, ok := r.(Plain); ok {
+		if a, ok := plain.Request.(model.Ask); ok {
+			reply.Complete(lua.TicketTerms(a.Ticket))
+		}
+	}
 	p.server.Deny(false, false)
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)

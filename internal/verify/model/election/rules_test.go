@@ -27,7 +27,7 @@ func (p *player) later() int64 { return p.now + 60*stage.Minute }
 func ticketOf(client string) string { return client + ":1:x:1:10000:2000" }
 
 func (p *player) asks(client string) Request {
-	return Plain{model.Ask{Ticket: ticketOf(client), Mode: lua.Wait, NotAfter: p.later(), Phase: lua.PhaseHeld, Who: "who"}}
+	return Plain{model.Ask{Ticket: ticketOf(client), Mode: lua.Wait, NotAfter: p.later(), Phase: lua.PhaseHeld}}
 }
 
 func (p *player) proclaims(client string, token, number int64, value string) Proclaim {

@@ -141,7 +141,7 @@ func (Leader) Run(e *Election, now int64) lua.Tuple {
 		return e.reply(lua.Unset, now, true)
 	}
 	r := e.reply(lua.Done, now, true)
-	r.States = []string{e.Value, e.Lock.Who, stage.Decimal(e.Lock.Since)}
+	r.States = []string{e.Value, e.Lock.Who, stage.Decimal(e.Lock.Since())}
 	return r
 }
 

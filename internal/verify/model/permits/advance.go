@@ -155,7 +155,7 @@ func (c *call) tell(client string, grants []lua.Arrival) {
 	b.WriteString("G")
 	for _, a := range grants {
 		g := c.hold(a.Ticket)
-		fmt.Fprintf(&b, " %s %d %d %d", g.Ticket, g.Token, c.Now, g.Until)
+		fmt.Fprintf(&b, " %s %d %d %d", g.Ticket, c.Now, int64(g.Token)-c.Now, (g.Until-c.Now)/1000)
 	}
 	if c.Note != "" {
 		b.WriteString(" ~" + c.Note)

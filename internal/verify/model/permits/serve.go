@@ -85,7 +85,10 @@ func (c *call) keep(waiting int) {
 	c.Lives, c.Created = 0, false
 	c.Hash.Kept = max(c.Hash.Kept, need+line.Spare)
 	end := c.In(c.Hash.Kept - c.Now)
-	c.LockEnds, c.QueueEnds, c.SuspectsEnds, c.HoldersEnds = end, end, end, end
+	c.LockEnds, c.QueueEnds, c.HoldersEnds = end, end, end
+	if c.Hash.Marked {
+		c.SuspectsEnds = end
+	}
 	c.tidy()
 }
 

@@ -133,7 +133,6 @@ func (p *player) build(s step) model.Request {
 		notAfter = p.now - 1
 	}
 	c := &p.callers[s.client]
-	who := "who of " + clientName(s.client)
 	switch s.op {
 	case opAsk:
 		if c.ticket == "" || c.ended {
@@ -146,7 +145,7 @@ func (p *player) build(s step) model.Request {
 			}
 		}
 		mode := [4]string{lua.Wait, lua.Wait, lua.Wait, lua.Try}[s.choice%4]
-		return model.Ask{Ticket: c.ticket, Mode: mode, NotAfter: notAfter, Arrival: c.arrival, Phase: lua.PhaseHeld, Who: who}
+		return model.Ask{Ticket: c.ticket, Mode: mode, NotAfter: notAfter, Arrival: c.arrival, Phase: lua.PhaseHeld}
 	case opForce:
 		return model.Force{}
 	case opAhead:
@@ -173,7 +172,7 @@ func (p *player) build(s step) model.Request {
 	case opRenew:
 		token := c.granted + [8]int64{7: 1 << 40}[s.choice] // A token that it never had.
 		lease := [4]int64{10_000, 2000, 60_000, 10_000}[s.choice%4]
-		return Renew{model.Renew{Ticket: c.ticket, Token: token, Lease: lease, Phase: lua.PhaseHeld, Who: who, NotAfter: notAfter}}
+		return Renew{model.Renew{Ticket: c.ticket, Token: token, Lease: lease, Phase: lua.PhaseHeld, NotAfter: notAfter}}
 	}
 	r := Raise{Client: clientName(s.client), Token: c.token, Wanted: c.token + 1 + int64(s.choice), NotAfter: notAfter}
 	switch s.choice {
@@ -192,6 +191,9 @@ func (p *player) send(r model.Request) (lua.Tuple, error) {
 		keys = p.keys.Renewed()
 	}
 	reply, err := r.Script().Tuple(p.server.Call(keys, r.Script(), r.Args()))
+	if a, ok := r.(model.Ask); ok {
+		reply.Complete(lua.TicketTerms(a.Ticket))
+	}
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)
 	}

@@ -55,7 +55,11 @@ func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 	case h.Token != r.Token && h.Token != r.Wanted:
 		return lua.Tuple{Status: lua.Refused, Now: now}
 	}
-	h.Token = max(h.Token, r.Wanted)
+	if h.Token < r.Wanted {
+		since := h.Since()
+		h.Token = r.Wanted
+		h.Began = [2]int64{h.Token, since}
+	}
 	return lua.Tuple{Status: lua.Granted, Now: now}
 }
 
