@@ -74,7 +74,8 @@ var errUnsettled = errors.New("the end of an earlier hold of this client has not
 // endsAhead returns the ends that an ask is to take along, and waits where some are under way.
 func (s *site) endsAhead(w *wait) ([]*end, error) {
 	s.mu.Lock()
-	if n := len(s.unlocks); n == 0 || n > endsBatch {
+	n := len(s.unlocks)
+	if n == 0 || n > endsBatch {
 		s.mu.Unlock()
 		return nil, s.afterEnds(w.ctx, w.mode)
 	}

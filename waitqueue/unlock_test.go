@@ -178,3 +178,18 @@ func TestAnUnlockIsGivenUpWhenItsLeaseIsOver(t *testing.T) {
 		require.False(t, site.unsettled(), fmt.Sprint(mine.Stats()))
 	})
 }
+
+// A program that ends right behind an Unlock, with Close deferred above, has given back.
+func TestCloseWaitsForAnUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, mine, theirs := pair(t)
+		l, err := benchQueue(mine, 0).Acquire(t.Context())
+		require.NoError(t, err)
+		d.Delay(50 * time.Millisecond)
+		l.Unlock()
+		require.NoError(t, mine.Close(t.Context()))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+		_, err = benchQueue(theirs, 0).Try(t.Context())
+		require.NoError(t, err)
+	})
+}
