@@ -48,6 +48,8 @@ type Contender struct {
 	Keys func(name string) []string
 	// Ours: it is of this library, on Redis. Others are compared in W1 and W4 alone.
 	Ours bool
+	// Background: nobody waits for the answer to its release.
+	Background bool
 	// Only are the works that it takes part in; all if empty.
 	Only []string
 }

@@ -40,6 +40,7 @@ type Pair struct {
 // can only be measured alone are returned.
 func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 	own := cast[0]
+	background := slices.IndexFunc(cast, func(c Contender) bool { return c.Ours && c.Background })
 	for _, w := range works {
 		if w.Kind == KindLatch {
 			alone = append(alone, w)
@@ -50,6 +51,9 @@ func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 			case !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
 			case (other.Name == own.Name) == (w.Kind != "" && w.Kind != KindRedlock):
 				pairs = append(pairs, p)
+			}
+			if background >= 0 && other.Background && !other.Ours && other.takesPart(w) && cast[background].takesPart(w) && w.Kind == "" {
+				pairs = append(pairs, Pair{cast[background], other, w, w})
 			}
 		}
 	}

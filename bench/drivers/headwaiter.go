@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -18,12 +19,17 @@ import (
 type Headwaiter struct {
 	Redis  rueidis.ClientOption
 	Cohort int // of WithCohort
+	// Unlock: a release is an Unlock, which nobody waits for.
+	Unlock bool
 }
 
 // Name implements [bench.Driver].
 func (d Headwaiter) Name() string {
 	if d.Cohort > 0 {
 		return fmt.Sprintf("headwaiter-cohort-%d", d.Cohort)
+	}
+	if d.Unlock {
+		return "headwaiter-unlock"
 	}
 	return "headwaiter"
 }
@@ -34,24 +40,40 @@ func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return headwaiterClient{c, d.Cohort}, nil
+	return headwaiterClient{c, d.Cohort, d.Unlock}, nil
 }
 
 type headwaiterClient struct {
 	*headwaiter.Client
 	cohort int
+	unlock bool
 }
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
-	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort))}
+	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort)), c.unlock}
 }
 
-type headwaiterMutex struct{ *fairlock.Mutex }
+type headwaiterMutex struct {
+	*fairlock.Mutex
+	unlock bool
+}
+
+// unlocked is a hold that is given back without a word.
+type unlocked struct{ *lease.Lease }
+
+// Release implements [bench.Hold].
+func (l unlocked) Release(context.Context) error {
+	l.Unlock()
+	return nil
+}
 
 func (m headwaiterMutex) Lock(ctx context.Context) (bench.Hold, error) {
 	l, err := m.Mutex.Lock(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if m.unlock {
+		return unlocked{l}, nil
 	}
 	return l, nil
 }
@@ -71,6 +93,15 @@ func CohortContender(d Headwaiter, lease time.Duration) bench.Contender {
 	d.Cohort = 64
 	c := Contender(d, lease)
 	c.Name, c.About, c.Fair, c.Only = d.Name(), "this library, WithCohort(64)", false, []string{"W3"}
+	return c
+}
+
+// UnlockContender is the same with Unlock in place of Release. It is compared with that, and with locks whose release is
+// not waited for either.
+func UnlockContender(d Headwaiter, lease time.Duration) bench.Contender {
+	d.Unlock = true
+	c := Contender(d, lease)
+	c.Name, c.About, c.Background, c.Only = d.Name(), "this library, Unlock in place of Release", true, []string{"W1", "W4"}
 	return c
 }
 

@@ -21,7 +21,7 @@ func (d Multilock) NewClient(context.Context) (bench.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return multilockClient{headwaiterClient{c, 0}}, nil
+	return multilockClient{headwaiterClient{Client: c}}, nil
 }
 
 type multilockClient struct{ headwaiterClient }

@@ -28,7 +28,7 @@ func (v view) rivals() (found []bench.Compared) {
 
 // ours tells whether a lock is of this project and on Redis: it is no rival.
 func ours(lock string) bool {
-	return strings.HasPrefix(lock, "headwaiter-cohort") || strings.HasPrefix(lock, "headwaiter-multilock") || strings.HasPrefix(lock, "headwaiter-redlock")
+	return strings.HasPrefix(lock, "headwaiter-unlock") || strings.HasPrefix(lock, "headwaiter-cohort") || strings.HasPrefix(lock, "headwaiter-multilock") || strings.HasPrefix(lock, "headwaiter-redlock")
 }
 
 // works are those of pairs, in their order, and locks the others.
@@ -106,6 +106,22 @@ func (v view) speeds() Section {
 			"behind it the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client whom nobody disturbs, in W4 hand-offs a second among so many clients. " +
 			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
 		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return Times(c.Speed()) + ", " + both(c, rate) }),
+	}
+}
+
+// unlocks are the pairs of this project's Unlock with locks whose release is not waited for either.
+func (v view) unlocks() Section {
+	var found []bench.Compared
+	for _, c := range v.Compared {
+		if c.Against == Own+"-unlock" {
+			found = append(found, c)
+		}
+	}
+	return Section{
+		Title: "Unlock, beside releases that nobody waits for",
+		Text: []string{"How many times as fast headwaiter is with Unlock in place of Release as a lock whose release is sent in the background too. " +
+			"Such locks are beside headwaiter's confirmed release above."},
+		Table: v.byWork(found, func(c bench.Compared) string { return Times(c.Speed()) + ", " + both(c, rate) }),
 	}
 }
 

@@ -34,10 +34,11 @@ func Contenders(s *Servers) []bench.Contender {
 		{Contender: drivers.BareContender(option)},
 		{Contender: drivers.MultilockContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: drivers.CohortContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
+		{Contender: drivers.UnlockContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: redisson(s.Redis, "fair"), engine: ""},
 		{Contender: redisson(s.Redis, "plain"), engine: ""},
-		rival(Rueidislock{Redis: option}, "rueidislock "+rueidisVersion+", defaults: three keys", 5*time.Second),
-		rival(Rueidislock{Redis: option, Tuned: true}, "rueidislock "+rueidisVersion+", its README's setting for one server: KeyMajority 1, NoLoopTracking", 5*time.Second),
+		background(rival(Rueidislock{Redis: option}, "rueidislock "+rueidisVersion+", defaults: three keys", 5*time.Second)),
+		background(rival(Rueidislock{Redis: option, Tuned: true}, "rueidislock "+rueidisVersion+", its README's setting for one server: KeyMajority 1, NoLoopTracking", 5*time.Second)),
 		rival(Redsync{s.Redis}, "redsync "+bench.Version("github.com/go-redsync/redsync/v4")+" on "+goRedis+", defaults: polls every 50 to 250 ms", 8*time.Second),
 		rival(Redislock{s.Redis, 100 * time.Millisecond}, "bsm/redislock "+bench.Version("github.com/bsm/redislock")+" on "+goRedis+", polls every 100 ms as in its examples", session),
 		rival(Redislock{s.Redis, time.Millisecond}, "bsm/redislock, polls every ms", session),
@@ -68,6 +69,12 @@ func rival(d bench.Driver, about string, lease time.Duration) entry {
 	c := bench.NewContender(d)
 	c.About, c.Lease = about, lease
 	return entry{c, ""}
+}
+
+// background is one whose release is not waited for.
+func background(e entry) entry {
+	e.Background = true
+	return e
 }
 
 // other is one on another engine that keeps the order.
