@@ -43,7 +43,7 @@ R10Doubt == R10 /\ "R10Doubt" \notin Off        \* a client that missed a messag
 EndWhenAnswered == "EndWhenAnswered" \in Off    \* whether an end must be repeated is decided when its answer comes
 LapseForgets == "LapseForgets" \in Off          \* what may still run under the number of a ticket before it lapsed is not ended
 LateArrivalStays == "LateArrivalStays" \in Off  \* a queued ticket keeps an arrival that is later than its own
-StaleProof == "StaleProof" \in Off              \* an echo clears a mark that is newer than it
+StaleProof == "StaleProof" \in Off              \* an echo clears a mark that is newer than it (the code still does)
 MateAsksLater == "MateAsksLater" \in Off        \* the next leader of a cohort asks behind the end of the last
 MateIsForgotten == "MateIsForgotten" \in Off    \* nobody leads after the end of the last
 

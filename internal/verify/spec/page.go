@@ -91,7 +91,7 @@ var without = map[string]string{
 	"EndWhenAnswered":  "whether an end must be repeated is decided when its answer comes",
 	"LapseForgets":     "what may still run under the number that a ticket had before it lapsed is not ended",
 	"LateArrivalStays": "a queued ticket keeps an arrival that is later than its own",
-	"StaleProof":       "an echo clears a mark that is newer than it",
+	"StaleProof":       "an echo clears a mark that is newer than it; the code still does that, which costs one more grant lease",
 	"MateAsksLater":    "the next leader of a cohort asks behind the end of the last",
 	"MateIsForgotten":  "nobody leads after the end of the last",
 
