@@ -14,9 +14,9 @@ import (
 
 const (
 	// whoEvery is how often a client says who it is while it uses a name.
-	whoEvery = time.Minute
+	whoEvery = 20 * time.Second
 	// whoLasts is how long that is known.
-	whoLasts = 3 * time.Minute
+	whoLasts = time.Minute
 )
 
 // introduce says who the client is. An answer makes no difference.

@@ -51,8 +51,8 @@ when, how much of the lease is left, the fencing token; and the queue, with the 
 each who waits and how long it has waited. Locks of all kinds with that name are shown.
 It takes no place in any order and changes nothing.
 
-A client says who it is when it connects, and each minute while it uses a name; where
-that is not known, its id is shown. Of those who wait the id of the client is shown.
+A client says who it is when it connects, and every 20 s while it uses a name. Where that
+is not known, its id is shown. Of those who wait the id of the client is shown.
 
 JSON is a list with an object for each kind. Times are in seconds.
 
