@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -64,22 +63,6 @@ func (s *site) ask(w *wait) answer {
 	}
 	a.err = err
 	return a
-}
-
-// askFor sends an ask: in the usual case all its keys and arguments are not needed. One to a sluggish node, if given, is
-// sent once, whoever waits for it.
-func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
-	servers := s.client.servers
-	if sluggish != nil {
-		return servers.Patiently(sluggish, q.jobs, s.proto.Ask, s.keys.All(), q.args)
-	}
-	if q.light > 0 {
-		if res := servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
-			return res
-		}
-		return servers.RunFor(ctx, s.proto.Ask, s.keys.All(), q.args...)
-	}
-	return servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...)
 }
 
 // replied takes in the answer to an ask, which is of the kind of the site's protocol.

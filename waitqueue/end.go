@@ -149,37 +149,6 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 	return a
 }
 
-// endFor sends the end of a ticket: in the usual case all its keys and arguments are not needed.
-func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
-	servers := s.client.servers
-	if _, light := s.proto.Light(); light && servers.Counted() == "1" {
-		if args := d.lightly(); args != nil {
-			if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
-				return res
-			}
-		}
-	}
-	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
-}
-
-// lightly is what the script gets without all keys, for the first end of a ticket that holds by the token of its grant;
-// nil for any other.
-func (d *end) lightly() []string {
-	h := d.ticket.hold
-	if h == nil || d.token != 0 {
-		return nil
-	}
-	args, note := append(d.room[:0], d.text), d.note()
-	seen, _ := d.site.client.floor.highest()
-	if seen > h.token || note != "" {
-		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
-	}
-	if note != "" {
-		args = append(args, "0", "1", note)
-	}
-	return args
-}
-
 // ended takes in the answer to an end, which is of the kind of the site's protocol.
 func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
 	h, _, err := s.read(s.proto.End, a, res, d.ticket, false)

@@ -1,0 +1,61 @@
+package waitqueue
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// In the usual case not all keys and arguments of a request are needed. Where that does not do, the server says so, has
+// changed nothing, and gets all of them.
+
+// askFor sends an ask: in the usual case all its keys and arguments are not needed. One to a sluggish node, if given, is
+// sent once, whoever waits for it.
+func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
+	servers := s.client.servers
+	if sluggish != nil {
+		return servers.Patiently(sluggish, q.jobs, s.proto.Ask, s.keys.All(), q.args)
+	}
+	if q.light > 0 {
+		if res := servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+			return res
+		}
+		return servers.RunFor(ctx, s.proto.Ask, s.keys.All(), q.args...)
+	}
+	return servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...)
+}
+
+// endFor sends the end of a ticket: in the usual case all its keys and arguments are not needed.
+func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
+	servers := s.client.servers
+	if _, light := s.proto.Light(); light && servers.Counted() == "1" {
+		if args := d.lightly(); args != nil {
+			if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
+				return res
+			}
+		}
+	}
+	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
+}
+
+// lightly is what the script gets without all keys, for the first end of a ticket that holds by the token of its grant;
+// nil for any other.
+func (d *end) lightly() []string {
+	h := d.ticket.hold
+	if h == nil || d.token != 0 {
+		return nil
+	}
+	args, note := append(d.room[:0], d.text), d.note()
+	seen, _ := d.site.client.floor.highest()
+	if seen > h.token || note != "" {
+		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
+	}
+	if note != "" {
+		args = append(args, "0", "1", note)
+	}
+	return args
+}
