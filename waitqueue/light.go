@@ -32,11 +32,9 @@ func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.
 // endFor sends the end of a ticket: in the usual case all its keys and arguments are not needed.
 func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 	servers := s.client.servers
-	if _, light := s.proto.Light(); light && servers.Counted() == "1" {
-		if args := d.lightly(); args != nil {
-			if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
-				return res
-			}
+	if args := d.lightly(); args != nil {
+		if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
+			return res
 		}
 	}
 	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
@@ -46,7 +44,7 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 // nil for any other.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
-	if h == nil || d.token != 0 {
+	if _, light := d.site.proto.Light(); !light || h == nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], d.text), d.note()
