@@ -147,3 +147,30 @@ func TestAKeyThatChangesItsTypeEndsHoldsAndWaits(t *testing.T) {
 		kit.Release(t, hold(t, m))
 	})
 }
+
+// A client of another version of the protocol reads what it finds in another way: whatever that makes of the name, the two
+// must not take turns on it.
+func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s), dialMutex(t, s)
+		lock, _, _ := keysOf(kit.Name(t))
+		l := hold(t, m)
+		for _, version := range []string{"1", "3", ""} {
+			if s.Do("HSET", lock, "version", version); version == "" {
+				s.Do("HDEL", lock, "version") // As the first version had it.
+			}
+			before := contents(t, s)
+			require.ErrorContains(t, begin(t.Context(), other).Err(t), "another version of the protocol")
+			_, err := other.TryLock(t.Context())
+			require.ErrorContains(t, err, "another version of the protocol")
+			_, err = other.Inspect(t.Context())
+			require.ErrorContains(t, err, "another version of the protocol")
+			_, err = other.ForceRelease(t.Context(), 0)
+			require.ErrorContains(t, err, "another version of the protocol")
+			require.Equal(t, before, contents(t, s))
+		}
+		s.Do("HSET", lock, "version", "2")
+		kit.Release(t, l)
+		kit.Release(t, hold(t, other))
+	})
+}
