@@ -163,7 +163,8 @@ func TestABoundContextIsFreedWhenEitherEnds(t *testing.T) {
 
 func TestToBindAHoldToNoContextPanicsAndChangesNothing(t *testing.T) {
 	e := newEngine(t.Context())
-	require.PanicsWithValue(t, "lease: Bind: nil context", func() { e.Bind(nil) }) //nolint:staticcheck // That is the point.
+	var none context.Context
+	require.PanicsWithValue(t, "lease: Bind: nil context", func() { e.Bind(none) })
 	require.NoError(t, e.Context().Err())
 }
 
