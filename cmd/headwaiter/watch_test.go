@@ -193,7 +193,7 @@ func TestWatchWritesLinesWhereThereIsNoTerminal(t *testing.T) {
 	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 1 waiting`, l.Token()))
 	kit.Release(t, l)
 	next := waits.Value(t)
-	line(fmt.Sprintf(`held by client %s, for \S+, token %d; 0 waiting`, b.ID(), next.Token()))
+	line(fmt.Sprintf(`held by test@\S+, for \S+, token %d; 0 waiting`, next.Token()))
 	kit.Release(t, next)
 	line(`free; 0 waiting`)
 	w.signal(syscall.SIGTERM)
