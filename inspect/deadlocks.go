@@ -29,7 +29,7 @@ type Wait struct {
 	Kind   string
 	Name   string
 	Client string
-	Who    string // name@host#pid, if it is known of the client from anything that it holds
+	Who    string // name@host#pid; empty if that is not known
 	Ticket string
 	Place  int // from 1
 	Wait   time.Duration

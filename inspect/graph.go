@@ -13,7 +13,7 @@ import (
 // A board is the names that are held and waited for, as one look has found them.
 type board struct {
 	names   []*contest
-	who     map[string]string // of a client, from anything that it holds
+	who     map[string]string // of a client, from anything that it holds or waits for
 	waits   int
 	partial bool
 }
@@ -53,12 +53,10 @@ func newStake(at *contest, ticket string) (*stake, bool) {
 // add takes a name into the board if anybody waits for what others hold. It reports whether there is room for more.
 func (b *board) add(n Listed) bool {
 	for _, h := range n.Info.Holders {
-		if h.Who != "" {
-			if b.who == nil {
-				b.who = make(map[string]string)
-			}
-			b.who[h.Client] = h.Who
-		}
+		b.know(h.Client, h.Who)
+	}
+	for _, w := range n.Info.Queue {
+		b.know(w.Client, w.Who)
 	}
 	isKind := func(p *lua.Protocol) bool { return p.Kind == n.Kind }
 	if n.Err != nil || !n.Info.Held || n.Info.Waiting == 0 || !slices.ContainsFunc(contended, isKind) {
@@ -88,6 +86,17 @@ func (b *board) add(n Listed) bool {
 		return false
 	}
 	return true
+}
+
+// know notes who a client is, if that is known.
+func (b *board) know(client, who string) {
+	if who == "" {
+		return
+	}
+	if b.who == nil {
+		b.who = make(map[string]string)
+	}
+	b.who[client] = who
 }
 
 // keep leaves of the board what an earlier one had too: the same holds and the same waits.

@@ -26,7 +26,7 @@ type (
 	}
 	holderJSON struct {
 		Client  string  `json:"client"`
-		Who     string  `json:"who"` // name@host#pid; empty until the first renewal of a hold that was handed on
+		Who     string  `json:"who"` // name@host#pid; empty if that is not known
 		Program string  `json:"program"`
 		Host    string  `json:"host"`
 		PID     int     `json:"pid"`
@@ -40,7 +40,7 @@ type (
 	waiterJSON struct {
 		Place  int     `json:"place"`
 		Client string  `json:"client"`
-		Who    string  `json:"who"` // if the client is known from what it holds
+		Who    string  `json:"who"` // name@host#pid; empty if that is not known
 		Wait   float64 `json:"wait_seconds"`
 		Ticket string  `json:"ticket"`
 	}

@@ -40,7 +40,7 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 	l := holds(t, a, "orders")
 	queued(t, b, "orders", 1)
 	queued(t, c, "orders", 2)
-	queued(t, a, "orders", 3) // Which holds, so it is known who it is.
+	s.Do("DEL", "headwaiter:client:"+c.ID()) // It has not said who it is.
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	who := fmt.Sprintf("test@%s#%d", host, os.Getpid())
@@ -52,16 +52,15 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 		`  since    `+span,
 		`  lease    `+span+` left, unless it is renewed`,
 		fmt.Sprint(`  token    `, l.Token()),
-		`  waiting  3`,
+		`  waiting  2`,
 		`    PLACE  WAITED +CLIENT +KNOWN AS`,
-		`    1 +`+span+` +`+b.ID()+` +-`,
+		`    1 +`+span+` +`+b.ID()+` +`+who,
 		`    2 +`+span+` +`+c.ID()+` +-`,
-		`    3 +`+span+` +`+a.ID()+` +`+who,
 	)
 	told := decoded[[]nameJSON](t, shows(t, s, "inspect", "orders", "--json"))
 	require.Len(t, told, 1)
 	n := told[0]
-	require.Equal(t, []any{"lock", "orders", true, l.Token(), 3}, []any{n.Kind, n.Name, n.Held, n.Token, n.Waiting})
+	require.Equal(t, []any{"lock", "orders", true, l.Token(), 2}, []any{n.Kind, n.Name, n.Held, n.Token, n.Waiting})
 	h := n.Holders[0]
 	require.Equal(t, []any{a.ID(), who, "test", host, os.Getpid(), l.Token()}, []any{h.Client, h.Who, h.Program, h.Host, h.PID, h.Token})
 	require.Greater(t, h.Since, 0.0)
@@ -71,6 +70,7 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 		require.Equal(t, i+1, w.Place)
 		require.Greater(t, w.Wait, 0.0)
 		require.True(t, strings.HasPrefix(w.Ticket, w.Client+":"))
+		require.Equal(t, []string{who, ""}[i], w.Who)
 	}
 
 	kit.Release(t, l)

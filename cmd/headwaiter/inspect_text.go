@@ -99,7 +99,7 @@ func holders(n inspect.Listed, who roll) table {
 	return t
 }
 
-// waiters are a table of the queue. Who they are is known of those that hold too.
+// waiters are a table of the queue.
 func waiters(i lease.Info, who roll) table {
 	t := table{{"PLACE", "WAITED", "CLIENT"}}
 	known := false

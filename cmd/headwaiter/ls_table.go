@@ -67,7 +67,7 @@ func ago(d time.Duration) string {
 	return strings.ReplaceAll(tty.Short(d), " ", "")
 }
 
-// roll is what is known of clients: of each its name@host#pid, from anything that it holds.
+// roll is what is known of clients: of each its name@host#pid, from anything that it holds or waits for.
 type roll map[string]string
 
 func newRoll() roll { return roll{} }
@@ -78,16 +78,24 @@ const rolled = 10_000
 // read takes from an inspection what it says of clients.
 func (r roll) read(i lease.Info) {
 	for _, h := range i.Holders {
-		if h.Who != "" {
-			if len(r) >= rolled {
-				clear(r)
-			}
-			r[h.Client] = h.Who
-		}
+		r.note(h.Client, h.Who)
+	}
+	for _, w := range i.Queue {
+		r.note(w.Client, w.Who)
 	}
 }
 
-// of names a holder. Until its first renewal nothing but the client is known of one that was handed the lock.
+func (r roll) note(client, who string) {
+	if who == "" {
+		return
+	}
+	if len(r) >= rolled {
+		clear(r)
+	}
+	r[client] = who
+}
+
+// of names a holder: by its client, if nothing else is known of it.
 func (r roll) of(h lease.Holder) string {
 	if who := r.who(h); who != "" {
 		return who

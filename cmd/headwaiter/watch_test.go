@@ -118,7 +118,7 @@ func TestWatchDrawsAScreen(t *testing.T) {
 	screen.shows(`(?m)^hand-offs  0\.0/s$`)
 	screen.shows(`(?m)^waiting    0$`)
 	waits := queued(t, b, "orders", 1)
-	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED  CLIENT$\n^  1 +\S+ +` + b.ID() + `$`)
+	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED  CLIENT +KNOWN AS$\n^  1 +\S+ +` + b.ID() + `  test@`)
 	kit.Release(t, l)
 	next := waits.Value(t)
 	screen.shows(`(?m)^client     ` + b.ID() + `$`)
