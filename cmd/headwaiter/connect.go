@@ -45,6 +45,9 @@ func parse(address string) (rueidis.ClientOption, error) {
 		why = err
 	}
 	text := strings.TrimPrefix(why.Error(), "headwaiter: url: ")
+	if _, write, without := strings.Cut(text, "no scheme: "); without && stray == nil { // It says what to write.
+		return redis, fail(exitUsage, "cannot use %q as the address of a Redis, it has no scheme: %s", withoutPassword(address), write)
+	}
 	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
 }
 

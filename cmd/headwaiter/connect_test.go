@@ -53,8 +53,10 @@ func TestAnAddressThatIsNoneIsAMistakeOfTheCall(t *testing.T) {
 		var f *failure
 		require.True(t, errors.As(err, &f), "%q: %v", address, err)
 		assert.Equal(t, exitUsage, f.code)
-		assert.Contains(t, err.Error(), "write it like redis://")
+		assert.Regexp(t, "write (it like )?redis://", err.Error())
 	}
+	_, err := parse("127.0.0.1:6379")
+	assert.EqualError(t, err, `cannot use "127.0.0.1:6379" as the address of a Redis, it has no scheme: write redis://127.0.0.1:6379`)
 }
 
 func TestOfPostgresOnlyWhereItIsIsShown(t *testing.T) {

@@ -136,7 +136,7 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		{"unknown command", []string{"exce", "orders"}, exitUsage, `unknown command "exce"`},
 		{"empty name", []string{"exec", "", "--redis", url, "--", "true"}, exitUsage, "name"},
 		{"name with a brace", []string{"exec", "a}b", "--redis", url, "--", "true"}, 0, ""},
-		{"no URL", []string{"exec", "orders", "--redis", "nonsense", "--", "true"}, exitUsage, "write it like redis://"},
+		{"no URL", []string{"exec", "orders", "--redis", "nonsense", "--", "true"}, exitUsage, "write redis://"},
 		{"command not found", []string{"exec", "orders", "--redis", url, "--", "no-such-command-here"}, exitNotFound, "not found"},
 		{"file not found", []string{"exec", "orders", "--redis", url, "--", "/no/such/file"}, exitNotFound, "not found"},
 		{"not executable", []string{"exec", "orders", "--redis", url, "--", plain}, exitNotExecutable, "permission denied"},
