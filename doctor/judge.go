@@ -217,7 +217,7 @@ func (j *judgement) persistence(s *ServerReport) {
 	if s.Role.Is("replica") {
 		return
 	}
-	const remedy = "appendonly yes; or WithSafeRestart on the locks, which then wait a lease (and +info to the user)"
+	const remedy = "appendonly yes; or WithSafeRestart on the locks, which then wait a lease, and need +info for the user"
 	switch aof := s.Settings["appendonly"]; {
 	case aof == "":
 		j.add(Notice, s, "appendonly", "unknown", "What a restart forgets is not known.", "ask who runs the server")
