@@ -24,8 +24,8 @@ const (
 	Mismatch Status = 8  // it states another limit or number of parties; States[0] is the one that counts
 	Unset    Status = 9  // the latch has no count
 	Broken   Status = 10 // the barrier is broken
-	MoreKeys Status = 12 // nothing was done: the request has to come with all keys
 	Acting   Status = 11 // all parties are here, and this one runs the action before it opens
+	MoreKeys Status = 12 // UNUSUAL in the scripts: nothing was done, the request has to come with all keys
 )
 
 // Flags of a reply. The numbers are those of lib/base.lua and lib/hold.lua.

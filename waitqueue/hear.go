@@ -74,7 +74,7 @@ func (s *site) Rehome(from conn.Ears) {
 	}
 }
 
-// Unheard is called by a listener when the subscription is gone, perhaps late, as confirmed is.
+// Unheard is called by a listener when the subscription is gone, perhaps late, as Confirmed is.
 func (s *site) Unheard(from conn.Ears) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

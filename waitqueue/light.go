@@ -10,11 +10,11 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// In the usual case not all keys and arguments of a request are needed. Where that does not do, the server says so, has
-// changed nothing, and gets all of them.
+// A light request has only the keys and arguments that the usual case needs. In any other case the script answers UNUSUAL
+// and has changed nothing; then it is sent all of them.
 
-// askFor sends an ask: in the usual case all its keys and arguments are not needed. One to a sluggish node, if given, is
-// sent once, whoever waits for it.
+// askFor sends an ask, light if it can be. One to a sluggish node, if given, is sent once and with everything, whoever
+// waits for it.
 func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
 	servers := s.client.servers
 	if sluggish != nil {
@@ -29,7 +29,7 @@ func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.
 	return servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...)
 }
 
-// endFor sends the end of a ticket: in the usual case all its keys and arguments are not needed.
+// endFor sends the end of a ticket, light if it can be.
 func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 	servers := s.client.servers
 	if args := d.lightly(); args != nil {
@@ -40,8 +40,8 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
 }
 
-// lightly is what the script gets without all keys, for the first end of a ticket that holds by the token of its grant;
-// nil for any other.
+// lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its
+// grant; for any other lightly is nil.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
 	if _, light := d.site.proto.Light(); !light || h == nil || d.token != 0 || d.site.client.servers.Counted() != "1" {

@@ -13,8 +13,8 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A listener owns the one connection of a client to a node that subscribes, with a channel for each subscriber. Its goroutine runs while there are channels; what comes in is handed to the subscribers on the reader
-// of the connection.
+// A listener owns the one connection of a client to a node that subscribes, with a channel for each subscriber. Its
+// goroutine runs while there are channels; what comes in is handed to the subscribers on the reader of the connection.
 //
 // In a cluster with sharded channels there is one for each node that has slots of subscribers. Where a slot
 // goes, they follow: the node that it leaves says so (sunsubscribe), refuses what is subscribed to there

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// attemptTime is how long one attempt of an ask, check or renewal may take to reach the server; its
+// AttemptTime is how long one attempt of an ask, check or renewal may take to reach the server; its
 // not-after (R7). It is longer than a connection may take to answer, so a refusal as late is rare.
 const (
 	AttemptTime    = 3 * time.Second
@@ -125,7 +125,7 @@ func (c *Servers) demoted(res rueidis.RedisResult) {
 // errSilent is what rueidis' own time limits come to.
 var errSilent = errors.New("no answer from Redis in time")
 
-// slowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
+// SlowAnswer is how long an answer takes from which on a call does not wait for it on its own goroutine.
 const SlowAnswer = 250 * time.Millisecond
 
 // RunFor runs a script for a caller whose context may end. An error of the context leaves open whether the
@@ -133,7 +133,7 @@ const SlowAnswer = 250 * time.Millisecond
 //
 // A context that can end costs a change of goroutines, a good part of the way to the server and back, unless
 // rueidis is spared it: on a connection that answers and that nobody shares at the moment, only the
-// deadline is passed on, and a cancellation waits for the answer. If that takes longer than slowAnswer the
+// deadline is passed on, and a cancellation waits for the answer. If that takes longer than SlowAnswer the
 // connection is cut.
 func (c *Servers) RunFor(ctx context.Context, s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	return c.RunBehind(ctx, nil, s, keys, args...)
@@ -209,7 +209,7 @@ func (c *Servers) RunAll(n *Node, jobs []Job) []rueidis.RedisResult {
 	return c.pipe(c.commands, n, jobs)
 }
 
-// RunBeside is runAll for renewals, on their own connection.
+// RunBeside is RunAll for renewals, on their own connection.
 func (c *Servers) RunBeside(n *Node, jobs []Job) []rueidis.RedisResult {
 	return c.pipe(c.Side, n, jobs)
 }
