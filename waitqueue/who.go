@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -19,13 +18,12 @@ const (
 	whoLasts = time.Minute
 )
 
-// introduce says who the client is. An answer makes no difference.
+// introduce says who the client is.
 func (c *client) introduce() {
 	c.mu.Lock()
 	c.said = time.Now()
 	c.mu.Unlock()
-	key := lua.ClientKey(c.opts.Prefix, c.id)
-	_ = c.servers.Run(lua.Introduce, []string{key}, c.who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
+	c.servers.Say(lua.ClientKey(c.opts.Prefix, c.id), "who", c.who, whoLasts)
 }
 
 // sayAgain says it again while the client uses a name.
