@@ -357,7 +357,7 @@ func (e *ends) push(d *end, atOnce bool) {
 // startLocked begins to send what is in an outbox.
 func (e *ends) startLocked(to *conn.Node, o *outbox) {
 	if o.lingers = false; !e.client.servers.Spawn(func() { e.send(to, o) }) {
-		delete(e.ready, to)
+		e.dropLocked(to, o)
 	}
 }
 
@@ -376,9 +376,18 @@ func (e *ends) lingerLocked(to *conn.Node, o *outbox) {
 		case len(o.ready) > 0:
 			e.startLocked(to, o)
 		default:
-			delete(e.ready, to)
+			e.dropLocked(to, o)
 		}
 	})
+}
+
+// dropLocked is the end of an outbox that is empty. Its node may have another one by now: a timer that is set back when it
+// has just fired ends the outbox once, and then fires again.
+func (e *ends) dropLocked(to *conn.Node, o *outbox) {
+	o.lingers = false
+	if e.ready[to] == o {
+		delete(e.ready, to)
+	}
 }
 
 // owe notes an end that is sent elsewhere, or must be sent again when something in flight has landed.
@@ -437,7 +446,7 @@ func (e *ends) nextBatch(to *conn.Node, o *outbox) (batch []*end, passed int) {
 		e.settleLocked(passed)
 		e.lingerLocked(to, o)
 	default:
-		delete(e.ready, to)
+		e.dropLocked(to, o)
 	}
 	return batch, passed
 }

@@ -193,3 +193,40 @@ func TestCloseWaitsForAnUnlock(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A timer that was set back when it had just fired ends its outbox, and nobody else's when it fires again.
+func TestAnOutboxEndsItselfAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, mine, _ := pair(t)
+		q := benchQueue(mine, 0)
+		for range 3 {
+			l, err := q.Acquire(t.Context())
+			require.NoError(t, err)
+			l.Unlock()
+		}
+		synctest.Wait()
+		time.Sleep(lingerTime) // Of the bubble.
+		synctest.Wait()
+		n, e := mine.servers.NodeAt(0), &mine.ends
+		e.mu.Lock()
+		old, next := &outbox{}, &outbox{}
+		e.ready[n] = old
+		e.lingerLocked(n, old)
+		e.mu.Unlock()
+		e.mu.Lock()
+		time.Sleep(lingerTime) // Of the bubble: it fires, and waits for the lock.
+		e.lingerLocked(n, old)
+		e.mu.Unlock()
+		synctest.Wait()
+		e.mu.Lock()
+		require.NotContains(t, e.ready, n)
+		e.ready[n] = next
+		e.mu.Unlock()
+		time.Sleep(lingerTime) // Of the bubble.
+		synctest.Wait()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		require.Same(t, next, e.ready[n])
+		delete(e.ready, n)
+	})
+}
