@@ -46,8 +46,11 @@ func (t *ticket) unlockLocked(held time.Duration) {
 }
 
 // lingersLocked reports whether the end of a hold may wait for the next ask, though not for longer than [lingerTime]: it
-// was got at once, which says that nobody waited, and so short a time ago that nobody will have come since.
-func (t *ticket) lingersLocked(held time.Duration) bool { return t.arrival == 0 && held < lingerTime }
+// was got at once, which says that nobody waited, and so short a time ago that nobody will have come since; of this client
+// nobody has, as a call that waits has a check to come (I5).
+func (t *ticket) lingersLocked(held time.Duration) bool {
+	return t.arrival == 0 && held < lingerTime && t.site.check.IsZero() && !t.site.checking
+}
 
 // unlockedLocked notes that the end of a hold was answered with r, or given up for an error, if Unlock has sent it.
 func (t *ticket) unlockedLocked(r *lua.Head, err error) {

@@ -230,3 +230,35 @@ func TestAnOutboxEndsItselfAlone(t *testing.T) {
 		delete(e.ready, n)
 	})
 }
+
+// primed lets the ends of a client linger.
+func primed(t *testing.T, c *Client) {
+	t.Helper()
+	for range 3 {
+		l, err := benchQueue(c, 0).Acquire(t.Context())
+		require.NoError(t, err)
+		l.Unlock()
+	}
+}
+
+// The end of a hold for which a call of the same client waits is sent at once.
+func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, mine, _ := pair(t)
+		q := benchQueue(mine, 1)
+		primed(t, mine)
+		l, err := q.Acquire(t.Context())
+		require.NoError(t, err)
+		begun, got := time.Now(), make(chan *lease.Lease)
+		go func() {
+			next, err := q.Acquire(t.Context())
+			require.NoError(t, err)
+			got <- next
+		}()
+		synctest.Wait()
+		l.Unlock()
+		next := <-got
+		require.Less(t, time.Since(begun), lingerTime)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
