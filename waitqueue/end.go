@@ -390,6 +390,15 @@ func (e *ends) dropLocked(to *conn.Node, o *outbox) {
 	}
 }
 
+// hasten sends what lingers: somebody waits for it.
+func (e *ends) hasten(to *conn.Node) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if o := e.ready[to]; o != nil && o.lingers && len(o.ready) > 0 {
+		e.startLocked(to, o)
+	}
+}
+
 // owe notes an end that is sent elsewhere, or must be sent again when something in flight has landed.
 func (e *ends) owe() {
 	e.mu.Lock()

@@ -103,6 +103,7 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 	if len(before) == 0 {
 		return nil
 	}
+	s.client.ends.hasten(s.node())
 	patience := ctx
 	if mode != lua.Wait {
 		var cancel context.CancelFunc

@@ -262,3 +262,23 @@ func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
+
+// A call that waits for an end does not wait for it to linger.
+func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, mine, _ := pair(t)
+		primed(t, mine)
+		begun := time.Now()
+		l, err := benchQueue(mine, 1).Acquire(t.Context())
+		require.NoError(t, err)
+		l.Unlock()
+		c, err := benchQueue(mine, 1).Claim(t.Context(), true)
+		require.NoError(t, err)
+		require.NoError(t, c.Enter(time.Now()))
+		refused, err := AskAll(t.Context(), []*Claim{c}, false, func() {})
+		require.NoError(t, err)
+		require.False(t, refused)
+		require.Less(t, time.Since(begun), lingerTime)
+		c.Leave(nil)
+	})
+}
