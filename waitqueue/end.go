@@ -124,13 +124,18 @@ func (t *ticket) acknowledgeLocked() {
 func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return t.overLocked(), t.refused
+}
+
+// overLocked returns the channel of [site.verdict].
+func (t *ticket) overLocked() <-chan struct{} {
 	if t.over == nil {
 		t.over = make(chan struct{})
 		if t.acknowledged {
 			close(t.over)
 		}
 	}
-	return t.over, t.refused
+	return t.over
 }
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.

@@ -28,6 +28,7 @@ type site struct {
 	used    time.Time         // last use, as far as calls and ticks told it
 	leaving map[*end]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
+	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
 
 	ears  conn.Ears // where the subscription is asked for
 	trust trust     // and what is known of it

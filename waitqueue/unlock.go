@@ -25,13 +25,23 @@ type unlock struct {
 
 // unlock is what Unlock of a lease does, once. The lease's context has ended.
 func (sh *share) unlock() {
-	if h := sh.hold; sh.takeOff(true).lower {
-		h.ticket.site.client.servers.Spawn(func() {
-			ctx, cancel := context.WithDeadline(context.Background(), sh.keeper.Lease().Deadline())
-			defer cancel()
-			_ = h.lower(ctx) // A loss is told to the leases that are left.
-		})
+	h := sh.hold
+	if !sh.takeOff(true).lower {
+		return
 	}
+	s, over := h.ticket.site, make(chan struct{})
+	s.mu.Lock()
+	s.lowers = append(s.lowers, over)
+	s.mu.Unlock()
+	s.client.servers.Spawn(func() { // Else the client was closed, and nobody asks any more.
+		ctx, cancel := context.WithDeadline(context.Background(), sh.keeper.Lease().Deadline())
+		defer cancel()
+		_ = h.lower(ctx) // A loss is told to the leases that are left.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lowers = slices.DeleteFunc(s.lowers, func(other chan struct{}) bool { return other == over })
+		close(over)
+	})
 }
 
 // unlockLocked sends the end of a hold that lasted for so long.
@@ -78,7 +88,7 @@ var errUnsettled = errors.New("the end of an earlier hold of this client has not
 func (s *site) endsAhead(w *wait) ([]*end, error) {
 	s.mu.Lock()
 	n := len(s.unlocks)
-	if n == 0 || n > endsBatch {
+	if n == 0 || n > endsBatch || len(s.lowers) > 0 {
 		s.mu.Unlock()
 		return nil, s.afterEnds(w.ctx, w.mode)
 	}
@@ -98,7 +108,13 @@ func (s *site) endsAhead(w *wait) ([]*end, error) {
 // does so for as long as it waits out errors.
 func (s *site) afterEnds(ctx context.Context, mode string) error {
 	s.mu.Lock()
-	before := slices.Clone(s.unlocks)
+	before := make([]<-chan struct{}, 0, len(s.unlocks)+len(s.lowers))
+	for _, u := range s.unlocks {
+		before = append(before, u.ticket.overLocked())
+	}
+	for _, over := range s.lowers {
+		before = append(before, over)
+	}
 	s.mu.Unlock()
 	if len(before) == 0 {
 		return nil
@@ -110,8 +126,7 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 		patience, cancel = context.WithTimeout(ctx, tryTime)
 		defer cancel()
 	}
-	for _, u := range before {
-		over, _ := s.verdict(u.ticket)
+	for _, over := range before {
 		select {
 		case <-over:
 		case <-patience.Done():
@@ -127,7 +142,7 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 func (s *site) unsettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.unlocks) > 0
+	return len(s.unlocks)+len(s.lowers) > 0
 }
 
 // claim takes ends out of the hands of the background: all, or none if it has begun to send one of them.

@@ -282,3 +282,21 @@ func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
 		c.Leave(nil)
 	})
 }
+
+// What is left of a hold after an Unlock for writing is known to the server before a later call of the client asks.
+func TestACallFollowsAnUnlockForWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, mine, _ := pair(t)
+		q := mine.Queue(lua.RWLock, "rw", DefaultTerms()).Nested(Reenters).Says(nil, fmt.Sprint(lua.AllReaders))
+		writes, err := q.For(lua.Write, lua.AllReaders).Acquire(t.Context())
+		require.NoError(t, err)
+		reads, err := q.For(lua.Read, 1).Acquire(writes.Context())
+		require.NoError(t, err)
+		d.Delay(10 * time.Millisecond)
+		writes.Unlock()
+		other, err := q.For(lua.Read, 1).Try(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, other.Release(t.Context()))
+		require.NoError(t, reads.Release(t.Context()))
+	})
+}
