@@ -31,8 +31,11 @@ type Protocol struct {
 	Latest bool
 }
 
-// Light reports whether asks, and ends, can come without all keys: see [Unusual].
-func (p *Protocol) Light() (asks, ends bool) { return p.Ask == Fairlock.Ask, p.End == Fairlock.End }
+// Light reports whether asks, and ends, can come without all keys: see [Unusual]. Such an end reckons from the token of the
+// grant, so the token of a hold must not have risen since, as that of Redlock may.
+func (p *Protocol) Light() (asks, ends bool) {
+	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
+}
 
 // SentBy is a time by which a request was sent, in server µs, that was given 3 s up to its not-after: by
 // the clock as its client knows it. It is that of lib/rules.lua.

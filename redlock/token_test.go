@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -131,6 +133,30 @@ func TestATokenRisesOnlyForTheHoldThatItIsNamedBy(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, next.Token(), granted+150)
 		kit.Release(t, next)
+	})
+}
+
+// An end tells how far the tokens that its client has seen are ahead. Where that of the hold has risen, that is no further.
+func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		terms := waitqueue.Terms{Lease: 10 * time.Second}
+		q, other := c.Queue(lua.Redlock, kit.Name(t), terms), kit.Dial(t, s).Queue(lua.Redlock, kit.Name(t), terms)
+		l, err := q.Acquire(soon(t))
+		require.NoError(t, err)
+		next := kit.Lock(t.Context(), other.Acquire)
+		kit.Waiting(t, 1, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
+		risen := l.Token() + uint64((5 * time.Second).Microseconds())
+		r, err := waitqueue.Call(soon(t), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatUint(risen, 10), a.NotAfter}
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.Granted, r.Status)
+		c.Above(risen)
+		kit.Release(t, l)
+		l = next.Value(t)
+		require.Equal(t, risen+1, l.Token())
+		kit.Release(t, l)
 	})
 }
 
