@@ -2,6 +2,7 @@ package fairlock_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Two clients that have never seen each other's tokens: what one has seen must not be what makes the
@@ -117,4 +119,17 @@ func TestTokensRiseWhereTheClockOfTheServerSteppedBack(t *testing.T) {
 		l = next
 		s.Do("FLUSHALL")
 	}
+}
+
+// An ask without a floor says that no token is above the time by which it was sent. Where the server's clock has stepped
+// back since by more than a token is believed to be ahead of it, one that could be believed must not be given again.
+func TestAnAskThatWasSentADayAheadOfTheClockGetsATokenAboveAllThatCount(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		lock, queue, _ := keysOf(kit.Name(t))
+		now := time.Now()
+		s.Do("EVAL", lua.Fairlock.Ask.Source, "2", lock, queue, "a:1:x:1:10000:2000", lua.Try,
+			strconv.FormatInt(now.Add(30*time.Hour).UnixMicro(), 10))
+		require.Greater(t, s.Int("HGET", lock, "token"), now.Add(18*time.Hour).UnixMicro())
+		require.Less(t, s.Int("HGET", lock, "token"), now.Add(25*time.Hour).UnixMicro())
+	})
 }

@@ -37,7 +37,7 @@ if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
 
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
-  local floor = tonumber(ARGV[4] or sent_by(notafter))
+  local floor = tonumber(ARGV[4] or sent_by(notafter, now))
   local lease_ms = string.match(ticket, ':(%d+):%d+$')
   local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
   local ends, fence = now + lease_ms * 1000, format('%.0f', token)
@@ -98,7 +98,7 @@ end
 if not KEYS[3] then return UNUSUAL end
 
 -- @include lib/place.lua
-local s = hold.read(KEYS, now, ARGV[4] or sent_by(notafter), ARGV[7])
+local s = hold.read(KEYS, now, ARGV[4] or sent_by(notafter, now), ARGV[7])
 local over = not s.owner or s.ends <= now or s.ends - now > s.lease
 if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)

@@ -15,8 +15,9 @@
 -- @rule micros(t) = t[1] * 1000000 + t[2]
 
 -- Until when a request was sent at the least, by the server's clock as its client knows it, which has given it 3 s. Where
--- a client says nothing of the tokens that it has seen, none is above that (I2).
--- @rule sent_by(notafter) = (notafter - 2997000)
+-- a client says nothing of the tokens that it has seen, none is above that (I2). Where the clock has stepped back since by
+-- so much that it could not be believed, those that could be are no later than that.
+-- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
 -- What a client of another version of this protocol has left behind is no lock to take or to end.
 -- @rule VERSION = '2'
