@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
@@ -12,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // ward is a server on which a user may do everything until rights are taken from it.
@@ -55,6 +57,43 @@ func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
 	expiring(t, s)
 	kit.Release(t, next)
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+}
+
+// An end that has to come again with all keys has changed nothing: others may run scripts before it does.
+func TestAnEndThatMayNotPublishLeavesTheHoldAsItWas(t *testing.T) {
+	t.Parallel()
+	s := newWard(t)
+	lock, queue, _ := keysOf(kit.Name(t))
+	l := hold(t, s.free)
+	c := begin(t.Context(), s.member(t))
+	queued(t, s.free, 1)
+	user, end := wired(t, s)
+	defer end()
+	ticket := s.Text("HGET", lock, "owner")
+	release := func(floor string) int64 {
+		n, err := user.Do(t.Context(), user.B().Eval().Script(lua.Fairlock.End.Source).Numkeys(2).Key(lock, queue).Arg(ticket, floor).Build()).AsInt64()
+		require.NoError(t, err)
+		return n
+	}
+	s.may("-publish")
+	s.Do("HSET", lock, "since", s.Text("HGET", lock, "token")+":1") // As of a token that was ahead of the clock.
+	before := contents(t, s)
+	for _, floor := range []string{"0", "5000000"} {
+		require.Equal(t, int64(lua.MoreKeys), release(floor))
+		require.Equal(t, before, contents(t, s))
+	}
+	s.may("+publish")
+	kit.Release(t, l)
+	kit.Release(t, c.Value(t))
+}
+
+// wired is a connection of the user.
+func wired(t *testing.T, s ward) (rueidis.Client, func()) {
+	w, err := kit.Dial(t, s, as("lock")).Wiring()
+	require.NoError(t, err)
+	rc, end, err := w.Dial(t.Context(), s.Addr())
+	require.NoError(t, err)
+	return rc, end
 }
 
 // Where the message of a grant is refused, the ticket is put back: into a queue that was empty for a moment, and whose

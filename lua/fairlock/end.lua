@@ -71,14 +71,14 @@ if plain and head[1] and ARGV[4] ~= '0' then
       local fence = token == now and since or format('%.0f', token)
       redis.call('ZREM', KEYS[2], head[1])
       redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'token', fence, 'phase', 'granted')
-      if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
-      if mine then
-        return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
-      end
       local ahead = token == now and '0' or format('%.0f', token - now)
-      local sent = redis.pcall('PUBLISH', channel,
+      local sent = mine or redis.pcall('PUBLISH', channel,
         'G ' .. grant_words(head[1], since, ahead, lease_ms) .. grant_note(ARGV[5]))
-      if type(sent) == 'number' then
+      if mine or type(sent) == 'number' then
+        if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
+        if mine then
+          return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
+        end
         if not KEYS[3] and token == now and string.sub(ticket, -1 - #first) == ':' .. first and lease_ms == tonumber(first) then
           return -now
         end
@@ -87,7 +87,7 @@ if plain and head[1] and ARGV[4] ~= '0' then
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
       redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[4])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[4], 'phase', h[5])
     end
   end
 end
