@@ -98,7 +98,10 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 	var r Tuple
 	if m.IsInt64() {
 		n, err := m.AsInt64()
-		return ofNumber(n), err
+		if r = ofNumber(n); r.Status == 0 && err == nil {
+			err = fmt.Errorf("lua: %s: reply %d: %w", s.Name, n, errShape)
+		}
+		return r, err
 	}
 	fields, err := m.ToArray()
 	if err != nil {
@@ -139,15 +142,18 @@ func Unusual(res rueidis.RedisResult) bool {
 	return err == nil && Status(n) == MoreKeys
 }
 
-// ofNumber reads a reply of one number. What a time says in full is in [Tuple.Complete].
+// ofNumber reads a reply of one number: without a status if that is no time, and not what stands for itself. What a time
+// says in full is in [Tuple.Complete].
 func ofNumber(n int64) Tuple {
 	switch {
 	case n == int64(Done) || n == int64(MoreKeys):
 		return Tuple{Status: Status(n)}
 	case n < 0:
 		return Tuple{Status: Done, Now: -n, Token: uint64(-n), Place: -1, Flags: Handed}
+	case n > int64(MoreKeys):
+		return Tuple{Status: Granted, Now: n, Token: uint64(n)}
 	}
-	return Tuple{Status: Granted, Now: n, Token: uint64(n)}
+	return Tuple{}
 }
 
 // arrivalAt is the arrival of a ticket that came to wait now.

@@ -225,7 +225,7 @@ func (p *player) build(s step) Request {
 		}
 		r := End{Ticket: t.text, Token: max(token, 0), Floor: floor, Uncounted: s.blank, Note: note, Above: t.token}
 		known := p.before.owner() != t.text || p.before.number("token") == t.token
-		r.Light = r.Token == 0 && !s.blank && !p.muted && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
+		r.Light = r.Token == 0 && !s.blank && known && floor < p.now+line.ForgedAhead && s.size%2 == 0
 		return r
 	case opRenew:
 		if owner := p.find(p.before.owner()); owner != nil && s.choice > 2 {
