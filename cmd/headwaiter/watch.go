@@ -66,8 +66,7 @@ carry them, which slows none of them down. Where that is not possible, in a clus
 without the right to PSUBSCRIBE, what the looks see is counted, and the number is told
 as "at least".
 
-Who holds is name@host#pid. One that was handed the lock and released it before its first
-renewal, 0.7 s later, is shown by the id of its client, unless it has been seen before.
+Who holds is name@host#pid. One that has not said that is shown by the id of its client.
 
 Exit codes:
   0       it was ended by a signal
