@@ -50,7 +50,10 @@ var Probe = load("waitqueue/probe")
 // Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
 var Restart = load("waitqueue/restart")
 
-// ClientKey is the key that says who a client is, for operators: a hash with the field who.
+// Introduce says who a client is. Its key is that of ClientKey.
+var Introduce = load("waitqueue/client")
+
+// ClientKey is the key that says who a client is, for operators.
 func ClientKey(prefix, client string) string { return prefix + ":client:" + client }
 
 // MarkKey is the key by which a server knows that it has its data of an earlier run. In a cluster each slot has one, so

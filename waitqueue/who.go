@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter/lease"
@@ -18,12 +19,13 @@ const (
 	whoLasts = time.Minute
 )
 
-// introduce says who the client is.
+// introduce says who the client is. An answer makes no difference.
 func (c *client) introduce() {
 	c.mu.Lock()
 	c.said = time.Now()
 	c.mu.Unlock()
-	c.servers.Say(lua.ClientKey(c.opts.Prefix, c.id), "who", c.who, whoLasts)
+	key := lua.ClientKey(c.opts.Prefix, c.id)
+	_ = c.servers.Run(lua.Introduce, []string{key}, c.who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
 }
 
 // sayAgain says it again while the client uses a name.

@@ -34,17 +34,6 @@ func (c *Servers) Masters(ctx context.Context) ([]*Node, error) {
 	return nodes, nil
 }
 
-// Say writes a field of a hash that is forgotten after some time. An answer makes no difference.
-func (c *Servers) Say(key, field, value string, lasts time.Duration) {
-	if !c.flights.begin() {
-		return
-	}
-	defer c.flights.end()
-	b := c.commands.B
-	c.commands.DoMulti(c.Patient, b().Hset().Key(key).FieldValue().FieldValue(field, value).Build(),
-		b().Pexpire().Key(key).Milliseconds(lasts.Milliseconds()).Build())
-}
-
 // Field returns a field of each of some hashes; of those that it cannot have, nothing.
 func (c *Servers) Field(ctx context.Context, keys []string, field string) []string {
 	values := make([]string, len(keys))
