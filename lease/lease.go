@@ -188,7 +188,9 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // Unlock ends the lease's context with [ErrReleased] and gives the hold back without waiting for the server's word, as
 // the Unlock of a [sync.Mutex] does; the head of the queue holds next. What has to be sent is sent at once, and again
-// until it is answered or the lease is over. A later call of the same client for the same name never overtakes it.
+// until it is answered or the lease is over. On Redis there is one exception: a hold that was got without waiting, and
+// that lasted for less than 5 ms, may be given back together with the client's next call for the name, within 5 ms. A
+// later call of the same client for the same name never overtakes it.
 //
 // It does nothing on a nil lease, after Release or Unlock, and after a loss. Release after it returns ErrReleased.
 //

@@ -260,7 +260,7 @@ func TestAServerOfOnesOwnIsMeasured(t *testing.T) {
 	require.Contains(t, string(page), "Written by the benchmark")
 	require.NotContains(t, string(page), "](../", "nothing that is beside the page of the repository alone")
 	for _, key := range s.Keys() {
-		require.Regexp(t, `^(headwaiter:lock:\{)?bench:`, key)
+		require.Regexp(t, `^((headwaiter:lock:\{)?bench:|headwaiter:client:)`, key)
 		require.Positive(t, s.Int("PTTL", key), "%s does not expire", key)
 	}
 }
