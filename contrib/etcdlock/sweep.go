@@ -7,8 +7,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
 // sweepLocked sees to it that the key of a ticket goes, in the background.
@@ -99,22 +99,13 @@ func (t *ticket) settleLocked() {
 // behind it.
 func (l *line) behindEnds(ctx context.Context) error {
 	c := l.client
-	var ahead []*ticket
+	var ahead []context.Context
 	c.mu.Lock()
 	for key, t := range c.ends {
 		if t.grip.Keeper != nil && strings.HasPrefix(key, l.prefix) {
-			ahead = append(ahead, t)
+			ahead = append(ahead, t.ctx)
 		}
 	}
 	c.mu.Unlock()
-	for _, t := range ahead {
-		select {
-		case <-t.ctx.Done():
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.life.Done():
-			return lease.ErrClosed
-		}
-	}
-	return nil
+	return engine.AllOver(ctx, c.life, ahead)
 }

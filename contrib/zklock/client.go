@@ -159,22 +159,13 @@ func (c *Client) doubt() time.Duration { return 2 * c.opts.Lease }
 // stand behind it.
 func (l *line) behindEnds(ctx context.Context) error {
 	c := l.client
-	var ahead []*ticket
+	var ahead []context.Context
 	c.mu.Lock()
 	for _, t := range c.ends {
 		if t.grip.Keeper != nil && t.line.parent == l.parent {
-			ahead = append(ahead, t)
+			ahead = append(ahead, t.ctx)
 		}
 	}
 	c.mu.Unlock()
-	for _, t := range ahead {
-		select {
-		case <-t.ctx.Done():
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.life.Done():
-			return lease.ErrClosed
-		}
-	}
-	return nil
+	return engine.AllOver(ctx, c.life, ahead)
 }

@@ -45,3 +45,18 @@ func Insist[T any](ctx, other context.Context, passes func(error) bool, send fun
 		return answer, attempts, err
 	}
 }
+
+// AllOver waits until the ends of some holds have been answered, each of which is told by the end of a context. It gives up
+// when ctx ends, or the client's life.
+func AllOver(ctx, life context.Context, ends []context.Context) error {
+	for _, end := range ends {
+		select {
+		case <-end.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-life.Done():
+			return lease.ErrClosed
+		}
+	}
+	return nil
+}
