@@ -3,7 +3,7 @@ package barrier_test
 import (
 	"testing"
 
-	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 )
 
-func TestMain(m *testing.M) { kit.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

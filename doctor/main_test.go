@@ -3,7 +3,7 @@ package doctor
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }

@@ -11,10 +11,11 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-func TestMain(m *testing.M) { kit.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // bubble runs a case with a server in a bubble.
 func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {

@@ -20,10 +20,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/headwaiter/headwaiter/headwaitertest"
-	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 )
 
-func TestMain(m *testing.M) { kit.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // bubble runs a case with a server in a bubble, where certmagic has its clock.
 func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server)) {

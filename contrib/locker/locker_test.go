@@ -15,11 +15,12 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-func TestMain(m *testing.M) { kit.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // bubble runs a case with two clients of one server.
 func bubble(t *testing.T, run func(t *testing.T, s *headwaitertest.Server, a, b *headwaiter.Client)) {

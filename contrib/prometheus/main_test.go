@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
-	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 )
 
 func TestMain(m *testing.M) {
 	crowd.Main()
-	kit.Main(m)
+	leaks.Main(m)
 }

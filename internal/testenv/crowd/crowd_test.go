@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -20,7 +20,7 @@ const limit = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	Main()
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 func TestACrowdTakesItsTurns(t *testing.T) {

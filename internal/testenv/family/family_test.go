@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -23,7 +24,7 @@ import (
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-func TestMain(m *testing.M) { kit.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // holders are calls for holds that exclude each other, of one name.
 func holders(c *headwaiter.Client, name string) map[string]func(context.Context) (*lease.Lease, error) {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 )
 
 // most is how many cases run at once: they wait for most of their time.
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaks.Main(m, goleak.Cleanup(func(code int) {
 		if long() {
 			fmt.Println()
 			total.print(os.Stdout)

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
 	"github.com/headwaiter/headwaiter/lease"
@@ -25,7 +24,7 @@ var span = flag.Duration("soak.for", 20*time.Second, "how long the workers use t
 
 func TestMain(m *testing.M) {
 	crowd.Main()
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }
 
 const (

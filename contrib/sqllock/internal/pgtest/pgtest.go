@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // The driver.
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 )
 
@@ -25,7 +25,7 @@ var made atomic.Int64
 
 // Main runs the tests of a package, ends the server, and fails the package if goroutines stay behind.
 func Main(m *testing.M) {
-	goleak.VerifyTestMain(shared.Around(m), goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaks.Main(shared.Around(m))
 }
 
 // Open returns an empty database, which is closed with the test. The first call starts the server, which takes
