@@ -19,6 +19,7 @@ import (
 //	ID open CLIENTS WORKERS OWN HOLD_NS NAME   make clients, and take and release each lock once
 //	ID begin                                   all workers loop: warm, and later ended
 //	ID measure, ID drain                       hold for HOLD_NS from now on; end after the hold
+//	ID close                                   end the clients that open made
 //	ID events                                  a line for each cycle since begin
 //	ID lock CLIENT TIMEOUT_NS NAME             one call: asked, then held, or gave-up
 //	ID release LOCK_ID AT                      end that hold, at that time

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -198,7 +200,7 @@ func TestABoundThatIsExceededIsTold(t *testing.T) {
 // An agent whose clients cannot be made says why, and one that has ended is an error, not a wait.
 func TestAnAgentThatFailsIsAnError(t *testing.T) {
 	c := elsewhere(rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, false)
-	_, err := newRemoteBand(t.Context(), c, Work{ID: "W4", Clients: 2, Workers: 1}, "test", 2)
+	_, err := newRemoteBand(t.Context(), &idle{}, c, Work{ID: "W4", Clients: 2, Workers: 1}, "test", 2)
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v, want that nobody is there", err)
 	}
@@ -269,5 +271,40 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	h := r.report.Holds[0]
 	if h.Lost != 1 || h.Beside <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5 {
 		t.Errorf("%+v", h)
+	}
+}
+
+// What takes long to warm up does its next work in the same process, with other clients; anything else ends.
+func TestAnAgentThatIsWarmIsKept(t *testing.T) {
+	c := elsewhere(startRedisFor(t), false)
+	r := &runner{idle: idle{agents: map[string][]*Agent{}}}
+	defer r.idle.end()
+	w := Work{ID: "W4", Clients: 2, Workers: 1, Processes: true}
+	processes := func(warm time.Duration) (pids []int) {
+		c.Warm = warm
+		for i := range 2 {
+			crew, err := newCrew(t.Context(), r, c, w, fmt.Sprint("test:", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, err := crew.measure(t.Context(), 50*time.Millisecond); err != nil || f.Cycles == 0 {
+				t.Errorf("%d cycles: %v", f.Cycles, err)
+			}
+			for _, a := range crew.band.(*remoteBand).agents {
+				pids = append(pids, a.cmd.Process.Pid)
+			}
+			if err := crew.close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		slices.Sort(pids)
+		return slices.Compact(pids)
+	}
+	if n := len(processes(time.Second)); n != 2 {
+		t.Errorf("%d processes, want the same two twice", n)
+	}
+	r.idle.end()
+	if n := len(processes(0)); n != 4 {
+		t.Errorf("%d processes, want new ones each time", n)
 	}
 }

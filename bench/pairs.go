@@ -18,8 +18,6 @@ const (
 	pairPatience = time.Minute
 	// pairsShare is how much of the time of a run its pairs have; the rest is for what goes wrong.
 	pairsShare = 0.75
-	// visit is how many rounds a lock runs in a row whose clients take long to warm up: others run one.
-	visit = 3
 )
 
 // A Pair is two locks that are compared, each with its work. They run in turn: own, other, other, own is a round, and
@@ -29,7 +27,7 @@ const (
 // The rounds of a pair are spread over the run: a pass has one round of each pair, with clients that were
 // started for it, and a Redis too unless it is somebody else's. So what is by chance for as long as a process or a
 // connection lives, such as where its memory lies, differs between the rounds of one run as it does between two runs, and
-// the interval has it.
+// the interval has it. A process that takes long to warm up stays, with new connections.
 type Pair struct {
 	Own, Other         Contender
 	OwnWork, OtherWork Work
@@ -167,7 +165,7 @@ func (r *runner) pairs(ctx context.Context) error {
 		if pass%2 == 1 {
 			slices.Reverse(order) // What comes early in one pass comes late in the next.
 		}
-		if err := r.pass(ctx, pass, order, ours); err != nil {
+		if err := r.pass(ctx, order, ours); err != nil {
 			return err
 		}
 		r.log("pass %d of %d: %v since the start", pass+1, r.Rounds, time.Since(r.begun).Round(time.Second))
@@ -219,7 +217,7 @@ func (h *home) close(ctx context.Context) error {
 }
 
 // pass runs a round of each pair.
-func (r *runner) pass(ctx context.Context, pass int, order []*series, ours map[string][]Round) (err error) {
+func (r *runner) pass(ctx context.Context, order []*series, ours map[string][]Round) (err error) {
 	var own *home
 	end := func() {
 		err = errors.Join(err, own.close(context.WithoutCancel(ctx)))
@@ -230,11 +228,7 @@ func (r *runner) pass(ctx context.Context, pass int, order []*series, ours map[s
 		if i > 0 && s.key() != order[i-1].key() {
 			end()
 		}
-		rounds := 1
-		if s.Other.Warm > 0 && r.Rounds > visit {
-			rounds = visit
-		}
-		if err != nil || s.err != nil || pass%rounds > 0 || s.took > pairPatience {
+		if err != nil || s.err != nil || s.took > pairPatience {
 			continue
 		}
 		begun := time.Now()
@@ -242,7 +236,7 @@ func (r *runner) pass(ctx context.Context, pass int, order []*series, ours map[s
 			own, s.err = r.home(ctx, s.Pair)
 		}
 		if s.err == nil {
-			s.err = r.visit(ctx, s, own, min(rounds, r.Rounds-pass), ours)
+			s.err = r.visit(ctx, s, own, ours)
 		}
 		s.took += time.Since(begun)
 		if ctx.Err() != nil {
@@ -252,25 +246,23 @@ func (r *runner) pass(ctx context.Context, pass int, order []*series, ours map[s
 	return err
 }
 
-// visit runs some rounds of a pair with new clients of the other lock.
-func (r *runner) visit(ctx context.Context, s *series, own *home, rounds int, ours map[string][]Round) (err error) {
+// visit runs a round of a pair with new clients of the other lock.
+func (r *runner) visit(ctx context.Context, s *series, own *home, ours map[string][]Round) (err error) {
 	other, err := r.hire(ctx, s.Other, s.OtherWork)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, other.close(context.WithoutCancel(ctx))) }()
-	for range rounds {
-		round, figures, err := r.round(ctx, own, other, len(s.compared.Rounds)%2 == 1)
-		if err != nil {
-			return err
-		}
-		s.compared.Rounds = append(s.compared.Rounds, round)
-		for _, f := range figures[0] {
-			ours[s.key()] = keep(ours[s.key()], Round{round.Floors, f})
-		}
-		for _, f := range figures[1] {
-			s.theirs = keep(s.theirs, Round{round.Floors, f})
-		}
+	round, figures, err := r.round(ctx, own, other, len(s.compared.Rounds)%2 == 1)
+	if err != nil {
+		return err
+	}
+	s.compared.Rounds = append(s.compared.Rounds, round)
+	for _, f := range figures[0] {
+		ours[s.key()] = keep(ours[s.key()], Round{round.Floors, f})
+	}
+	for _, f := range figures[1] {
+		s.theirs = keep(s.theirs, Round{round.Floors, f})
 	}
 	return nil
 }
@@ -332,7 +324,12 @@ func (r *runner) hire(ctx context.Context, c Contender, w Work) (*crew, error) {
 		return nil, err
 	}
 	made.patience = r.Slice
-	if _, err := made.measure(ctx, max(c.Warm, r.Slice/2)); err != nil {
+	warm := r.Slice / 2
+	if work := c.Name + " " + w.String(); c.Warm > 0 && !r.warmed[work] {
+		r.warmed[work] = true
+		warm = max(warm, c.Warm)
+	}
+	if _, err := made.measure(ctx, warm); err != nil {
 		return nil, errors.Join(err, made.close(context.WithoutCancel(ctx)))
 	}
 	return made, nil

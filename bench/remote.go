@@ -9,22 +9,66 @@ import (
 	"sync/atomic"
 )
 
+// idle are agents that have no clients: of contenders that take long to warm up, for their next work.
+type idle struct {
+	mu     sync.Mutex // guards the field below
+	agents map[string][]*Agent
+}
+
+// get returns an agent that was kept, or a new one.
+func (i *idle) get(ctx context.Context, c Contender) (*Agent, error) {
+	i.mu.Lock()
+	if all := i.agents[c.Name]; len(all) > 0 {
+		defer i.mu.Unlock()
+		i.agents[c.Name] = all[1:]
+		return all[0], nil
+	}
+	i.mu.Unlock()
+	return StartAgent(ctx, c)
+}
+
+// put keeps an agent, without its clients, or ends it.
+func (i *idle) put(ctx context.Context, c Contender, a *Agent) {
+	if c.Warm == 0 {
+		a.Close()
+		return
+	}
+	if _, err := a.do(ctx, "close"); err != nil {
+		a.Kill()
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.agents[c.Name] = append(i.agents[c.Name], a)
+}
+
+// end ends them all.
+func (i *idle) end() {
+	for _, all := range i.agents {
+		for _, a := range all {
+			a.Close()
+		}
+	}
+	clear(i.agents)
+}
+
 // remoteBand has its clients in other processes.
 type remoteBand struct {
 	contender Contender
 	work      Work
 	agents    []*Agent
+	kept      *idle
 }
 
 // newRemoteBand spreads the clients of a work over processes.
-func newRemoteBand(ctx context.Context, c Contender, w Work, name string, processes int) (*remoteBand, error) {
+func newRemoteBand(ctx context.Context, kept *idle, c Contender, w Work, name string, processes int) (*remoteBand, error) {
 	if w.Kind != "" || w.Arrival > 0 {
 		return nil, fmt.Errorf("bench: %s: %v is for clients in this process", c.Name, w)
 	}
-	b := &remoteBand{contender: c, work: w}
+	b := &remoteBand{contender: c, work: w, kept: kept}
 	b.agents = make([]*Agent, processes)
 	err := inParallel(ctx, processes, func(ctx context.Context, i int) (err error) {
-		if b.agents[i], err = StartAgent(ctx, c); err != nil {
+		if b.agents[i], err = kept.get(ctx, c); err != nil {
 			return err
 		}
 		own := 0
@@ -40,11 +84,11 @@ func newRemoteBand(ctx context.Context, c Contender, w Work, name string, proces
 	return b, nil
 }
 
-func (b *remoteBand) close(context.Context) error {
+func (b *remoteBand) close(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, a := range b.agents {
 		if a != nil {
-			all.Go(a.Close)
+			all.Go(func() { b.kept.put(ctx, b.contender, a) })
 		}
 	}
 	all.Wait()

@@ -129,6 +129,8 @@ type runner struct {
 	Config
 	observer *observer
 	begun    time.Time
+	idle     idle
+	warmed   map[string]bool // contenders with a work that they have done before
 	outgrown map[string]bool // contenders for whom a shorter crowd was too long
 	blind    bool            // the server does not tell what it counts
 	prefix   string          // of all names, new for each run
@@ -145,9 +147,11 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	}
 	r := &runner{
 		Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano()), report: &report, begun: time.Now(),
+		warmed: map[string]bool{}, idle: idle{agents: map[string][]*Agent{}},
 		holdsFor: holdsFor, besideFor: besideFor,
 	}
 	defer func() { r.observer.close() }()
+	defer r.idle.end()
 	if r.FloorSlice == 0 {
 		r.FloorSlice = r.Slice
 	}

@@ -86,9 +86,7 @@ func (s *server) close() {
 	s.cancel(errors.New("the agent ends"))
 	s.work.Wait()
 	ctx := context.Background()
-	if s.band != nil {
-		_ = s.band.close(ctx)
-	}
+	_ = s.leaveBand(ctx)
 	for _, c := range s.clients {
 		_ = c.Close(ctx)
 	}
@@ -111,6 +109,8 @@ func (s *server) obey(ctx context.Context, id int, command string, args []string
 	case "drain":
 		text = fmt.Sprintf("%.0f", cpuMicros())
 		err = s.shift.drain(ctx)
+	case "close":
+		err = s.leaveBand(ctx)
 	case "events":
 		err = s.events(ctx, id)
 	case "lock":
@@ -144,6 +144,15 @@ func (s *server) open(ctx context.Context, args []string) error {
 	w := Work{Clients: int(n[0]), Workers: int(n[1]), Own: n[2] == 1, Hold: time.Duration(n[3])}
 	s.band, err = newLocalBand(ctx, s.driver, w, args[4], false)
 	return err
+}
+
+// leaveBand ends the clients that open made.
+func (s *server) leaveBand(ctx context.Context) error {
+	if s.band == nil {
+		return nil
+	}
+	defer func() { s.band = nil }()
+	return s.band.close(ctx)
 }
 
 func (s *server) begin(ctx context.Context, id int) (err error) {

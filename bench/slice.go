@@ -34,11 +34,11 @@ func newCrew(ctx context.Context, r *runner, c Contender, w Work, name string) (
 	var err error
 	switch {
 	case w.Processes && c.Command != nil:
-		made.band, err = newRemoteBand(ctx, c, w, name, w.Clients)
+		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, w.Clients)
 	case c.Driver != nil && !w.Processes:
 		made.band, err = newLocalBand(ctx, c.Driver, w, name, r.Endless)
 	case c.Command != nil:
-		made.band, err = newRemoteBand(ctx, c, w, name, 1)
+		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, 1)
 	default:
 		err = fmt.Errorf("bench: %s cannot have clients in processes of their own", c.Name)
 	}

@@ -13,7 +13,7 @@ const (
 	// head is what the page says before any figure; turns and floored say how it was measured.
 	head  = "# Benchmarks\n\nWritten by the benchmark (`make bench`); change nothing here. %s The **cycle** floor is a `SET NX PX` and a compare-and-delete by a script, the **message** floor a message that a script publishes and a subscriber answers. A client is one instance of a library with connections of its own; the works are told in bench/doc.go.\n\n"
 	turns = "Two locks run in turn, in rounds: a floor, headwaiter, the other, the other, headwaiter, a floor; in the next round the other is first and last. " +
-		"The rounds of a pair are spread over the run, each with new clients (Redisson's for three rounds) and another Redis process. " +
+		"The rounds of a pair are spread over the run, each with new clients and another Redis process (Redisson's Java machine stays, as it takes seconds to become fast). " +
 		"What counts is the ratio within a round, since the speed of a machine changes from one round to the next; a figure is the median of at least seven such ratios with its 95 % interval. " +
 		"Rates are of the same rounds, and of one machine and one hour: do not set them beside those of another page."
 	floored = "A slice of each work stands between two floors, which are the least that the same server and connections need. " +

@@ -98,7 +98,7 @@ func late(e entry) entry {
 }
 
 func redisson(addr, kind string) bench.Contender {
-	c := bench.Contender{Name: "redisson-" + kind, OnRedis: true, Lease: 30 * time.Second, Fair: kind == "fair", Warm: 3 * time.Second}
+	c := bench.Contender{Name: "redisson-" + kind, OnRedis: true, Lease: 30 * time.Second, Fair: kind == "fair", Warm: 8 * time.Second}
 	c.About = "Redisson 4.7.0 RLock, four netty threads"
 	if kind == "fair" {
 		c.About = "Redisson 4.7.0 RFairLock, four netty threads"

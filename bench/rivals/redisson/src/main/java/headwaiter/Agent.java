@@ -78,6 +78,10 @@ public final class Agent {
                 say(id, "ok " + cpu());
                 band.drain();
             }
+            case "close" -> {
+                clients.close();
+                say(id, "ok");
+            }
             case "events" -> events(id);
             case "lock" -> {
                 Call call = new Call(this, id, clients.get(Integer.parseInt(words[2]), 1), Long.parseLong(words[3]), words[4]);

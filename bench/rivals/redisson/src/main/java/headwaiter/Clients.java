@@ -42,6 +42,12 @@ final class Clients {
         return all.get(i);
     }
 
+    /** close ends all clients. */
+    void close() {
+        all.forEach(RedissonClient::shutdown);
+        all.clear();
+    }
+
     RLock lock(RedissonClient client, String name) {
         return fair ? client.getFairLock(name) : client.getLock(name);
     }
