@@ -97,15 +97,34 @@ func ExampleNew() {
 	// PONG <nil>
 }
 
-// What a program has in its configuration.
-func ExampleParseURL() {
-	o, err := headwaiter.ParseURL("rediss://user:password@redis.example:6380/2?client_name=orders")
-	fmt.Println(o.InitAddress, o.SelectDB, o.Username, o.ClientName, err)
-	_, err = headwaiter.ParseURL("redis://redis.example?dial_timout=1s")
-	fmt.Println(err)
+// A worker that hangs keeps nobody else out, however long a job may take.
+func ExampleWithMaxStall() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+
+	imports := fairlock.New(client, "import", headwaiter.WithMaxStall(100*time.Millisecond))
+	held, err := imports.Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	for range 3 { // The work, a step at a time.
+		time.Sleep(50 * time.Millisecond) // Stands for a step.
+		held.Progress()
+	}
+	fmt.Println(held.Context().Err())
+	<-held.Context().Done() // It hangs.
+	fmt.Println(context.Cause(held.Context()))
 	// Output:
-	// [redis.example:6380] 2 user orders <nil>
-	// headwaiter: url: unknown parameter "dial_timout": there are addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout
+	// <nil>
+	// lease lost: import: no progress for 100ms
 }
 
 // The wait is bounded, and the work is not: it runs on the context of the program.

@@ -13,6 +13,7 @@ package headwaiter
 import (
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -42,12 +43,14 @@ var (
 // does, and says what is missing and which setting gives it.
 func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
 
-// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, unix:///path; see [ParseURL].
-// Functions may change the other options, and those that the URL has set:
+// DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, or unix:///path. Behind a question
+// mark it may have addr (further addresses), client_name, db, dial_timeout, master_set (of sentinels), protocol=2,
+// skip_verify (of TLS) and write_timeout; client_cache and max_retries change nothing. An error does not repeat what may be
+// a password. Functions may change the other options, and those that the URL has set:
 //
 //	client, err := headwaiter.DialURL(url, func(o *headwaiter.Options) { o.Name, o.Log = "importer", slog.Default() })
 func DialURL(url string, change ...func(*Options)) (*Client, error) {
-	redis, err := ParseURL(url)
+	redis, err := conn.ParseURL(url)
 	if err != nil {
 		return nil, err
 	}

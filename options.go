@@ -57,6 +57,13 @@ func WithMaxHold(d time.Duration) HoldOption {
 	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxHold = d }}}
 }
 
+// WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives and renews it: a
+// worker that hangs keeps nobody else out. Its context ends with the cause [lease.ErrStalled], and the next in the queue
+// holds. d is at least [lease.MinLease]. The default, and 0, is no such end.
+func WithMaxStall(d time.Duration) HoldOption {
+	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxStall = d }}}
+}
+
 // A WaitOption is a [HoldOption] for package countdown too.
 type WaitOption struct{ HoldOption }
 

@@ -125,6 +125,7 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 			if d != 0 { // No maximum.
 				m := fairlock.New(c, "name", headwaiter.WithMaxHold(d))
 				rejected(t, s, m, lease.ErrInvalid, "maximum hold")
+				rejected(t, s, fairlock.New(c, "name", headwaiter.WithMaxStall(d)), lease.ErrInvalid, "without progress")
 			}
 		}
 		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority")

@@ -69,6 +69,8 @@ var endings = []ending{
 	{"at the maximum, after renewals",
 		[]fairlock.Option{headwaiter.WithLease(time.Second), headwaiter.WithMaxHold(2500 * time.Millisecond)},
 		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {}, lease.ErrMaxHold},
+	{"without progress", []fairlock.Option{headwaiter.WithLease(time.Second), headwaiter.WithMaxStall(1500 * time.Millisecond)},
+		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) {}, lease.ErrStalled},
 	{"by a server that is gone", []fairlock.Option{headwaiter.WithLease(2 * time.Second)},
 		func(t *testing.T, s redistest.Backend, c *headwaiter.Client, m *fairlock.Mutex) { s.Kill() },
 		lease.ErrExpired},
@@ -155,6 +157,32 @@ func TestTheNextHoldsAtOnceWhenTheMaximumIsReached(t *testing.T) {
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrMaxHold)
 		require.Greater(t, next.Token(), l.Token())
 		require.Empty(t, inspect(t, short).Suspects, "reaching the maximum is no offence")
+		kit.Release(t, next)
+	})
+}
+
+// A hold whose work moves on outlasts its longest stall many times; one that hangs ends then, though its client renews it.
+func TestTheNextHoldsAtOnceWhenTheWorkStalls(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, headwaiter.WithMaxStall(13*time.Second))
+		l := hold(t, m)
+		waits := begin(t.Context(), dialMutex(t, s))
+		for range 10 {
+			time.Sleep(12 * time.Second) // A step of the work.
+			require.NoError(t, l.Context().Err())
+			l.Progress()
+		}
+		require.False(t, waits.Returned())
+		begun := time.Now()
+		require.LessOrEqual(t, l.Deadline(), begun.Add(13*time.Second))
+		next := waits.Value(t)
+		require.InDelta(t, 13*time.Second, time.Since(begun), float64(300*time.Millisecond))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
+		require.ErrorContains(t, context.Cause(l.Context()), "no progress for 13s")
+		l.Progress()
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrStalled)
+		require.Greater(t, next.Token(), l.Token())
+		require.Empty(t, inspect(t, m).Suspects, "its client is well")
 		kit.Release(t, next)
 	})
 }

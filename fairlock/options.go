@@ -26,7 +26,7 @@ func (passes) ForMutex() {}
 // a release of its own. Among clients the order is kept, but that a call may be overtaken by at most n calls of the client
 // that holds. If the last of these n ends its hold by Unlock, the next call of this client may in turn be overtaken, by one
 // call of another client that came later. The calls must have the same options. The default is 0: every release serves the queue. With
-// [headwaiter.WithMaxHold] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
+// [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
 // that would come before the microsecond of its token goes by the queue. A client that knows of no step back of the
 // server's clock may overtake by more after one. n is at most [MaxCohort].
 func WithCohort(n int) Option { return passes(n) }
@@ -39,7 +39,7 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 			n = int(p)
 		}
 	}
-	if err := cohort.Check(n); n == 0 || err != nil || q.Terms().MaxHold != 0 {
+	if err := cohort.Check(n); n == 0 || err != nil || q.Terms().MaxHold+q.Terms().MaxStall != 0 {
 		return nil, err
 	}
 	return cohort.Of(q.For(lua.Exclusive, int64(1+n)), n), nil

@@ -83,6 +83,8 @@ var (
 	ErrForgotten error = loss("lease lost: the server lost the state")
 	// ErrMaxHold: the hold reached the maximum that was set for it.
 	ErrMaxHold error = loss("lease lost: held for its maximum time")
+	// ErrStalled: nobody called [Lease.Progress] for the time that was set.
+	ErrStalled error = loss("lease lost: no progress")
 	// ErrClientClosed: the client that held it was closed.
 	ErrClientClosed error = loss("lease lost: client closed")
 )

@@ -53,6 +53,15 @@ func ExampleLease_Context() {
 	// lease lost: released elsewhere by force
 }
 
+// An engine gives its leases a clock that their owner sets back.
+func ExampleNewStall() {
+	stall := lease.NewStall(time.Minute)
+	held := lease.New(context.Background(), lease.Terms{Stall: stall, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}}).Lease()
+	held.Progress()
+	fmt.Println(time.Until(stall.Earlier(held.Deadline())).Round(time.Second))
+	// Output: 1m0s
+}
+
 func ExampleLease_Deadline() {
 	held := hold(context.Background()).Lease()
 	fmt.Println(time.Until(held.Deadline()).Round(time.Second))

@@ -35,6 +35,8 @@ type Terms struct {
 	// answered or the hold would be over. It is called instead of Release, by the first Unlock. Nil stands for Release with
 	// a context that has ended.
 	Unlock func()
+	// Stall, if not nil, ends the hold when nobody calls Progress for its time. The engine must call [Keeper.Lose] then.
+	Stall *Stall
 	// Shared: others may hold at the same time by other tokens, as with a semaphore of several permits.
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
@@ -146,10 +148,10 @@ func (l *Lease) Shared() bool { return l.terms.Shared }
 // Engine returns what the engine that made the lease has of it. It is for the engine itself.
 func (l *Lease) Engine() any { return l.terms.Engine }
 
-// Deadline returns the local time until which the hold is certain if nothing renews it any more.
+// Deadline returns the local time until which the hold is certain if nothing renews it any more, and nobody calls Progress.
 func (l *Lease) Deadline() time.Time {
 	l.mu.Lock()
-	deadline := l.until.Deadline
+	deadline := l.terms.Stall.Earlier(l.until.Deadline)
 	l.mu.Unlock()
 	for _, part := range l.terms.Parts {
 		if d := part.Deadline(); d.Before(deadline) {
@@ -271,11 +273,14 @@ func (l *Lease) err() error {
 	until := l.until
 	l.mu.Unlock()
 	left := until.left()
-	if left > 0 {
+	cause := l.terms.Stall.err()
+	switch {
+	case cause != nil:
+	case left > 0:
 		return nil
-	}
-	cause := until.Cause
-	if cause == nil {
+	case until.Cause != nil:
+		cause = until.Cause
+	default:
 		cause = fmt.Errorf("%w: its deadline passed %v ago", ErrExpired, (-left).Round(time.Millisecond))
 	}
 	l.cancel(l.loss(cause))

@@ -28,8 +28,9 @@ func (c *call) electLocked(ctx context.Context) *lease.Keeper {
 	c.keeper = lease.New(ctx, lease.Terms{
 		Name:  c.m.label(),
 		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Unlock: c.unlock, Key: c.m.held,
+		Stall: lease.NewStall(c.m.set.maxStall),
 	})
-	c.timer = time.AfterFunc(c.pace(left), c.watch)
+	c.timer = time.AfterFunc(c.pace(time.Until(c.keeper.Lease().Deadline())), c.watch)
 	for i := range c.votes {
 		c.retryLocked(i)
 	}
@@ -91,7 +92,7 @@ func (c *call) keepLocked(cause error) {
 	}
 	// What the machine slept is reckoned from two looks ago: no renewal was that long on its way.
 	c.slept[0], c.slept[1] = c.slept[1], lease.Slept()
-	c.timer.Reset(c.pace(time.Until(u.Deadline)))
+	c.timer.Reset(c.pace(time.Until(c.keeper.Lease().Deadline())))
 }
 
 // loseLocked ends the hold as lost, and gives back what is left of it.

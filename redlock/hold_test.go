@@ -162,6 +162,22 @@ func TestAMaximumHoldEndsIt(t *testing.T) {
 	empty(t, all)
 }
 
+func TestAHoldWhoseWorkStallsEndsOnTime(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3)
+	m := mutex(t, dial(t, all), headwaiter.WithLease(time.Minute), headwaiter.WithMaxStall(300*time.Millisecond))
+	l, err := m.Lock(soon(t))
+	require.NoError(t, err)
+	time.Sleep(200 * time.Millisecond) // A step of the work.
+	l.Progress()
+	moved := time.Now()
+	kit.Await(t, l.Context().Done(), "the loss")
+	require.GreaterOrEqual(t, time.Since(moved), 300*time.Millisecond)
+	require.Less(t, time.Since(moved), 6*time.Second, "the lease has its next look only after ten")
+	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
+	empty(t, all)
+}
+
 func TestLockingWithTheContextOfAHoldIsADeadlock(t *testing.T) {
 	t.Parallel()
 	clients := dial(t, servers(t, 3))

@@ -30,6 +30,7 @@ func TestWhatCannotBeUsedIsAnErrorOfTheFirstCall(t *testing.T) {
 		"a short lease":      {mutex(t, clients, headwaiter.WithLease(time.Millisecond)), lease.ErrInvalid, "at least 100ms"},
 		"an endless lease":   {mutex(t, clients, headwaiter.WithLease(1<<62)), lease.ErrInvalid, "a lease of"},
 		"a long time-out":    {mutex(t, clients, redlock.WithTimeout(time.Minute)), lease.ErrInvalid, "half the lease"},
+		"a negative stall":   {mutex(t, clients, headwaiter.WithMaxStall(-1)), lease.ErrInvalid, "without progress"},
 		"a negative hold":    {mutex(t, clients, headwaiter.WithMaxHold(-1)), lease.ErrInvalid, "maximum hold"},
 		"too high a place":   {mutex(t, clients, headwaiter.WithPriority(1<<30)), lease.ErrTooLarge, "priority"},
 		"an empty name":      {redlock.New(clients, ""), lease.ErrInvalid, `redlock: lock "": invalid argument: the name is empty`},

@@ -13,6 +13,7 @@ type settings struct {
 	lease    time.Duration
 	timeout  time.Duration // of a node
 	maxHold  time.Duration
+	maxStall time.Duration
 	maxWait  time.Duration
 	priority int
 	trustful bool // a node that has just started is believed
@@ -52,7 +53,7 @@ const (
 
 func with(opts []Option) settings {
 	t := waitqueue.With(opts)
-	s := settings{lease: t.Lease, maxHold: t.MaxHold, maxWait: t.MaxWait, priority: t.Priority}
+	s := settings{lease: t.Lease, maxHold: t.MaxHold, maxStall: t.MaxStall, maxWait: t.MaxWait, priority: t.Priority}
 	for _, o := range opts {
 		if set, ok := o.(own); ok {
 			set(&s)
@@ -70,6 +71,9 @@ func (s settings) check() error {
 	}
 	if s.timeout < time.Millisecond || s.timeout > s.lease/2 {
 		return fmt.Errorf("%w: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, s.timeout, s.lease)
+	}
+	if s.maxStall != 0 && s.maxStall < MinLease {
+		return fmt.Errorf("%w: a longest time without progress of %v must be at least %v", lease.ErrInvalid, s.maxStall, MinLease)
 	}
 	if s.maxHold != 0 && s.maxHold < MinLease {
 		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)

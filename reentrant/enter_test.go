@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +49,24 @@ func TestALeaseContextEntersAgainAndKeepsTheToken(t *testing.T) {
 		require.False(t, waiting.Returned())
 		kit.Release(t, inner)
 		kit.Release(t, waiting.Value(t))
+	})
+}
+
+// What an inner call has done is progress of the hold, and when it stalls all of its leases end.
+func TestProgressOfAnInnerLeaseIsThatOfTheHold(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := reentrant.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithMaxStall(5*time.Second))
+		outer := hold(t, t.Context(), m)
+		inner := hold(t, outer.Context(), m)
+		for range 5 {
+			time.Sleep(4 * time.Second) // A step of the work.
+			inner.Progress()
+		}
+		kit.Release(t, inner)
+		require.NoError(t, outer.Context().Err())
+		begun := time.Now()
+		require.ErrorIs(t, kit.Lost(t, outer), lease.ErrStalled)
+		require.InDelta(t, 5*time.Second, time.Since(begun), float64(300*time.Millisecond))
 	})
 }
 

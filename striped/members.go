@@ -52,7 +52,7 @@ func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) me
 	// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
 	// the client makes of the name have leases of one length.
 	t.Lease = min(2*max(t.Lease, lease.DefaultLease), lease.MaxLease)
-	t.MaxHold, t.MaxWait, t.Priority = 0, 0, 0 // The longest wait is that of the whole call.
+	t.MaxHold, t.MaxStall, t.MaxWait, t.Priority = 0, 0, 0, 0 // The longest wait is that of the whole call.
 	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, terms(t))}
 }
 

@@ -18,20 +18,20 @@ import (
 type hold struct {
 	ticket *ticket
 	token  uint64
-	use    use      // what the call has of it that holds now
-	first  share    // the lease of the call that got the hold
-	more   []*share // those of calls that entered it again
-	open   int      // how many of them are not released
-	writes int      // and of these, how many are for writing
-	lasts  lease.Until
-	counts uint64 // how often the number of its leases has changed
+	use    use         // what the call has of it that holds now
+	first  share       // the lease of the call that got the hold
+	more   []*share    // those of calls that entered it again
+	open   int         // how many of them are not released
+	writes int         // and of these, how many are for writing
+	lasts  lease.Until // local end of what is confirmed
+	counts uint64      // how often the number of its leases has changed
 
 	entry    timers.Timer
 	ears     conn.Ears // that was asked to hear of a release by force; nil before that
 	due      time.Time // of the next renewal; zero if there is none to come
-	deadline time.Time // local end of what is confirmed
 	ghost    time.Time // until when a renewal that was not answered may have made it last
 	limit    time.Time // the maximum hold; zero if there is none
+	stall    *lease.Stall
 	renewing bool
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
@@ -66,9 +66,8 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		s.tooLateLocked(t)
 		return nil
 	}
-	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit}
-	u := h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
-	h.deadline, h.lasts = u.Deadline, u
+	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
+	h.lasts = h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	l := h.grantLocked(t.tellGrantedLocked(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
 	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.Target = h
@@ -77,7 +76,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		h.due = time.Now()
 	}
 	s.client.stats.granted.Add(1)
-	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.deadline), g.from.Add(attendAfter))))
+	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.endsLocked()), g.from.Add(attendAfter))))
 	s.ownLocked(t)
 	return l
 }
@@ -128,7 +127,7 @@ func (h *hold) Fired(now time.Time) {
 		}
 		return
 	}
-	next := h.attendLocked(now, h.tellLongLocked(now, h.deadline))
+	next := h.attendLocked(now, h.tellLongLocked(now, h.endsLocked()))
 	if !h.due.IsZero() && !h.renewing {
 		if now.Before(h.due) {
 			next = timers.Earlier(next, h.due)
@@ -139,6 +138,9 @@ func (h *hold) Fired(now time.Time) {
 	}
 	s.client.servers.Timers.Before(&h.entry, next)
 }
+
+// endsLocked is when the hold is lost unless something happens before.
+func (h *hold) endsLocked() time.Time { return h.stall.Earlier(h.lasts.Deadline) }
 
 // hurryLocked asks for a renewal now, because something was heard about the hold.
 func (h *hold) hurryLocked() {
@@ -167,7 +169,7 @@ func (h *hold) loseLocked(cause error) {
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
 // the clock of this machine it is known of all.
 func (h *hold) lossOf(r *lua.Head) error {
-	if !time.Now().Before(h.deadline) {
+	if !time.Now().Before(h.lasts.Deadline) {
 		return lease.ErrExpired
 	}
 	if h.ticket.doubted {
@@ -229,7 +231,7 @@ func (h *hold) outcome(r *lua.Head) error {
 func (h *hold) outlast(ctx context.Context) error {
 	t := h.ticket
 	over, _ := t.site.verdict(t)
-	timer := time.NewTimer(time.Until(h.deadline) + conn.AnswerTime)
+	timer := time.NewTimer(time.Until(h.lasts.Deadline) + conn.AnswerTime)
 	defer timer.Stop()
 	select {
 	case <-over:

@@ -201,7 +201,7 @@ func (h *Hold) Pass(to *Claim) bool {
 	defer s.mu.Unlock()
 	passed, since := int64(o.use.token-o.token), time.Since(h.granted)
 	if passed+1 >= t.queue.permits || passed >= (since-since/conn.Drift).Microseconds() ||
-		t.state != held || t.doubted || o.failures > 0 || o.overdueLocked() || time.Until(o.deadline) < o.spans/4 {
+		t.state != held || t.doubted || o.failures > 0 || o.overdueLocked() || time.Until(o.lasts.Deadline) < o.spans/4 {
 		return false
 	}
 	note := o.note()
@@ -210,7 +210,7 @@ func (h *Hold) Pass(to *Claim) bool {
 	t.used = o.use.token
 	s.client.raise(t.used)
 	if s.client.opts.HeldTooLong > 0 {
-		s.client.servers.Timers.Before(&o.entry, o.tellLongLocked(o.use.since, o.deadline))
+		s.client.servers.Timers.Before(&o.entry, o.tellLongLocked(o.use.since, o.lasts.Deadline))
 	}
 	h.ctx, h.waited = to.wait.ctx, o.use.since.Sub(to.wait.begun)
 	if to.wait.ticket != nil {

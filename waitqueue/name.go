@@ -17,6 +17,7 @@ import (
 type Terms struct {
 	Lease    time.Duration // how long a hold lasts unless renewed
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
+	MaxStall time.Duration // after which a hold ends without progress; 0: never
 	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
 	Priority int           // head start in steps of PriorityStep
 	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
@@ -164,6 +165,9 @@ func (t Terms) check() error {
 	}
 	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
 		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
+	}
+	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
+		return fmt.Errorf("%w: a longest time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)

@@ -165,10 +165,10 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	case err != nil:
 		h.failures++
 		for sh := range h.sharesLocked {
-			sh.keeper.Failing(h.deadline.Add(-h.spans), err)
+			sh.keeper.Failing(h.lasts.Deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
-		h.use.teller.tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.deadline), Lease: h.spans, Err: err})
+		h.use.teller.tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -177,7 +177,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 		return
 	default:
 		h.failures = 0
-		margin := time.Until(h.deadline)
+		margin := time.Until(h.lasts.Deadline)
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
 		u := h.until(a.Sent, lasts, a.Slept, r.final)
 		if !h.extendLocked(u) {
@@ -201,7 +201,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
-	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.deadline))
+	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.endsLocked()))
 	if !h.due.IsZero() {
 		next = timers.Earlier(next, h.due)
 	}

@@ -70,7 +70,7 @@ func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited ti
 	}
 	sh.keeper = lease.New(ctx, lease.Terms{
 		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Unlock: sh.unlock,
-		Engine: sh, Key: q.held, Shared: q.terms.Shared,
+		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
 	})
 	return sh.keeper.Lease()
 }
@@ -122,7 +122,7 @@ func (h *hold) entries() string {
 // extendLocked moves the end of all leases, and reports whether there was time for that: where one has run out
 // meanwhile, the hold is lost with all of them.
 func (h *hold) extendLocked(u lease.Until) bool {
-	h.deadline, h.lasts = u.Deadline, u
+	h.lasts = u
 	for sh := range h.sharesLocked {
 		if !sh.keeper.Extend(u) && !sh.released() {
 			return false

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -35,7 +35,7 @@ func redisURL(flag string) string {
 
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
 func parse(address string) (rueidis.ClientOption, error) {
-	redis, err := headwaiter.ParseURL(address)
+	redis, err := conn.ParseURL(address)
 	stray := strayAt(address)
 	if err == nil && stray == nil {
 		return redis, nil

@@ -150,6 +150,7 @@ var types = []struct {
 	{lease.ErrForced, "forced"},
 	{lease.ErrForgotten, "forgotten"},
 	{lease.ErrMaxHold, "max_hold"},
+	{lease.ErrStalled, "stalled"},
 	{lease.ErrClientClosed, "closed"},
 	{lease.ErrUnconfirmed, "unconfirmed"},
 	{lease.ErrUnwoken, "unwoken"},

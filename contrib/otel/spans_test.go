@@ -304,6 +304,7 @@ var losses = []struct {
 	}, nil},
 	{"forgotten", func(_ *testing.T, s *redistest.Embedded, _ *headwaiter.Client, _ string) { s.Do("FLUSHALL") }, nil},
 	{"max_hold", func(*testing.T, *redistest.Embedded, *headwaiter.Client, string) {}, []fairlock.Option{headwaiter.WithMaxHold(time.Second)}},
+	{"stalled", func(*testing.T, *redistest.Embedded, *headwaiter.Client, string) {}, []fairlock.Option{headwaiter.WithMaxStall(time.Second)}},
 	{"closed", func(t *testing.T, _ *redistest.Embedded, c *headwaiter.Client, _ string) {
 		require.NoError(t, c.Close(context.Background()))
 	}, nil},

@@ -98,6 +98,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"a hold lasts for long", []told{asked, held}, long, longer},
 		{"it ends", []told{asked, held, long}, of(observe.Released, nil), shorter},
 		{"it reaches its maximum", []told{asked, held, long}, of(observe.Lost, lease.ErrMaxHold), cut},
+		{"it makes no progress", []told{asked, held}, of(observe.Lost, lease.ErrStalled), lost("stalled")},
 		{"a renewal fails", []told{asked, held}, told{Moment: observe.RenewalFailed, Margin: time.Second}, values{
 			`headwaiter_renewal_failures_total{kind="lock"}`:     1,
 			`headwaiter_renewal_margin_min_seconds{kind="lock"}`: 1,

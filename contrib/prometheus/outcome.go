@@ -54,6 +54,7 @@ var causes = [...]struct {
 	{lease.ErrForced, "forced"},
 	{lease.ErrForgotten, "forgotten"},
 	{lease.ErrMaxHold, "max_hold"},
+	{lease.ErrStalled, "stalled"},
 	{lease.ErrClientClosed, "closed"},
 	{nil, other},
 }

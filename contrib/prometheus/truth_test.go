@@ -121,7 +121,7 @@ func (r *truth) release(c call, l *lease.Lease, begun, got time.Time) {
 		cause := "other"
 		for label, loss := range map[string]error{
 			"expired": lease.ErrExpired, "forced": lease.ErrForced, "forgotten": lease.ErrForgotten,
-			"max_hold": lease.ErrMaxHold, "closed": lease.ErrClientClosed,
+			"max_hold": lease.ErrMaxHold, "stalled": lease.ErrStalled, "closed": lease.ErrClientClosed,
 		} {
 			if errors.Is(err, loss) {
 				cause = label

@@ -99,11 +99,7 @@ func (e *engine) probe(ctx context.Context, url, lock string) error {
 }
 
 func dialRedis(url, client string, lasts time.Duration) (on connection, err error) {
-	option, err := headwaiter.ParseURL(url)
-	if err != nil {
-		return on, err
-	}
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: option, Name: client})
+	c, err := headwaiter.DialURL(url, func(o *headwaiter.Options) { o.Name = client })
 	if err != nil {
 		return on, err
 	}

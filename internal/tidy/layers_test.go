@@ -49,7 +49,7 @@ var layers = map[string][]string{
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
-	".": {"lease", "waitqueue", rueidis},
+	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
 	"inspect": {".", "lua", "lease", "internal/retry", "waitqueue", rueidis},

@@ -1,4 +1,4 @@
-package headwaiter
+package conn
 
 import (
 	"strings"

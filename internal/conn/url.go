@@ -1,4 +1,4 @@
-package headwaiter
+package conn
 
 import (
 	"errors"
@@ -17,10 +17,7 @@ var urlParameters = []string{
 	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
 }
 
-// ParseURL reads what [DialURL] dials, for options beside it: redis://user:password@host:port/db, rediss:// for TLS, or
-// unix:///path. Behind a question mark it may have addr (further addresses), client_name, db, dial_timeout, master_set (of
-// sentinels), protocol=2, skip_verify (of TLS) and write_timeout; client_cache and max_retries change nothing. An error
-// does not repeat what may be a password.
+// ParseURL reads a URL as headwaiter.DialURL tells. An error does not repeat what may be a password.
 func ParseURL(text string) (rueidis.ClientOption, error) {
 	o, err := parseURL(text)
 	if err != nil {
