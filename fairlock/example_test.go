@@ -81,10 +81,16 @@ func ExampleMutex_TryLock() {
 		panic(err)
 	}
 	_, err = fairlock.New(clients[1], "report").TryLock(ctx)
-	fmt.Println(errors.Is(err, lease.ErrBusy), err)
+	fmt.Println(errors.Is(err, lease.ErrBusy))
+	// fairlock: try lock "report": busy: client 5f0c… holds it with token 1764… for 1.7s, 3 wait
+	var busy *lease.BusyError
+	if errors.As(err, &busy) {
+		fmt.Println(busy.Client == clients[0].ID(), busy.Token == held.Token(), busy.Waiting)
+	}
 	fmt.Println(held.Release(ctx))
 	// Output:
-	// true fairlock: try lock "report": busy
+	// true
+	// true true 0
 	// <nil>
 }
 

@@ -56,7 +56,8 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
-// [lease.ErrBusy] otherwise: it never overtakes a waiter. It leaves no trace when it fails.
+// [lease.ErrBusy] otherwise, as a [lease.BusyError] that says who holds: it never overtakes a waiter. It leaves no trace
+// when it fails.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.queue.Try(ctx)
 	if err != nil {

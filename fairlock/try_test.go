@@ -2,9 +2,11 @@ package fairlock_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -43,7 +45,7 @@ func TestATryOnAHeldLockIsRefusedAndLeavesNoTrace(t *testing.T) {
 			got, err := m.TryLock(t.Context())
 			require.Nil(t, got)
 			require.ErrorIs(t, err, lease.ErrBusy)
-			require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`)
+			require.ErrorContains(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy: client `)
 		}
 		require.Equal(t, before, state(t, s, kit.Name(t)))
 		kit.Release(t, l)
@@ -112,5 +114,48 @@ func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing
 		})
 		require.Zero(t, s.Int("EXISTS", queue))
 		expiring(t, s)
+	})
+}
+
+// Whichever way the server found that the lock is held, it says who holds it.
+func TestATryThatFailsSaysWhoHolds(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		holder, other := kit.Dial(t, s), kit.Dial(t, s)
+		m := fairlock.New(holder, kit.Name(t))
+		begun := time.Now()
+		l := hold(t, m)
+		asked := time.Now()
+		tries := map[string]*fairlock.Mutex{
+			"usual":     fairlock.New(other, kit.Name(t)),
+			"with more": fairlock.New(other, kit.Name(t), headwaiter.WithPriority(1)),
+		}
+		busy := func(name string, waiting int) {
+			_, err := tries[name].TryLock(t.Context())
+			require.ErrorIs(t, err, lease.ErrBusy, name)
+			var e *lease.BusyError
+			require.ErrorAs(t, err, &e, name)
+			require.Equal(t, holder.ID(), e.Client, name)
+			require.Equal(t, l.Token(), e.Token, name)
+			require.Equal(t, waiting, e.Waiting, name)
+			const way = 2 * time.Second // that the answer was on its way, at the most
+			require.WithinRange(t, e.Since, begun.Add(-way), asked.Add(way), name)
+			require.Regexp(t, `busy: client \S+ holds it with token \d+ for \S+`, err.Error(), name)
+		}
+		for name := range tries {
+			busy(name, 0)
+		}
+		waits := begin(t.Context(), dialMutex(t, s))
+		queued(t, m, 1)
+		for name := range tries {
+			busy(name, 1)
+		}
+		kit.Release(t, l)
+		next := waits.Value(t)
+		_, queue, _ := keysOf(kit.Name(t))
+		kit.Release(t, next)
+		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
+		s.Do("PEXPIRE", queue, "60000")
+		_, err := m.TryLock(t.Context())
+		require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`, "nobody holds, and others wait")
 	})
 }

@@ -76,9 +76,10 @@ func ExampleServer_Client() {
 			t.Fatalf("%v", err)
 		}
 		_, err := fairlock.New(b, "orders:42").TryLock(context.Background())
-		fmt.Println(err)
+		var busy *lease.BusyError
+		fmt.Println(errors.As(err, &busy) && busy.Client == a.ID())
 	})
-	// Output: fairlock: try lock "orders:42": busy
+	// Output: true
 }
 
 func ExampleServer_Redis() {

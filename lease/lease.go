@@ -117,9 +117,14 @@ func (k *Keeper) Failing(since time.Time, why error) {
 	l.mu.Unlock()
 }
 
-// Lose ends the hold with the given cause, unless it has ended already. The cause should be one for
-// which errors.Is(cause, ErrLost) holds; what the context ends with wraps it, and names the hold.
-func (k *Keeper) Lose(cause error) { k.lease.cancel(k.lease.loss(cause)) }
+// Lose ends the hold with the given cause, unless it has ended already or its deadline has passed: then that is the
+// cause. The cause should be one for which errors.Is(cause, ErrLost) holds; what the context ends with wraps it, and
+// names the hold.
+func (k *Keeper) Lose(cause error) {
+	if l := &k.lease; l.err() == nil {
+		l.cancel(l.loss(cause))
+	}
+}
 
 // End ends the hold as released, unless it has ended already.
 func (k *Keeper) End() { k.lease.cancel(ErrReleased) }

@@ -54,6 +54,17 @@ func TestProgressReachesThePartsOfALease(t *testing.T) {
 	})
 }
 
+// The server's word that a lease is over may come ahead of everybody who watches its end here.
+func TestALossBehindTheDeadlineSaysWhatTheDeadlineWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := lease.Until{Deadline: time.Now().Add(time.Second), Slept: lease.Slept(), Cause: lease.ErrMaxHold}
+		k := lease.New(t.Context(), lease.Terms{Until: until})
+		time.Sleep(2 * time.Second) // Beyond the end.
+		k.Lose(lease.ErrExpired)
+		require.ErrorIs(t, context.Cause(k.Lease().Context()), lease.ErrMaxHold)
+	})
+}
+
 func TestALeaseWithoutAStallDoesNotMindProgress(t *testing.T) {
 	require.Nil(t, lease.NewStall(0))
 	l := stalling(t, 0, 1)[0]

@@ -31,6 +31,31 @@ func (e *WaitError) Error() string {
 // Unwrap returns why the wait ended.
 func (e *WaitError) Unwrap() error { return e.Err }
 
+// A BusyError says who holds what a try wanted. It is an [ErrBusy].
+type BusyError struct {
+	Client  string    // who holds; "" where nobody does and others wait, and where the engine does not tell
+	Token   uint64    // of that hold
+	Since   time.Time // when it was got, by the clock of this machine; zero if its token does not tell
+	Waiting int       // how many wait
+}
+
+func (e *BusyError) Error() string {
+	if e.Client == "" {
+		return ErrBusy.Error()
+	}
+	text := fmt.Sprintf("%v: client %s holds it with token %d", ErrBusy, e.Client, e.Token)
+	if !e.Since.IsZero() {
+		text += fmt.Sprintf(" for %v", readable(time.Since(e.Since)))
+	}
+	if e.Waiting > 0 {
+		text += fmt.Sprintf(", %d wait", e.Waiting)
+	}
+	return text
+}
+
+// Unwrap returns [ErrBusy].
+func (e *BusyError) Unwrap() error { return ErrBusy }
+
 // readable makes a duration readable: three digits are enough.
 func readable(d time.Duration) time.Duration {
 	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {

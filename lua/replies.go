@@ -66,6 +66,14 @@ func (r *Reply) Has(flag int64) bool { return r.Flags&flag != 0 }
 // Head is what a reply of any kind says.
 func (r *Reply) Head() Head { return (*Tuple)(r).Head() }
 
+// Owner is the ticket that holds, if a try that failed was told; "" if not.
+func (r *Reply) Owner() string {
+	if r.Status != Busy || len(r.States) == 0 {
+		return ""
+	}
+	return r.States[0]
+}
+
 // Drained is how many permits a drain got that was granted: it has no place in the queue, and says that instead.
 func (r *Reply) Drained() int64 { return r.Place }
 

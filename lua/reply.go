@@ -108,7 +108,11 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 		return r, err
 	}
 	var n [10]int64
-	for i := range min(len(fields), len(n)) {
+	words := min(len(fields), len(n))
+	if words == 7 {
+		words = 6 // The last is a text.
+	}
+	for i := range words {
 		if n[i], err = fields[i].ToInt64(); err != nil {
 			return r, fmt.Errorf("lua: %s: reply field %d: %w", s.Name, i+1, err)
 		}
@@ -121,11 +125,16 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 	switch len(fields) {
 	case 1, 2, 4, 8: // the short replies of the usual cases
 		return r, nil
-	case 6: // and one that says the times by how far they are from now
-		return Tuple{
-			Status: r.Status, Now: r.Now, Token: uint64(r.Now - n[2]), Until: r.Now + n[3], Place: n[4], Waiting: int(n[5]),
-			Arrival: arrivalAt(r.Status, r.Now),
-		}, nil
+	case 6, 7: // and one that says the times by how far they are from now, perhaps with who holds
+		r.Token, r.Until, r.Arrival = uint64(r.Now-n[2]), r.Now+n[3], arrivalAt(r.Status, r.Now)
+		if len(fields) == 7 {
+			var owner string
+			if owner, err = fields[6].ToString(); err != nil {
+				return r, fmt.Errorf("lua: %s: reply field 7: %w", s.Name, err)
+			}
+			r.States = []string{owner}
+		}
+		return r, nil
 	case 12:
 		return r, s.decodeLists(&r, fields[10], fields[11])
 	}

@@ -61,10 +61,11 @@ func ExampleLock_TryLock() {
 		return
 	}
 	_, err = multilock.New(client, []string{"b", "c"}).TryLock(ctx)
-	fmt.Println(err)
+	// multilock: try lock ["b" "c"]: "b": busy: client 5f0c… holds it with token 1764… for 1.7s
+	fmt.Println(errors.Is(err, lease.ErrBusy))
 	fmt.Println(first.Release(ctx))
 	// Output:
-	// multilock: try lock ["b" "c"]: busy
+	// true
 	// <nil>
 }
 

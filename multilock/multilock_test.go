@@ -78,6 +78,8 @@ func TestATryTakesAllOrNone(t *testing.T) {
 		require.NoError(t, err)
 		_, err = multilock.New(b, all).TryLock(t.Context())
 		require.ErrorIs(t, err, lease.ErrBusy)
+		require.ErrorContains(t, err, fmt.Sprintf("%q: busy: client %s holds it with token %d", all[2], a.ID(), held.Token()))
+		require.NotContains(t, err.Error(), fmt.Sprintf("%q: busy", all[1]))
 		for i, name := range all {
 			info, err := fairlock.New(a, name).Inspect(t.Context())
 			require.NoError(t, err)
@@ -88,6 +90,24 @@ func TestATryTakesAllOrNone(t *testing.T) {
 		l, err := multilock.New(b, all).TryLock(t.Context())
 		require.NoError(t, err)
 		kit.Release(t, l)
+	})
+}
+
+func TestACallThatGivesUpSaysWhichNamesItHadNotGot(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		all := names(t, 4)
+		for _, name := range all[1:3] {
+			_, err := fairlock.New(a, name).Lock(t.Context())
+			require.NoError(t, err)
+		}
+		m := multilock.New(b, all, headwaiter.WithMaxWait(300*time.Millisecond))
+		_, err := m.Lock(t.Context())
+		require.ErrorIs(t, err, lease.ErrWaitTimeout)
+		require.ErrorContains(t, err, fmt.Sprintf("without [%q %q]: waited ", all[1], all[2]))
+		_, err = multilock.New(b, all[1:3], headwaiter.WithMaxWait(100*time.Millisecond)).Lock(t.Context())
+		require.NotContains(t, err.Error(), "without", "it had none")
+		free(t, b, []string{all[0], all[3]})
 	})
 }
 

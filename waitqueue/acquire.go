@@ -191,7 +191,7 @@ func (w *wait) answered(a *answer) error {
 			return w.rest(retry.Backoff(min(w.tries-1, busyBackoffs)))
 		}
 		w.clean = true
-		return lease.ErrBusy
+		return a.busy
 	case lua.Granted, lua.Waiting, lua.Acting:
 		w.taken = a.drained
 	default:
@@ -200,6 +200,22 @@ func (w *wait) answered(a *answer) error {
 	}
 	w.tries, w.last = 0, nil
 	return nil
+}
+
+// busyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
+func busyBy(r *lua.Reply) error {
+	if r.Status != lua.Busy {
+		return nil
+	}
+	e := &lease.BusyError{Client: lua.TicketClient(r.Owner()), Waiting: r.Waiting}
+	if e.Client == "" {
+		return e
+	}
+	e.Token = r.Token
+	if ago := r.Now - int64(r.Token); ago >= 0 {
+		e.Since = time.Now().Add(-time.Duration(ago) * time.Microsecond)
+	}
+	return e
 }
 
 // rest waits, but not beyond the context.

@@ -115,6 +115,9 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 			r = replies[i]
 		}
 		p.wait.clean = r.Status == lua.Busy
+		if p.busy = nil; r.Owner() != "" || r.Waiting > 0 { // Else it is free, and only others are not.
+			p.busy = busyBy(&r)
+		}
 		refused = refused || p.wait.clean
 		if late || p.wait.clean {
 			p.asked = time.Time{} // Nothing of it is there.
@@ -140,6 +143,9 @@ func (c *Claim) Again() *Claim {
 	again.arrival = arrival
 	return again
 }
+
+// Busy says who has what the claim wants, if its last ask was a try that failed.
+func (c *Claim) Busy() error { return c.busy }
 
 // Hear reports whether the client hears of the name, or the claim needs that no more; else the channel tells when to
 // look again. It makes the client subscribe.

@@ -78,7 +78,7 @@ func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 	r, err := s.proto.Ask.Decode(res)
 	r.Complete(t.lease(), 0)
 	s.taken(t, q, &r, err)
-	return answer{r.Head(), r.Drained(), err}
+	return answer{r.Head(), r.Drained(), busyBy(&r), err}
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.

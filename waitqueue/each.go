@@ -217,6 +217,7 @@ type outgoing struct {
 type answer struct {
 	lua.Head
 	drained int64 // how many permits a drain has
+	busy    error // why a try failed
 	err     error
 }
 

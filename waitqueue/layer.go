@@ -65,6 +65,7 @@ type Claim struct {
 	arrival int64         // its place, if it has one already
 	asked   time.Time     // when it first asked with others
 	err     error         // why it could not be made known
+	busy    error         // who has what it wants, if the last ask was a try that failed
 	sent    chan struct{} // closed when the ask is answered that was sent for it; nil if it asks by itself
 }
 

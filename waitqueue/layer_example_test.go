@@ -38,7 +38,7 @@ func ExampleQueue_Claim() {
 	}
 	first, second, third, fourth := claim(), claim(), claim(), claim()
 	q.Subscribe() // The third will have to be in the queue at once.
-	fmt.Println(layer.(*calls).begun, fourth.GiveUp(lease.ErrBusy) != nil)
+	fmt.Println(layer.(*calls).begun, fourth.Busy(), fourth.GiveUp(lease.ErrBusy) != nil)
 
 	hold, err := first.Wait(false)
 	if err != nil {
@@ -59,7 +59,7 @@ func ExampleQueue_Claim() {
 	hold, err = third.Wait(true)
 	fmt.Println(err, hold.Lease(release).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
 	// Output:
-	// 4 true
+	// 4 <nil> true
 	// 1 <nil> <nil>
 	// <nil> context canceled context canceled
 	// <nil> true <nil>

@@ -30,7 +30,7 @@ func ExampleClient_Queue() {
 		panic(err)
 	}
 	_, err = q.Try(ctx)
-	fmt.Println(err)
+	fmt.Println(errors.Is(err, lease.ErrBusy))
 
 	info, err := q.Inspect(ctx)
 	fmt.Println(info.Held, info.Token == held.Token(), err)
@@ -39,7 +39,7 @@ func ExampleClient_Queue() {
 	fmt.Println(q.Unwoken()) // Where the server refuses to wake those who wait.
 	// Output:
 	// orders:42 orders:42 10s
-	// busy
+	// true
 	// true true <nil>
 	// true <nil>
 	// done, but the waiters were not woken: the user needs PUBLISH and the wake channels (+publish &headwaiter:*)
@@ -241,16 +241,16 @@ func ExampleAcquireEach() {
 		return c.Queue(lua.Fairlock, name, waitqueue.DefaultTerms())
 	}
 	for _, o := range waitqueue.AcquireEach(ctx, queue(clients[0], "a"), queue(clients[0], "b")) {
-		fmt.Println(o.Lease != nil, o.Err)
+		fmt.Println(o.Lease != nil, errors.Is(o.Err, lease.ErrBusy))
 	}
 	for _, o := range waitqueue.TryEach(ctx, queue(clients[1], "b"), queue(clients[1], "c")) {
-		fmt.Println(o.Lease != nil, o.Err)
+		fmt.Println(o.Lease != nil, errors.Is(o.Err, lease.ErrBusy))
 	}
 	// Output:
-	// true <nil>
-	// true <nil>
-	// false busy
-	// true <nil>
+	// true false
+	// true false
+	// false true
+	// true false
 }
 
 // Names, prefixes and what else people have to tell apart.

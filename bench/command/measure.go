@@ -13,10 +13,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/bench"
 	"github.com/headwaiter/headwaiter/bench/compare"
 	"github.com/headwaiter/headwaiter/bench/drivers"
+	"github.com/headwaiter/headwaiter/internal/conn"
 )
 
 // measure is the command without a word in front.
@@ -216,7 +216,7 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 // server returns the option for the server at the URL, or for one that it starts, restart starts anew and stop ends.
 func server(ctx context.Context, url string) (option rueidis.ClientOption, restart func() error, stop func(), err error) {
 	if url != "" {
-		if option, err = headwaiter.ParseURL(url); err != nil {
+		if option, err = conn.ParseURL(url); err != nil {
 			return option, nil, nil, fmt.Errorf("bench: -redis: %w", err)
 		}
 		return option, nil, func() {}, nil

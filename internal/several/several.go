@@ -10,6 +10,7 @@ package several
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -86,6 +87,7 @@ func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
 	}
 	for slot := range bySlot(w.parts) {
 		if err := w.take(slot); err != nil {
+			err = w.without(err)
 			w.leave(err)
 			return nil, err
 		}
@@ -123,7 +125,7 @@ func (w *whole) take(parts []*part) error {
 		return err
 	case refused && w.try:
 		w.have(parts)
-		return lease.ErrBusy
+		return busy(parts)
 	case refused:
 		w.hear(parts)
 		if _, err := w.ask(parts, true); err != nil {
@@ -132,6 +134,38 @@ func (w *whole) take(parts []*part) error {
 	}
 	w.have(parts)
 	return w.await()
+}
+
+// busy is why not all parts can be had at once: each with who has it.
+func busy(parts []*part) (all error) {
+	for _, p := range parts {
+		switch err := p.claim.Busy(); {
+		case err == nil:
+		case all == nil:
+			all = fmt.Errorf("%q: %w", p.queue.Label(), err)
+		default:
+			all = fmt.Errorf("%w; %q: %w", all, p.queue.Label(), err)
+		}
+	}
+	return all
+}
+
+// without says which names a wait that has ended had not got, if it had got others.
+func (w *whole) without(err error) error {
+	var wait *lease.WaitError
+	if !errors.As(err, &wait) {
+		return err
+	}
+	var lacks []waitqueue.Queue
+	for _, p := range w.parts {
+		if p.lease == nil || p.lease.Context().Err() != nil {
+			lacks = append(lacks, p.queue)
+		}
+	}
+	if len(lacks) == len(w.parts) {
+		return err
+	}
+	return fmt.Errorf("without %s: %w", Names(lacks), err)
 }
 
 // enter gives a part a new claim: with the place of the one before, if there was one.

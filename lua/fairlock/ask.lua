@@ -15,7 +15,8 @@
 --       phase     held, or final if the lease will not be renewed; missing: held
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
---       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival, or BUSY
+--       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
+--       {status, now, now - token, until - now, place, waiting, owner}: BUSY; in full the owner is the first of states
 --       UNUSUAL alone: nothing was done, ask with all keys
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
@@ -62,7 +63,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
   local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
   lasts = lasts and lasts * 1000 or 0
   if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
-    if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size } end
+    if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
     -- As hold.keep has it.
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
@@ -117,7 +118,7 @@ if over then
   if s.owner == ticket then return hold.reply(s, base.GRANTED) end
 end
 
-if mode == 'try' then return hold.reply(s, base.BUSY, -1, size) end
+if mode == 'try' then return hold.reply(s, base.BUSY, -1, size, 0, { s.owner or nil }) end
 local ahead, arrival
 ahead, arrival, size = place.wait(s, ticket, mode, tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0), size)
 hold.keep(s, size)

@@ -100,7 +100,7 @@ for i, s in ipairs(locks) do
   if mine then
     replies[i] = hold.reply(s, base.GRANTED)
   elseif mode == 'try' then
-    replies[i] = hold.reply(s, base.BUSY, -1, s.size)
+    replies[i] = hold.reply(s, base.BUSY, -1, s.size, 0, { s.owner or nil })
   else
     local ahead, arrival
     ahead, arrival, s.size = place.wait(s, s.ticket, mode, s.arrival, tonumber(ARGV[3]), s.size)

@@ -185,7 +185,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 		}
 	}
 	if r.Mode == lua.Try {
-		return c.reply(lua.Busy, -1, len(m.Queue), 0)
+		return c.busy()
 	}
 	return r.queue(c)
 }

@@ -216,3 +216,12 @@ func (c *call) reply(status lua.Status, place, waiting int, arrival int64, state
 	}
 	return c.Reply(status, until, place, waiting, arrival, states...)
 }
+
+// busy is the answer to a try: who holds, if anybody does.
+func (c *call) busy() lua.Tuple {
+	var owner []string
+	if c.held() {
+		owner = []string{c.Lock.Owner}
+	}
+	return c.reply(lua.Busy, -1, len(c.Queue), 0, owner...)
+}

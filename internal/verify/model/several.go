@@ -94,7 +94,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 		case c.Lock.Owner == ticket:
 			replies[i] = c.reply(lua.Granted, 0, 0, 0)
 		case r.Mode == lua.Try:
-			replies[i] = c.reply(lua.Busy, -1, len(c.Queue), 0)
+			replies[i] = c.busy()
 		default:
 			replies[i] = r.One(i).(Ask).queue(c)
 		}
