@@ -14,9 +14,8 @@ const (
 	floorCycle    = "cycle"
 	floorParallel = "parallel" // the cycle floor with as many workers as the work has
 	floorMessage  = "message"
-	floorPaced    = "paced"  // the message floor with a pause before each message
-	floorRing     = "ring"   // a message round as many parties as the work has clients, each a goroutine that is woken
-	floorBeside   = "single" // the same work on a single server, for a cluster
+	floorPaced    = "paced" // the message floor with a pause before each message
+	floorRing     = "ring"  // a message round as many parties as the work has clients, each a goroutine that is woken
 )
 
 // floorKind is which floor to measure.

@@ -9,10 +9,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // steady is a floor that always takes the same.
 func steady() *given { return &given{slices.Repeat([]float64{100}, 100)} }
+
+func openSteady(context.Context, rueidis.ClientOption, floorKind, string) (floor, error) {
+	return steady(), nil
+}
 
 // compare runs rounds of two shams in a bubble.
 func compareShams(t *testing.T, own, other sham, rounds int) Compared {
@@ -163,13 +169,12 @@ func TestTheLuckOfAClientIsInTheInterval(t *testing.T) {
 	level, all := 0, 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
-			made, restarts, floor := 0, 0, newSham()
-			floor.locks = time.Millisecond
+			made, restarts := 0, 0
 			d := lucky{newSham(), rand.New(rand.NewPCG(seed, 1)), &made}
-			w := Work{ID: "W1", Clients: 1, Workers: 1, Beside: true}
+			w := Work{ID: "W1", Clients: 1, Workers: 1}
 			own, cold := Contender{Name: "own", Driver: d}, Contender{Name: "cold", Driver: d, Warm: 100 * time.Millisecond}
-			r := &runner{report: &Report{}, blind: true, warmed: map[string]bool{}, Config: Config{
-				Slice: 60 * time.Millisecond, FloorSlice: 10 * time.Millisecond, Rounds: rounds, Beside: floor,
+			r := &runner{report: &Report{}, blind: true, warmed: map[string]bool{}, open: openSteady, Config: Config{
+				Slice: 60 * time.Millisecond, FloorSlice: 10 * time.Millisecond, Rounds: rounds,
 				Pairs:   []Pair{{own, Contender{Name: "other", Driver: d}, w, w}, {own, cold, w, w}},
 				Restart: func() error { restarts++; return nil },
 			}}

@@ -91,7 +91,7 @@ func replace[T any](line []byte, all *[]T, key func(T) string) error {
 
 // ToFloor is the ratio of a result to the floor that its work has: which one, and the ratio.
 func ToFloor(r Result) (floor string, ratio float64) {
-	for _, floor := range []string{floorMessage, floorCycle, floorParallel, floorPaced, floorBeside} {
+	for _, floor := range []string{floorMessage, floorCycle, floorParallel, floorPaced} {
 		if ratio, ok := r.Ratios[floor]; ok {
 			return floor, ratio
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strconv"
 	"time"
 
@@ -18,8 +17,6 @@ const (
 	startPatience = 10 * time.Second
 	// slowScript is from when on the server notes how long a script took.
 	slowScript = 500 * time.Microsecond
-	// busDistance is how much higher the second port is on which the nodes of a cluster talk to each other.
-	busDistance = 10000
 )
 
 // A Redis is a redis-server that was started for a run: on loopback, with a port and a folder of its own,
@@ -31,8 +28,8 @@ type Redis struct {
 	server *daemon.Server
 }
 
-// StartRedis starts the redis-server that is in the path, with further arguments.
-func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
+// StartRedis starts the redis-server that is in the path.
+func StartRedis(ctx context.Context) (*Redis, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w: install it (apt-get install redis-server, brew install redis) or name a running one", err)
@@ -41,15 +38,11 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	o := daemon.Options{
 		Name: "redis-server", Ports: 1, Limit: startPatience, Texts: []string{"Ready to accept connections"},
 		Command: func() (*exec.Cmd, error) {
-			common := []string{
+			return exec.Command(path,
 				"--port", strconv.Itoa(r.server.Port(0)), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.server.Dir(),
 				"--slowlog-log-slower-than", strconv.FormatInt(slowScript.Microseconds(), 10), "--slowlog-max-len", "4096",
-			}
-			return exec.Command(path, append(common, args...)...), nil
+			), nil
 		},
-	}
-	if slices.Contains(args, "--cluster-enabled") {
-		o.Beside = []int{busDistance}
 	}
 	if r.server, err = daemon.New(o); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)

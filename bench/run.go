@@ -25,8 +25,6 @@ const overtakenAllowed = 500
 type Config struct {
 	// Contenders run the same works, one after the other, work by work.
 	Contenders []Contender
-	// Beside is what the works that are to be compared with another driver are compared with.
-	Beside Driver
 	// Redis is the server on which the floors are measured and whose counters are read.
 	Redis rueidis.ClientOption
 	// Restart starts that server anew, at the same address; nil where it is somebody else's.
@@ -52,7 +50,7 @@ type Config struct {
 	// Endless gives every call a context that cannot end, as the floors have it.
 	Endless bool
 	// ScriptName names a script by its SHA-1; "" if it has none. If it is not nil, the server writes down every script
-	// that runs, which takes a part of its time: [Report].Scripts tells what each took. It is for a single server.
+	// that runs, which takes a part of its time: [Report].Scripts tells what each took.
 	ScriptName func(sha string) string
 	// About are further facts of the environment, such as the versions of other servers.
 	About map[string]string
@@ -134,6 +132,7 @@ type runner struct {
 	outgrown map[string]bool // contenders for whom a shorter crowd was too long
 	blind    bool            // the server does not tell what it counts
 	prefix   string          // of all names, new for each run
+	open     func(context.Context, rueidis.ClientOption, floorKind, string) (floor, error)
 	report   *Report
 
 	holdsFor, besideFor time.Duration // of W8
@@ -147,7 +146,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	}
 	r := &runner{
 		Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano()), report: &report, begun: time.Now(),
-		warmed: map[string]bool{}, idle: idle{agents: map[string][]*Agent{}},
+		warmed: map[string]bool{}, idle: idle{agents: map[string][]*Agent{}}, open: openFloor,
 		holdsFor: holdsFor, besideFor: besideFor,
 	}
 	defer func() { r.observer.close() }()
@@ -336,12 +335,7 @@ func (f openFloors) close() {
 func (r *runner) openFloors(ctx context.Context, w Work) (open openFloors, err error) {
 	err = labelled(ctx, "floor", func(ctx context.Context) error {
 		for _, kind := range w.floors() {
-			name := fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name)
-			open1 := func() (floor, error) { return openFloor(ctx, r.Redis, kind, name) }
-			if kind.name == floorBeside {
-				open1 = func() (floor, error) { return r.openBeside(ctx, w, name) }
-			}
-			f, err := open1()
+			f, err := r.open(ctx, r.Redis, kind, fmt.Sprintf("%s:%v:%s", r.prefix, w, kind.name))
 			if err != nil {
 				open.close()
 				return err

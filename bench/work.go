@@ -21,8 +21,6 @@ type Work struct {
 	Kind string `json:"synchronizer,omitempty"`
 	// Permits is how many may hold at once; 0 stands for 1, and for readers, of whom all may.
 	Permits int `json:"permits,omitempty"`
-	// Beside: it is compared with the same work of another driver, and with nothing else.
-	Beside bool `json:"beside,omitempty"`
 	// Processes: each client is a process of its own.
 	Processes bool `json:"processes,omitempty"`
 	// Arrival is how many calls arrive in a second, whatever became of those before; 0 where each worker calls
@@ -61,8 +59,6 @@ func (w Work) paced() bool { return w.Hold > 0 || w.Arrival > 0 }
 // floors returns the floors that the work is compared with.
 func (w Work) floors() []floorKind {
 	switch {
-	case w.Beside:
-		return []floorKind{{name: floorBeside}}
 	case w.Kind == KindLatch:
 		return nil
 	case w.paced() && w.contended():
@@ -149,7 +145,7 @@ func (w Work) MainFloor() string {
 	if !w.compared() {
 		return ""
 	}
-	for _, name := range []string{floorMessage, floorPaced, floorCycle, floorParallel, floorBeside} {
+	for _, name := range []string{floorMessage, floorPaced, floorCycle, floorParallel} {
 		if slices.ContainsFunc(w.floors(), func(k floorKind) bool { return k.name == name }) {
 			return name
 		}
@@ -162,4 +158,4 @@ func (w Work) MainFloor() string {
 func (w Work) compared() bool { return w.Arrival == 0 || w.LessIsBetter() }
 
 // LessIsBetter: gaps are compared, not rates.
-func (w Work) LessIsBetter() bool { return w.paced() && w.contended() && !w.Beside }
+func (w Work) LessIsBetter() bool { return w.paced() && w.contended() }

@@ -239,7 +239,7 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-work", "W9"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
-		{"-scripts", "-cluster"}, {"-pairs", "-cluster"}, {"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
+		{"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
 	} {
 		_, err := runBench(t, tools(nil), args...)
 		require.Error(t, err, args)

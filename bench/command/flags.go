@@ -29,7 +29,7 @@ type settings struct {
 	cpu, allocations  string
 	scripts           bool
 	endless, restless bool
-	cluster, pin      bool
+	pin               bool
 	pairs             bool
 	against           string
 	progress          bool
@@ -73,7 +73,6 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with that of another build of this program, each in a process of its own; says whether it has become slower")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
 	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
-	set.BoolVar(&f.cluster, "cluster", false, "start a cluster of 3+3 nodes too, and compare the works on it with those on the single server")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
 	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags behind it change it", strings.Join(standard, " ")))
@@ -101,14 +100,10 @@ func parse(args, standard []string, log io.Writer) (settings, error) {
 		return f.settings, errors.New("bench: -standard must be the first flag")
 	case f.pin && f.redis != "":
 		return f.settings, errors.New("bench: -pin is for servers that are started here, and -redis names one that runs")
-	case f.pairs && f.cluster:
-		return f.settings, errors.New("bench: -pairs is for one server, not for a cluster")
 	case f.out == "" && f.docs+f.fills != "":
 		return f.settings, errors.New("bench: -docs and -fill are made of what -out keeps")
 	case f.pairs && f.rounds < bench.LeastRounds:
 		return f.settings, fmt.Errorf("bench: -pairs wants %d rounds at least", bench.LeastRounds)
-	case f.scripts && f.cluster:
-		return f.settings, errors.New("bench: -scripts is for one server, not for a cluster")
 	case set.NArg() > 0:
 		return f.settings, fmt.Errorf("bench: %q: only flags are expected", set.Arg(0))
 	case f.rounds < 1 || f.slice <= 0 || f.floorSlice < 0 || f.within < 0 || f.held < 0 || f.arrival < 0:
@@ -196,7 +191,6 @@ func (f *flags) choose() error {
 	}
 	for i := range f.works {
 		w := &f.works[i]
-		w.Beside = f.cluster
 		w.Arrival = f.arrival
 		w.Ring = f.ring && strings.HasPrefix(w.ID, "W4")
 		if w.ID == "W4" {

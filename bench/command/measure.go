@@ -54,18 +54,18 @@ func measure(ctx context.Context, tools Tools, args []string, out, log io.Writer
 	if s.scripts {
 		config.ScriptName = drivers.ScriptName
 	}
-	unmake := func() {}
+	stopNodes := func() {}
 	err = placed.among(func() error {
-		end, err := s.deployments(ctx, &config)
+		end, err := s.nodes(ctx, &config)
 		if err == nil {
-			unmake = end
+			stopNodes = end
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	defer unmake()
+	defer stopNodes()
 	results, close, err := s.results(out)
 	if err != nil {
 		return err
@@ -178,27 +178,14 @@ func (s *settings) results(out io.Writer) (io.Writer, func() error, error) {
 	}, nil
 }
 
-// deployments starts what a run needs beside one server: a cluster to compare with it, nodes for Redlock.
-func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmake func(), err error) {
-	stop := func() {}
-	measured := config.Redis
-	if s.cluster {
-		cluster, err := bench.StartCluster(ctx)
-		if err != nil {
-			return nil, err
-		}
-		stop = cluster.Stop
-		config.Beside = drivers.Headwaiter{Redis: config.Redis}
-		measured = rueidis.ClientOption{InitAddress: cluster.Addrs()}
-		config.Redis = measured
-	}
+// nodes starts what Redlock needs beside one server, if it is measured.
+func (s *settings) nodes(ctx context.Context, config *bench.Config) (stop func(), err error) {
 	nodes, err := bench.StartNodes(ctx, s.works)
 	if err != nil {
-		stop()
 		return nil, err
 	}
-	if s.cluster || len(nodes) > 0 {
-		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: measured}, Nodes: nodes.Options()})
+	if len(nodes) > 0 {
+		own := bench.NewContender(drivers.Redlock{Headwaiter: drivers.Headwaiter{Redis: config.Redis}, Nodes: nodes.Options()})
 		own.Fair, own.Ours = true, true
 		if s.pairs {
 			own.Name, own.About, own.Only = "headwaiter-redlock-5", "redlock on five nodes", []string{"R5"}
@@ -210,7 +197,7 @@ func (s *settings) deployments(ctx context.Context, config *bench.Config) (unmak
 	if s.pairs {
 		config.Pairs, config.Works = bench.Pairs(config.Contenders, s.works)
 	}
-	return func() { nodes.Stop(); stop() }, nil
+	return nodes.Stop, nil
 }
 
 // server returns the option for the server at the URL, or for one that it starts, restart starts anew and stop ends.
