@@ -9,14 +9,7 @@ import (
 )
 
 // A Request is what a client asks of the server.
-type Request interface {
-	// Script is the script that serves it.
-	Script() *lua.Script
-	// Args are what the script gets beside the keys.
-	Args() []string
-	// Run does to m what the script should do at that time, and returns what it should answer.
-	Run(m *Mutex, now int64) lua.Tuple
-}
+type Request = stage.Request[*Mutex]
 
 // An Ask is a request of fairlock/ask.
 type Ask struct {
@@ -76,14 +69,6 @@ type Force struct {
 	Floor     int64
 	Uncounted bool
 }
-
-var (
-	_ Request = Ask{}
-	_ Request = End{}
-	_ Request = Renew{}
-	_ Request = Check{}
-	_ Request = Force{}
-)
 
 // sentBy is how long before its not-after a request was sent that says nothing of the tokens that its client has seen:
 // none is higher than the time of that.

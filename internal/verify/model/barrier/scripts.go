@@ -51,14 +51,6 @@ type Reset struct {
 	Repeats  int64 // ms
 }
 
-var (
-	_ Request = Ask{}
-	_ Request = Check{}
-	_ Request = End{}
-	_ Request = Open{}
-	_ Request = Reset{}
-)
-
 // Script returns barrier/ask.
 func (Ask) Script() *lua.Script { return lua.Barrier.Ask }
 

@@ -7,11 +7,7 @@ import (
 )
 
 // A Request is one of a candidate, a leader, or one who observes.
-type Request interface {
-	Script() *lua.Script
-	Args() []string
-	Run(e *Election, now int64) lua.Tuple
-}
+type Request = stage.Request[*Election]
 
 // A Plain is a request of which an election makes nothing of its own.
 type Plain struct{ model.Request }
@@ -46,16 +42,6 @@ type Look struct {
 	Seen      []int64 // of each ticket
 	Uncounted bool
 }
-
-var (
-	_ Request = Plain{}
-	_ Request = End{}
-	_ Request = Force{}
-	_ Request = Proclaim{}
-	_ Request = Leader{}
-	_ Request = Watch{}
-	_ Request = Look{}
-)
 
 // Run does what the fair lock does.
 func (r Plain) Run(e *Election, now int64) lua.Tuple { return r.Request.Run(e.Mutex, now) }

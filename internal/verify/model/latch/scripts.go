@@ -46,14 +46,6 @@ type Down struct {
 // A Remove is a request of countdown/remove.
 type Remove struct{ Generation int64 }
 
-var (
-	_ Request = Ask{}
-	_ Request = Check{}
-	_ Request = Set{}
-	_ Request = Down{}
-	_ Request = Remove{}
-)
-
 // Script returns countdown/ask.
 func (Ask) Script() *lua.Script { return lua.Countdown.Ask }
 

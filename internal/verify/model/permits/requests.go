@@ -6,14 +6,7 @@ import (
 )
 
 // A Request is what a client asks of the server.
-type Request interface {
-	// Script is the script that serves it.
-	Script() *lua.Script
-	// Args are what the script gets beside the keys.
-	Args() []string
-	// Run does to l what the script should do at that time, and returns what it should answer.
-	Run(l *Lock, now int64) lua.Tuple
-}
+type Request = stage.Request[*Lock]
 
 // An Ask is a request of semaphore/ask.
 type Ask struct {
@@ -82,16 +75,6 @@ type Downgrade struct {
 	Uncounted bool
 	NotAfter  int64
 }
-
-var (
-	_ Request = Ask{}
-	_ Request = End{}
-	_ Request = Renew{}
-	_ Request = Check{}
-	_ Request = Force{}
-	_ Request = Resize{}
-	_ Request = Downgrade{}
-)
 
 // Script returns semaphore/ask.
 func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }

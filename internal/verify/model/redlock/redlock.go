@@ -21,12 +21,6 @@ type Raise struct {
 // An Ahead is a request of redlock/ahead.
 type Ahead struct{ Arrival int64 }
 
-var (
-	_ model.Request = Renew{}
-	_ model.Request = Raise{}
-	_ model.Request = Ahead{}
-)
-
 // Script returns redlock/renew.
 func (Renew) Script() *lua.Script { return lua.Redlock.Renew }
 

@@ -46,7 +46,7 @@ func (c *Channel) Publish(text string) (flags int64) {
 }
 
 // A Request is what a client asks of a server or of a model.
-type Request[M Model] interface {
+type Request[M any] interface {
 	// Script is the script that serves it.
 	Script() *lua.Script
 	// Args are what the script gets beside the keys.
