@@ -18,7 +18,7 @@ import (
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
-func init() { crowd.Meet() }
+func init() { crowd.Main() }
 
 // atOnce is long before the end of a lease, on a busy machine too.
 const atOnce = lease.DefaultLease / 2

@@ -16,7 +16,7 @@ import (
 )
 
 // A process that crowd.Start has started is this test binary, and ends here.
-func init() { crowd.Meet() }
+func init() { crowd.Main() }
 
 // view is a latch as one client sees it.
 type view struct {

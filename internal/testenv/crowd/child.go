@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -39,7 +40,8 @@ func Main() {
 
 // child is the process that Start has started.
 type child struct {
-	plan Plan
+	plan    Plan
+	latches []*countdown.Latch
 
 	mu   sync.Mutex // guards the fields below
 	out  *json.Encoder
@@ -61,20 +63,29 @@ func (c *child) begin() error {
 			return err
 		}
 		for _, name := range c.plan.Names {
-			lock, err := c.plan.acquire(client, name)
+			call, err := c.calling(client, name)
 			if err != nil {
 				return err
 			}
 			for range c.plan.Waiters {
-				go c.call(lock, Event{Kind: Held, Name: name, Client: client.ID()})
+				go call()
 			}
 		}
 	}
 	return nil
 }
 
-// call is one call. The event is what it tells when it holds.
-func (c *child) call(lock acquire, e Event) {
+// calling is a call of the plan for a name.
+func (c *child) calling(client *headwaiter.Client, name string) (call func(), err error) {
+	if c.plan.Kind == Latch || c.plan.Kind == Barrier {
+		return c.meeting(client, name), nil
+	}
+	lock, err := c.plan.acquire(client, name)
+	return func() { c.hold(lock, Event{Kind: Held, Name: name, Client: client.ID()}) }, err
+}
+
+// hold is one call. The event is what it tells when it holds.
+func (c *child) hold(lock acquire, e Event) {
 	l, err := lock(context.Background())
 	if err != nil {
 		c.tell(e.with(Failed, err))
@@ -108,6 +119,8 @@ func (c *child) serve(commands *bufio.Scanner) {
 			for _, k := range all {
 				c.tell(k.with(Released, k.lease.Release(context.Background())))
 			}
+		case count:
+			c.countDown()
 		}
 	}
 }
