@@ -17,11 +17,9 @@ func closing(x *scene) {
 	theirs := x.lock(x.doorOf(x.clients[1], other, x.steady()), "to lock what is free")
 	mine := x.doorOf(client, x.name, x.steady())
 	l := x.lock(mine, "to lock what is free")
-	next := beginLock(x.soon(), x.door(1).Lock)
-	x.queued(x.door(1).object, 1)
+	next := x.waits(x.soon(), x.door(1), 1)
 	away := x.doorOf(client, other, x.steady())
-	wait := beginLock(x.soon(), away.Lock)
-	x.queued(away.object, 1)
+	wait := x.waits(x.soon(), away, 1)
 
 	ctx := x.soon()
 	value(x, beginError(func() error { return client.Close(ctx) }), "to close a client")

@@ -18,8 +18,7 @@ func releaseEndsContext(x *scene) {
 	if left := time.Until(l.Deadline()); left <= 0 {
 		x.Fatalf("the deadline of a hold passed %v before it began", -left)
 	}
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.release(l)
 	if cause := context.Cause(ctx); !errors.Is(cause, lease.ErrReleased) {
 		x.Fatalf("the cause of the end of a hold that was released is %v", cause)
@@ -30,12 +29,10 @@ func releaseEndsContext(x *scene) {
 func releaseTwice(x *scene) {
 	a, b, c := x.door(0), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.release(l)
 	second := x.held(next, "to be next")
-	ctx := x.soon()
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrReleased, "to release a second time")
+	x.unreleased(l, lease.ErrReleased, "to release a second time")
 	x.busy(c, "to try for what the next holds, after a second release by the one before")
 	if second.Context().Err() != nil {
 		x.Fatalf("a second release has ended the hold of the next: %v", context.Cause(second.Context()))
@@ -73,20 +70,17 @@ func lossTold(x *scene) {
 	l := x.lock(a, "to lock what is free")
 	x.brokenBy(b.object)
 	x.lost(l, "when the hold was taken away")
-	ctx := x.soon()
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrLost, "to release what was lost")
+	x.unreleased(l, lease.ErrLost, "to release what was lost")
 	x.free(b, "what was taken away should be free")
 }
 
 func releaseLost(x *scene) {
 	a, b, c := x.door(0), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.brokenBy(c.object)
 	second := x.held(next, "to be next after a loss")
-	ctx := x.soon()
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrLost, "to release what was lost")
+	x.unreleased(l, lease.ErrLost, "to release what was lost")
 	x.busy(c, "to try for what the next holds, after the release of the one that lost it")
 	if second.Context().Err() != nil {
 		x.Fatalf("the release of a lost hold has ended that of the next: %v", context.Cause(second.Context()))
@@ -99,8 +93,7 @@ func renewed(x *scene) {
 	a, b, c := x.brief(0), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
 	first := l.Deadline()
-	next := beginLock(x.within(2*x.engine.Lease), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.within(2*x.engine.Lease), b, 1)
 	x.keeps(l)
 	if !l.Deadline().After(first) {
 		x.Fatalf("the deadline of a hold that was renewed is still %v", first)
@@ -115,8 +108,7 @@ func renewed(x *scene) {
 func renewedNext(x *scene) {
 	a, b, c := x.door(0), x.brief(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.release(l)
 	l = x.held(next, "to be next")
 	x.keeps(l)
@@ -127,11 +119,7 @@ func renewedNext(x *scene) {
 // keeps waits for more than a lease, in which the hold must not end.
 func (x *scene) keeps(l *lease.Lease) {
 	x.Helper()
-	long := time.NewTimer(x.engine.Lease + x.engine.Lease/4)
-	defer long.Stop()
-	select {
-	case <-long.C:
-	case <-l.Context().Done():
+	if closed(l.Context().Done(), x.engine.Lease+x.engine.Lease/4) {
 		x.Fatalf("a hold has ended in spite of renewals: %v", context.Cause(l.Context()))
 	}
 	if l.Context().Err() != nil || !l.Deadline().After(time.Now()) {
@@ -144,8 +132,7 @@ func cutHolder(x *scene) {
 	client, cut := x.dial()
 	a, b, c := x.doorOf(client, x.name, x.engine.Lease), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.within(2*x.engine.Lease), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.within(2*x.engine.Lease), b, 1)
 	cut()
 	second := x.held(next, "to be next when the lease of a client that was cut off is over")
 	if x.engine.Told && l.Context().Err() == nil {
@@ -171,10 +158,8 @@ func cutWaiter(x *scene) {
 	a, b, c := x.door(0), x.doorOf(client, x.name, x.engine.Lease), x.door(2)
 	l := x.lock(a, "to lock what is free")
 	ctx, cancel := x.cancellable()
-	gone := beginLock(ctx, b.Lock)
-	x.queued(a.object, 1)
-	next := beginLock(x.within(3*x.engine.Lease), c.Lock)
-	x.queued(a.object, 2)
+	gone := x.waits(ctx, b, 1)
+	next := x.waits(x.within(3*x.engine.Lease), c, 2)
 	cut()
 	x.release(l)
 	l = x.held(next, "to be next after a client that was cut off while it waited")
@@ -192,8 +177,7 @@ func cutClose(x *scene) {
 	theirs := x.lock(x.doorOf(x.clients[1], other, x.steady()), "to lock what is free")
 	l := x.lock(x.doorOf(client, x.name, x.engine.Lease), "to lock what is free")
 	unreachable := x.doorOf(client, other, x.engine.Lease)
-	wait := beginLock(x.soon(), unreachable.Lock)
-	x.queued(x.doorOf(x.clients[1], other, x.steady()).object, 1)
+	wait := x.waits(x.soon(), unreachable, 1)
 	cut()
 	ctx, cancel := context.WithTimeout(x.Context(), x.engine.Lease)
 	defer cancel()

@@ -56,8 +56,7 @@ func leaveInAnyOrder(x *scene) {
 	m, other := x.reentrant(0), x.door(1)
 	l := x.lock(x.door(0), "to lock what is free")
 	inner := x.held(beginLock(l.Context(), m.Lock), "to enter again")
-	next := beginLock(x.soon(), other.Lock)
-	x.queued(other.object, 1)
+	next := x.waits(x.soon(), other, 1)
 	x.release(l)
 	if cause := context.Cause(l.Context()); !errors.Is(cause, lease.ErrReleased) {
 		x.Fatalf("the cause of the end of a lease that was released is %v", cause)
@@ -67,8 +66,7 @@ func leaveInAnyOrder(x *scene) {
 	}
 	x.busy(x.door(2), "to try for what one lease is left of")
 	waiting(x, next, "to wait for what one lease is left of")
-	ctx := x.soon()
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrReleased, "to release a lease twice")
+	x.unreleased(l, lease.ErrReleased, "to release a lease twice")
 	x.busy(x.door(2), "to try after one lease was released twice")
 	x.release(inner)
 	x.release(x.held(next, "to be next after the last release"))
@@ -77,8 +75,7 @@ func leaveInAnyOrder(x *scene) {
 func enterBeforeOthers(x *scene) {
 	m := x.reentrant(0)
 	l := x.lock(x.door(0), "to lock what is free")
-	next := beginLock(x.soon(), x.door(1).Lock)
-	x.queued(x.door(1).object, 1)
+	next := x.waits(x.soon(), x.door(1), 1)
 	inner := x.held(beginLock(l.Context(), m.Lock), "to enter while others wait")
 	tried := x.held(beginLock(l.Context(), m.TryLock), "to enter by a try while others wait")
 	waiting(x, next, "to wait for what is entered")
@@ -134,9 +131,8 @@ func loseAll(x *scene) {
 	x.lost(inner, "when the hold was taken away")
 	x.counts(m, context.WithoutCancel(inner.Context()), 0)
 	theirs := x.lock(other, "to lock what was taken away")
-	ctx := x.soon()
-	failed(x, beginError(func() error { return inner.Release(ctx) }), lease.ErrLost, "to release what was lost")
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrLost, "to release what was lost")
+	x.unreleased(inner, lease.ErrLost, "to release what was lost")
+	x.unreleased(l, lease.ErrLost, "to release what was lost")
 	x.busy(x.door(2), "to try for what the next holds")
 	x.release(theirs)
 }

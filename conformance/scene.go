@@ -165,11 +165,7 @@ func (c *call[T]) returned() bool {
 // its context is told apart.
 func result[T any](x *scene, c *call[T], what string) (T, error) {
 	x.Helper()
-	limit := time.NewTimer(2*x.engine.Patience + 3*x.engine.Lease)
-	defer limit.Stop()
-	select {
-	case <-c.done:
-	case <-limit.C:
+	if !closed(c.done, 2*x.engine.Patience+3*x.engine.Lease) {
 		x.Fatalf("%s: the call did not return, though its context or its wait had ended", what)
 	}
 	return c.value, c.err
@@ -250,6 +246,13 @@ func (x *scene) release(l *lease.Lease) {
 	value(x, beginError(func() error { return l.Release(ctx) }), "to release what is held")
 }
 
+// unreleased checks that a release fails with an error.
+func (x *scene) unreleased(l *lease.Lease, want error, what string) {
+	x.Helper()
+	ctx := x.soon()
+	failed(x, beginError(func() error { return l.Release(ctx) }), want, what)
+}
+
 // free waits until nobody holds, and releases: who was cancelled may leave a little later than its call returns.
 func (x *scene) free(d door, what string) {
 	x.Helper()
@@ -277,11 +280,7 @@ func (x *scene) lost(l *lease.Lease, what string) {
 // ends waits for the end of a context.
 func (x *scene) ends(ctx context.Context, what string) {
 	x.Helper()
-	limit := time.NewTimer(x.engine.Patience + x.engine.Lease)
-	defer limit.Stop()
-	select {
-	case <-ctx.Done():
-	case <-limit.C:
+	if !closed(ctx.Done(), x.engine.Patience+x.engine.Lease) {
 		x.Fatalf("%s: the context did not end", what)
 	}
 }
@@ -311,6 +310,14 @@ func (x *scene) queued(object any, n int) {
 	})
 }
 
+// waits begins a call for a hold, and waits until it is one of so many that wait.
+func (x *scene) waits(ctx context.Context, d door, n int) *call[*lease.Lease] {
+	x.Helper()
+	c := beginLock(ctx, d.Lock)
+	x.queued(d.object, n)
+	return c
+}
+
 // waiting checks that a call has not returned.
 func waiting[T any](x *scene, c *call[T], what string) {
 	x.Helper()
@@ -331,12 +338,17 @@ func (x *scene) eventually(what string, is func() bool) {
 	}
 }
 
-func (x *scene) pause(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+func (x *scene) pause(d time.Duration) { closed(x.Context().Done(), d) }
+
+// closed waits for a channel to be closed, and reports false if that takes longer than the limit.
+func closed(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
-	case <-t.C:
-	case <-x.Context().Done():
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 

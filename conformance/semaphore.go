@@ -96,10 +96,8 @@ func permitsCounted(x *scene) {
 func largeFirst(x *scene) {
 	a, b, c := x.permits(0, 3), x.permits(1, 3), x.permits(2, 3)
 	one, two := x.lock(a.some(1), "to acquire 1 of 3 permits"), x.lock(a.some(1), "to acquire another")
-	large := beginLock(x.soon(), b.some(3).Lock)
-	x.queued(b.s, 1)
-	small := beginLock(x.soon(), c.some(1).Lock)
-	x.queued(c.s, 2)
+	large := x.waits(x.soon(), b.some(3), 1)
+	small := x.waits(x.soon(), c.some(1), 2)
 	waiting(x, large, "to acquire 3 permits where 1 is free")
 	waiting(x, small, "to acquire 1 permit behind a larger request")
 	x.busy(a.some(1), "to try for 1 permit while a larger request waits")
@@ -117,12 +115,9 @@ func largeFirst(x *scene) {
 func serveAll(x *scene) {
 	a, b, c := x.permits(0, 4), x.permits(1, 4), x.permits(2, 4)
 	all := x.lock(a.some(4), "to acquire all permits")
-	one := beginLock(x.soon(), b.some(2).Lock)
-	x.queued(b.s, 1)
-	two := beginLock(x.soon(), c.some(1).Lock)
-	x.queued(b.s, 2)
-	three := beginLock(x.soon(), b.some(1).Lock)
-	x.queued(b.s, 3)
+	one := x.waits(x.soon(), b.some(2), 1)
+	two := x.waits(x.soon(), c.some(1), 2)
+	three := x.waits(x.soon(), b.some(1), 3)
 	x.release(all)
 	var held []*lease.Lease
 	for _, c := range []*call[*lease.Lease]{one, two, three} {
@@ -139,8 +134,7 @@ func largeLeaves(x *scene) {
 	a, b, c := x.permits(0, 3), x.permits(1, 3), x.permits(2, 3)
 	two := x.lock(a.some(2), "to acquire 2 of 3 permits")
 	ctx, cancel := x.cancellable()
-	large := beginLock(ctx, b.some(2).Lock)
-	x.queued(b.s, 1)
+	large := x.waits(ctx, b.some(2), 1)
 	small := beginLock(x.soon(), c.some(1).Lock)
 	if x.engine.Fair {
 		x.queued(b.s, 2)
@@ -190,8 +184,7 @@ func resize(x *scene) {
 		value(x, beginError(func() error { return a.s.(Resizes).Resize(ctx, to) }), fmt.Sprintf("to resize to %d", to))
 	}
 	two := x.lock(a.some(2), "to acquire all permits")
-	next := beginLock(x.soon(), b.some(2).Lock)
-	x.queued(b.s, 1)
+	next := x.waits(x.soon(), b.some(2), 1)
 	change(4)
 	more := x.held(next, "to acquire permits that a resize has added")
 	x.busy(c.some(1), "to try for a permit where none is free")
@@ -214,8 +207,7 @@ func cutPermits(x *scene) {
 	a := x.permits(0, 3)
 	l := x.lock(mine.some(2), "to acquire 2 of 3 permits")
 	one := x.lock(a.some(1), "to acquire what is left")
-	next := beginLock(x.within(2*x.engine.Lease), x.permits(1, 3).some(2).Lock)
-	x.queued(a.s, 1)
+	next := x.waits(x.within(2*x.engine.Lease), x.permits(1, 3).some(2), 1)
 	cut()
 	theirs := x.held(next, "to acquire permits when the lease of a client that was cut off is over")
 	if x.engine.Told && l.Context().Err() == nil {

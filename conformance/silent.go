@@ -2,18 +2,13 @@ package conformance
 
 import (
 	"context"
-	"time"
 )
 
 // inTime waits for a call that nobody answers. It must return when the lease is over; there is some time more for a
 // machine that is busy.
 func inTime[T any](x *scene, c *call[T], what string) error {
 	x.Helper()
-	limit := time.NewTimer(x.engine.Lease + x.engine.Patience/2)
-	defer limit.Stop()
-	select {
-	case <-c.done:
-	case <-limit.C:
+	if !closed(c.done, x.engine.Lease+x.engine.Patience/2) {
 		x.Fatalf("%s: the call did not return, though the lease is over", what)
 	}
 	return c.err
@@ -53,8 +48,7 @@ func silentClose(x *scene) {
 	other := x.next()
 	theirs := x.lock(x.doorOf(x.clients[1], other, x.steady()), "to lock what is free")
 	l := x.lock(x.doorOf(client, x.name, x.engine.Lease), "to lock what is free")
-	wait := beginLock(x.soon(), x.doorOf(client, other, x.engine.Lease).Lock)
-	x.queued(x.doorOf(x.clients[1], other, x.steady()).object, 1)
+	wait := x.waits(x.soon(), x.doorOf(client, other, x.engine.Lease), 1)
 	silence()
 	ctx, cancel := context.WithTimeout(x.Context(), x.engine.Lease/4)
 	defer cancel()

@@ -32,8 +32,7 @@ func (x *scene) unlocked(l *lease.Lease) {
 func unlockGives(x *scene) {
 	a, b, c := x.door(0), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.unlocked(l)
 	l = x.held(next, "to be next after an Unlock")
 	x.busy(c, "to try for what the next holds after an Unlock")
@@ -55,21 +54,18 @@ func (x *scene) idle(l, another *lease.Lease) {
 
 func unlockTwice(x *scene) {
 	l := x.lock(x.door(0), "to lock what is free")
-	next := beginLock(x.soon(), x.door(1).Lock)
-	x.queued(x.door(1).object, 1)
+	next := x.waits(x.soon(), x.door(1), 1)
 	x.unlocked(l)
 	second := x.held(next, "to be next after an Unlock")
 	x.idle(l, second)
-	ctx := x.soon()
-	failed(x, beginError(func() error { return l.Release(ctx) }), lease.ErrReleased, "to release what was unlocked")
+	x.unreleased(l, lease.ErrReleased, "to release what was unlocked")
 	x.busy(x.door(2), "to try for what the next holds, after a release of what was unlocked")
 	x.release(second)
 }
 
 func unlockReleased(x *scene) {
 	l := x.lock(x.door(0), "to lock what is free")
-	next := beginLock(x.soon(), x.door(1).Lock)
-	x.queued(x.door(1).object, 1)
+	next := x.waits(x.soon(), x.door(1), 1)
 	x.release(l)
 	second := x.held(next, "to be next after a release")
 	x.idle(l, second)
@@ -79,8 +75,7 @@ func unlockReleased(x *scene) {
 func unlockLost(x *scene) {
 	a, b := x.brief(0), x.door(1)
 	l := x.lock(a, "to lock what is free")
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.brokenBy(b.object)
 	second := x.held(next, "to be next after a loss")
 	if x.engine.Told {
@@ -107,8 +102,7 @@ func unlockThenTry(x *scene) {
 		x.unlocked(l)
 		l = x.lock(a, "to lock right behind an Unlock of the same client")
 	}
-	next := beginLock(x.soon(), b.Lock)
-	x.queued(b.object, 1)
+	next := x.waits(x.soon(), b, 1)
 	x.unlocked(l)
 	x.busy(a, "to try right behind an Unlock that somebody has waited for")
 	x.release(x.held(next, "to be next after an Unlock"))
@@ -129,8 +123,7 @@ func unlockThenClose(x *scene) {
 func unlockThenCut(x *scene) {
 	client, cut := x.dial()
 	l := x.lock(x.doorOf(client, x.name, x.engine.Lease), "to lock what is free")
-	next := beginLock(x.within(2*x.engine.Lease), x.door(1).Lock)
-	x.queued(x.door(1).object, 1)
+	next := x.waits(x.within(2*x.engine.Lease), x.door(1), 1)
 	l.Unlock()
 	cut()
 	x.release(x.held(next, "to be next after an Unlock that was cut off"))
@@ -140,8 +133,7 @@ func unlockThenCut(x *scene) {
 func unlockPermits(x *scene) {
 	s, others := x.permits(0, 4), x.permits(1, 4)
 	l := x.lock(s.some(3), "to take 3 permits of 4")
-	next := beginLock(x.soon(), others.some(4).Lock)
-	x.queued(others.s, 1)
+	next := x.waits(x.soon(), others.some(4), 1)
 	x.unlocked(l)
 	x.release(x.held(next, "to take all permits after an Unlock of 3"))
 }

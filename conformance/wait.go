@@ -43,10 +43,8 @@ func waitCancelled(x *scene) {
 	a, b, c := x.door(0), x.door(1), x.door(2)
 	l := x.lock(a, "to lock what is free")
 	ctx, cancel := x.cancellable()
-	first := beginLock(ctx, b.Lock)
-	x.queued(b.object, 1)
-	second := beginLock(x.soon(), c.Lock)
-	x.queued(c.object, 2)
+	first := x.waits(ctx, b, 1)
+	second := x.waits(x.soon(), c, 2)
 	waiting(x, first, "to lock what is held")
 	cancel()
 	x.refused(first, context.Canceled, "to cancel a wait")
@@ -80,8 +78,7 @@ func cancelAtGrant(x *scene) {
 	for i := range rounds {
 		l := x.lock(a, "to lock what is free")
 		ctx, cancel := x.cancellable()
-		queued := beginLock(ctx, b.Lock)
-		x.queued(b.object, 1)
+		queued := x.waits(ctx, b, 1)
 		release := x.soon()
 		released := beginError(func() error { return l.Release(release) })
 		if i%2 == 1 {
