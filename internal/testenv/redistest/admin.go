@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"strings"
@@ -22,13 +21,9 @@ type admin struct {
 	dial     func() (net.Conn, error)
 	password string            // of the default user, "" where it needs none
 	renamed  map[string]string // the present names of renamed commands, by their own in upper case
-	keep     bool              // whether it keeps its connection: where there are few, it needs one of its own
 
 	mu   sync.Mutex       // guards sent
 	sent map[string]int64 // what this admin has run, by name in the server's statistics
-
-	line sync.Mutex // guards kept, also while it is in use
-	kept *link
 }
 
 // link is a connection of an admin.
@@ -43,29 +38,12 @@ func (a *admin) bind(t testing.TB, dial func() (net.Conn, error)) {
 }
 
 func (a *admin) send(args ...string) (any, error) {
-	if !a.keep {
-		l, err := a.connect()
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		return a.call(l, args...)
+	l, err := a.connect()
+	if err != nil {
+		return nil, err
 	}
-	a.line.Lock()
-	defer a.line.Unlock()
-	if a.kept == nil {
-		l, err := a.connect()
-		if err != nil {
-			return nil, err
-		}
-		a.kept = l
-	}
-	reply, err := a.call(a.kept, args...)
-	if err != nil && !errors.As(err, new(ReplyError)) {
-		a.kept.Close()
-		a.kept = nil
-	}
-	return reply, err
+	defer l.Close()
+	return a.call(l, args...)
 }
 
 // ask sends a command to the node to which its slot is on the way.
@@ -79,16 +57,6 @@ func (a *admin) ask(args ...string) (any, error) {
 		return nil, err
 	}
 	return a.call(l, args...)
-}
-
-// hangUp closes the connection that is kept.
-func (a *admin) hangUp() {
-	a.line.Lock()
-	defer a.line.Unlock()
-	if a.kept != nil {
-		a.kept.Close()
-		a.kept = nil
-	}
 }
 
 func (a *admin) connect() (*link, error) {

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -79,13 +78,4 @@ func WithoutShardedChannels() Option {
 		return func(*Server) {}
 	}
 	return WithoutCommands("SSUBSCRIBE", "SUNSUBSCRIBE", "SPUBLISH")
-}
-
-// WithMaxClients limits the connections to the server: n, and one for the commands of the test itself,
-// which therefore wait for each other. Those of other servers count as well.
-func WithMaxClients(n int) Option {
-	return func(s *Server) {
-		s.admin.keep = true
-		s.extra = append(s.extra, "--maxclients", strconv.Itoa(n+1))
-	}
 }

@@ -1,13 +1,10 @@
 package redistest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -65,7 +62,7 @@ func TestAUserHasItsRightsAndTheTestHasAll(t *testing.T) {
 
 func TestAServerWithTLSSpeaksNothingElse(t *testing.T) {
 	t.Parallel()
-	s := StartTLS(t)
+	s := Start(t, WithTLS(NewCertificates(t)))
 	require.NoError(t, run(t, mustConnect(t, s.Option()), "SET", "a", "1").Error())
 	require.Equal(t, "1", s.Text("GET", "a"))
 	require.Empty(t, s.Option().TLSConfig.Certificates, "this one asks for none")
@@ -80,7 +77,7 @@ func TestAServerWithTLSSpeaksNothingElse(t *testing.T) {
 
 func TestAServerCanAskClientsForACertificate(t *testing.T) {
 	t.Parallel()
-	s := StartTLS(t, WithClientCertificates())
+	s := Start(t, WithTLS(NewCertificates(t)), WithClientCertificates())
 	require.NoError(t, run(t, mustConnect(t, s.Option()), "PING").Error())
 	_, err := connect(t, s.Option(), func(o *rueidis.ClientOption) { o.TLSConfig.Certificates = nil })
 	require.Error(t, err)
@@ -130,44 +127,6 @@ func speaksRESP3(t *testing.T, client rueidis.Client) bool {
 	reply, err := run(t, client, "HGETALL", "{h}").ToMessage()
 	require.NoError(t, err)
 	return reply.IsMap()
-}
-
-func TestTheLimitOfConnectionsLeavesOneForTheTest(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithMaxClients(2))
-	// knock answers whether the server lets one more in, which stays.
-	knock := func() error {
-		conn, err := net.Dial("tcp", s.Addr())
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() })
-		_, err = conn.Write([]byte("PING\r\n"))
-		require.NoError(t, err)
-		_, err = ReadReply(bufio.NewReader(conn))
-		return err
-	}
-	for range 2 {
-		for range 2 {
-			require.NoError(t, knock())
-		}
-		require.ErrorContains(t, knock(), "max number of clients")
-		require.Equal(t, "PONG", s.Do("PING"), "the test's own")
-		s.Restart()
-	}
-	s.Kill()
-	_, err := s.Try("PING")
-	require.Error(t, err)
-}
-
-func TestTheKeptConnectionIsMendedAfterAFailure(t *testing.T) {
-	t.Parallel()
-	s := Start(t, WithMaxClients(2))
-	first := s.Int("CLIENT", "ID")
-	require.Equal(t, first, s.Int("CLIENT", "ID"))
-	s.Do("CLIENT", "KILL", "ID", strconv.FormatInt(first, 10), "SKIPME", "no")
-	_, err := s.Try("PING")
-	require.Error(t, err)
-	require.NotErrorAs(t, err, new(ReplyError))
-	require.NotEqual(t, first, s.Int("CLIENT", "ID"))
 }
 
 func TestOnlyAServerThatCanAnswerRuns(t *testing.T) {

@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -21,10 +19,7 @@ func copies(s *Server) {
 // A server that is restarted follows nobody until [RedisReplicas.Rejoin].
 type RedisReplicas struct {
 	commands
-	servers []*Server
-
-	mu     sync.Mutex // guards master
-	master *Server
+	servers []*Server // the master first
 }
 
 // Replicated starts a master with replicas and returns when all are linked.
@@ -32,11 +27,10 @@ func Replicated(t testing.TB, replicas int, opts ...Option) *RedisReplicas {
 	t.Helper()
 	r := &RedisReplicas{servers: startAll(t, 1+replicas, append([]Option{copies}, opts...)...)}
 	r.commands = commands{t: t, try: func(args ...string) (any, error) { return r.Master().Try(args...) }}
-	r.master = r.servers[0]
-	for _, s := range r.servers[1:] {
-		s.follow(r.master)
+	for _, s := range r.Replicas() {
+		s.follow(r.Master())
 	}
-	for _, s := range r.servers[1:] {
+	for _, s := range r.Replicas() {
 		r.linked(s)
 	}
 	return r
@@ -54,21 +48,14 @@ func (r *RedisReplicas) linked(replica *Server) {
 	settle(r.t, "a replica", r.servers, func() error { return follows(master, replica) })
 }
 
-// Option leads a client to the present master.
+// Option leads a client to the master.
 func (r *RedisReplicas) Option() rueidis.ClientOption { return r.Master().Option() }
 
-// Master is the server that was made the master last.
-func (r *RedisReplicas) Master() *Server {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.master
-}
+// Master is the master, whether it runs or not.
+func (r *RedisReplicas) Master() *Server { return r.servers[0] }
 
-// Replicas are the servers that are not the master, also those that were cut off.
-func (r *RedisReplicas) Replicas() []*Server {
-	master := r.Master()
-	return slices.DeleteFunc(slices.Clone(r.servers), func(s *Server) bool { return s == master })
-}
+// Replicas are the other servers, also those that were cut off.
+func (r *RedisReplicas) Replicas() []*Server { return r.servers[1:] }
 
 // Cut ends the replica's link to its master: it keeps what it has and hears nothing more. What the master
 // writes from now on is not on it. A replica that is only stopped would find it in its socket.
@@ -94,14 +81,4 @@ func (r *RedisReplicas) Rejoin(replica *Server) {
 	r.t.Helper()
 	replica.follow(r.Master())
 	r.linked(replica)
-}
-
-// Promote makes a replica the master. The one before stays what it was, and so do the other replicas:
-// [RedisReplicas.Rejoin] moves them.
-func (r *RedisReplicas) Promote(replica *Server) {
-	r.t.Helper()
-	replica.Do("REPLICAOF", "NO", "ONE")
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.master = replica
 }

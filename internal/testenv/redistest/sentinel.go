@@ -121,13 +121,6 @@ func (r *RedisSentinel) route(args ...string) (any, error) {
 	return r.Master().Try(args...)
 }
 
-// Replicas are the servers that are not the master, whether they run or not.
-func (r *RedisSentinel) Replicas() []*Server {
-	r.t.Helper()
-	master := r.Master()
-	return slices.DeleteFunc(r.Servers(), func(s *Server) bool { return s == master })
-}
-
 // agreed returns the master that all running sentinels name.
 func (r *RedisSentinel) agreed() (*Server, error) {
 	var master *Server

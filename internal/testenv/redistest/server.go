@@ -165,10 +165,7 @@ func (s *Server) access() rueidis.ClientOption {
 }
 
 // Kill ends the server with SIGKILL, also a stopped one, and returns when it is gone.
-func (s *Server) Kill() {
-	s.daemon.Kill()
-	s.admin.hangUp()
-}
+func (s *Server) Kill() { s.daemon.Kill() }
 
 // Restart kills the server if it runs and starts it again on its port. It is empty, unless the arguments
 // made it keep its data.
@@ -187,11 +184,6 @@ func (s *Server) start() error {
 	}
 	if err := s.daemon.Start(); err != nil {
 		return err
-	}
-	if s.keep {
-		if _, err := s.Try("PING"); err != nil {
-			return err
-		}
 	}
 	if s.tune != nil {
 		return s.tune()

@@ -56,12 +56,6 @@ func WithClientCertificates() Option {
 	return func(s *Server) { s.clientCertificates = true }
 }
 
-// StartTLS is [Start] for a server with TLS that asks clients for no certificate.
-func StartTLS(t testing.TB, opts ...Option) *Server {
-	t.Helper()
-	return Start(t, append([]Option{WithTLS(NewCertificates(t))}, opts...)...)
-}
-
 // args are the arguments of a server with these certificates.
 func (c *Certificates) args(fromClients bool) []string {
 	ask := "no"
