@@ -333,7 +333,7 @@ func TestAReleaseThatDidNotGoWellSaysSo(t *testing.T) {
 	})
 }
 
-func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
+func TestAHoldThatLastsTooLongIsTold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		o := &kit.Observer{}
 		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), func(o *headwaiter.Options) { o.HeldTooLong = 45 * time.Second }), kit.Name(t))
@@ -344,7 +344,7 @@ func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
 		begun := time.Now()
 		synctime.Pass(44 * time.Second)
 		require.Empty(t, o.Of(observe.HeldLong))
-		synctime.Pass(time.Minute)
+		synctime.Pass(40 * time.Second)
 		kit.Release(t, l)
 		long := o.Of(observe.HeldLong)
 		require.Len(t, long, 1)
@@ -353,5 +353,31 @@ func TestAHoldThatLastsTooLongIsToldOnce(t *testing.T) {
 		host, err := os.Hostname()
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("test@%s#%d", host, os.Getpid()), long[0].Who)
+	})
+}
+
+// A wait and a hold that last are told of when they have lasted for too long, and whenever that has doubled.
+func TestAWaitAndAHoldThatLastAreToldAgain(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		long := func(o *headwaiter.Options) { o.HeldTooLong, o.WaitedTooLong = 10*time.Second, 10*time.Second }
+		holder, waiter := &kit.Observer{}, &kit.Observer{}
+		l := hold(t, fairlock.New(kit.Dial(t, s, kit.Observed(holder), long), kit.Name(t)))
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(waiter), long), kit.Name(t))
+		waits := begin(t.Context(), m)
+		time.Sleep(75 * time.Second) // What the holder does.
+		kit.Release(t, l)
+		kit.Release(t, waits.Value(t))
+		told := func(o *kit.Observer, m observe.Moment, lasted func(observe.Observation) time.Duration) {
+			all := o.Of(m)
+			require.Len(t, all, 3, "%v", m)
+			for i, o := range all {
+				require.Equal(t, i+1, o.Count)
+				require.InDelta(t, 10*time.Second<<i, lasted(o.Observation), float64(time.Second), "%v", m)
+			}
+		}
+		told(holder, observe.HeldLong, func(o observe.Observation) time.Duration { return o.Held })
+		told(waiter, observe.WaitedLong, func(o observe.Observation) time.Duration { return o.Waited })
+		require.Equal(t, 1, waiter.Of(observe.WaitedLong)[0].Place)
+		require.Empty(t, waiter.Of(observe.HeldLong))
 	})
 }

@@ -46,13 +46,14 @@ type Moment int
 const (
 	Asked         Moment = iota + 1 // a call begins
 	Queued                          // it has a place in the queue: Place, Waiting
+	WaitedLong                      // it has waited for longer than Options.WaitedTooLong: Place, Waited, Count as of HeldLong
 	Granted                         // it holds: Token, Waited, Note
 	Entered                         // it has entered a hold of its owner
 	Passed                          // the event that it waited for has come: Waited
 	Failed                          // it ended without: Err, Waited
 	Renewed                         // the lease is longer: Margin, Lease
 	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease
-	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who
+	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
 	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
 	Lost                            // the hold is lost: Held, Err
 )
@@ -70,7 +71,7 @@ const (
 )
 
 var moments = map[Moment]string{
-	Asked: "asked", Queued: "queued", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
+	Asked: "asked", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
 	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Released: "released", Lost: "lost",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
 	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -97,7 +98,8 @@ type wait struct {
 	clean  bool          // the last answer says that the server has nothing of the ticket
 	joined bool          // it entered the hold of another ticket
 	taken  int64         // how many permits a drain has
-	ahead  [1]*end       // room for those that its ask takes along
+	lasts  notify.Reminder
+	ahead  [1]*end // room for those that its ask takes along
 }
 
 // run goes from state to state until the ticket holds, or has passed, or cannot.
@@ -105,7 +107,7 @@ func (w *wait) run() (*lease.Lease, error) {
 	t, s := w.ticket, w.site
 	for {
 		s.mu.Lock()
-		st, failure := t.state, errors.Join(t.err, t.refused)
+		st, place, failure := t.state, t.place, errors.Join(t.err, t.refused)
 		other := s.heldByLocked(t)
 		var wake <-chan struct{}
 		switch st {
@@ -148,6 +150,7 @@ func (w *wait) run() (*lease.Lease, error) {
 			select {
 			case <-wake:
 			case <-w.ctx.Done():
+			case <-w.tellLong(place):
 			}
 		}
 	}

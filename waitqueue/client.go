@@ -97,7 +97,7 @@ func newClient(o Options) *client {
 	c.renewals.client, c.ends.client = c, c
 	c.again.Target = timers.Func(c.sayAgain)
 	c.ends.ready = make(map[*conn.Node]*outbox)
-	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, c.who)
+	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	return c
 }
 
@@ -199,8 +199,9 @@ type Options struct {
 	// operators should look into at warn. A goroutine of the client writes it, so a slow handler holds up no lock; what
 	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
 	Log *slog.Logger
-	// HeldTooLong is how long a hold may last before the Observer and the Log are told, once. The default is not to look.
-	HeldTooLong time.Duration
+	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
+	// are told: then, and again each time that it has doubled. The default is not to look.
+	HeldTooLong, WaitedTooLong time.Duration
 }
 
 // Defaults and limits, each with its reason.
@@ -234,8 +235,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Linger < 0 {
 		return o, errors.New("headwaiter: linger must not be negative")
 	}
-	if o.HeldTooLong < 0 {
-		return o, errors.New("headwaiter: held too long must not be negative")
+	if o.HeldTooLong < 0 || o.WaitedTooLong < 0 {
+		return o, errors.New("headwaiter: held too long, and waited too long, must not be negative")
 	}
 	o.Linger = max(o.Linger, minLinger)
 	return o, nil

@@ -120,19 +120,15 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 				batch := waits[:min(len(waits), eachBatch)]
 				waits = waits[len(batch):]
 				c := batch[0].site.client
-				answerEach(batch, c.sendFor(ctx, n, prepareEach(n, batch), nil, nil))
+				asks := make([]outgoing, len(batch))
+				for i, w := range batch {
+					asks[i] = outgoing{w, w.site.prepare(n, w)}
+				}
+				answerEach(batch, c.sendFor(ctx, n, asks, nil, nil))
 			}
 		})
 	}
 	servers.Wait()
-}
-
-func prepareEach(n *conn.Node, batch []*wait) []outgoing {
-	asks := make([]outgoing, len(batch))
-	for i, w := range batch {
-		asks[i] = outgoing{w, w.site.prepare(n, w)}
-	}
-	return asks
 }
 
 // answerEach tells the waits what the answers mean to them; none if nobody waited for the answers.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -43,10 +44,10 @@ type hold struct {
 // A use is what one call has of a hold. A hold has one, unless a layer lets several calls use it one after the other
 // ([Hold.Pass]): then each has a token of its own.
 type use struct {
-	token   uint64
-	since   time.Time // by the clock of this machine
-	teller  *ticket   // of the call, for the observer
-	tooLong bool      // the observer was told that it lasts
+	token  uint64
+	since  time.Time // by the clock of this machine
+	teller *ticket   // of the call, for the observer
+	lasts  notify.Reminder
 }
 
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken

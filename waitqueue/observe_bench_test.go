@@ -20,7 +20,7 @@ func (quiet) Observe(context.Context, observe.Observation) {}
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
-	t.placed, h.use.tooLong = false, false
+	t.placed, h.use.lasts = false, 0
 	t.asked(ctx)
 	t.tellQueuedLocked(1)
 	t.tellGrantedLocked(ctx, 1, time.Second, "")
@@ -36,7 +36,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 
 // observedBy returns a call of a client with the given observer.
 func observedBy(o observe.Observer) (*wait, *hold) {
-	c := &client{notifier: notify.New(o, nil, time.Minute, "who")}
+	c := &client{notifier: notify.New(o, nil, time.Minute, 0, "who")}
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
 	q := &binding{client: c, proto: s.proto, name: s.name}
 	t := &ticket{site: s, queue: q, state: waiting, text: "text"}

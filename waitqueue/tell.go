@@ -125,19 +125,33 @@ func (h *hold) note() string {
 	return w.Note(h.use.teller.ctx)
 }
 
-// tellLongLocked tells, once, of a hold that lasts for longer than it should, and returns when to look for that.
+// tellLongLocked tells of a hold that lasts for longer than it should, and returns when to look for that.
 func (h *hold) tellLongLocked(now, next time.Time) time.Time {
 	w := h.ticket.site.client.notifier
-	if w == nil || w.Long == 0 || h.use.tooLong {
+	if w == nil || w.Held == 0 {
 		return next
 	}
-	at := h.use.since.Add(w.Long)
-	if now.Before(at) {
-		return timers.Earlier(next, at)
+	held := now.Sub(h.use.since)
+	told, left := h.use.lasts.Look(held, w.Held)
+	if told {
+		h.use.teller.tell(observe.Observation{Moment: observe.HeldLong, Token: h.use.token, Held: held, Who: w.Who, Count: int(h.use.lasts)})
 	}
-	h.use.tooLong = true
-	h.use.teller.tell(observe.Observation{Moment: observe.HeldLong, Token: h.use.token, Held: now.Sub(h.use.since), Who: w.Who})
-	return next
+	return timers.Earlier(next, now.Add(left))
+}
+
+// tellLong tells of a wait that lasts for longer than it should, and returns what tells when to look for that; nil if
+// nobody wants to know.
+func (w *wait) tellLong(place int) <-chan time.Time {
+	n := w.site.client.notifier
+	if n == nil || n.Waited == 0 {
+		return nil
+	}
+	waited := time.Since(w.begun)
+	told, left := w.lasts.Look(waited, n.Waited)
+	if told {
+		w.ticket.tell(observe.Observation{Moment: observe.WaitedLong, Waited: waited, Place: place, Count: int(w.lasts)})
+	}
+	return time.After(left)
 }
 
 // served tells what a reply says of the queue of a name.

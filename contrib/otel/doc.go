@@ -48,6 +48,7 @@
 //	headwaiter.renewals          counter            renewals, by outcome: renewed or failed
 //	headwaiter.renewal.margin    histogram, s       what was left of the lease then
 //	headwaiter.holds.long        counter            holds beyond HeldTooLong
+//	headwaiter.waits.long        counter            calls that waited beyond WaitedTooLong
 //	headwaiter.handoffs          counter            grants to other clients, by message
 //	headwaiter.wakeups           counter            messages that came
 //	headwaiter.skipped           counter            tickets of dead clients dropped

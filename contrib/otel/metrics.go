@@ -45,6 +45,7 @@ var counted = []struct {
 	name, unit, description string
 }{
 	{observe.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
+	{observe.WaitedLong, "headwaiter.waits.long", "{call}", "Calls that waited longer than Options.WaitedTooLong."},
 	{observe.HandedOff, "headwaiter.handoffs", "{handoff}", "Grants to other clients, by message, in this client's scripts."},
 	{observe.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
 	{observe.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},
@@ -121,8 +122,11 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 	default:
 		if c := f.moments[o.Moment]; c != nil {
 			n := int64(1)
-			if o.Moment == observe.Skipped || o.Moment == observe.Expired {
+			switch {
+			case o.Moment == observe.Skipped || o.Moment == observe.Expired:
 				n = int64(o.Count)
+			case o.Count > 1: // It was told before.
+				return
 			}
 			c.Add(ctx, n, plain.add...)
 		}

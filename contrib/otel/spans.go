@@ -75,6 +75,8 @@ func (c *call) tell(o *observe.Observation) {
 	switch o.Moment {
 	case observe.Queued:
 		event(c.wait, o, placeKey.Int(o.Place), waitingKey.Int(o.Waiting))
+	case observe.WaitedLong:
+		event(c.wait, o, placeKey.Int(o.Place))
 	case observe.Entered, observe.Passed, observe.Failed:
 		end(c.wait, o)
 	case observe.Renewed:

@@ -66,6 +66,8 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 	holding[`headwaiter_holds{kind="lock"}`] = 1
 	longer := one("headwaiter_long_hold_warnings_total")
 	longer[`headwaiter_long_holds{kind="lock"}`] = 1
+	again := long
+	again.Count = 2
 	shorter := released("confirmed")
 	shorter[`headwaiter_long_holds{kind="lock"}`] = -1
 	cut := lost("max_hold")
@@ -96,6 +98,9 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"its client closes while it holds", []told{asked, held}, of(observe.Lost, lease.ErrClientClosed), lost("closed")},
 		{"a loss of a kind unknown", []told{asked, held}, of(observe.Lost, errors.New("new")), lost("other")},
 		{"a hold lasts for long", []told{asked, held}, long, longer},
+		{"it is told again", []told{asked, held, long}, again, values{}},
+		{"a wait lasts for long", []told{asked}, told{Moment: observe.WaitedLong, Count: 1}, one("headwaiter_long_wait_warnings_total")},
+		{"it is told again", []told{asked}, told{Moment: observe.WaitedLong, Count: 2}, values{}},
 		{"it ends", []told{asked, held, long}, of(observe.Released, nil), shorter},
 		{"it reaches its maximum", []told{asked, held, long}, of(observe.Lost, lease.ErrMaxHold), cut},
 		{"it makes no progress", []told{asked, held}, of(observe.Lost, lease.ErrStalled), lost("stalled")},

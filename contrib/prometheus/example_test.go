@@ -32,8 +32,8 @@ func connect(addr string) (*headwaiter.Client, http.Handler, error) {
 	client, err := headwaiter.Dial(headwaiter.Options{
 		Redis:       rueidis.ClientOption{InitAddress: []string{addr}},
 		Observer:    collector,
-		HeldTooLong: time.Minute,
-		Log:         slog.Default(),
+		HeldTooLong: time.Minute, WaitedTooLong: time.Minute,
+		Log: slog.Default(),
 	})
 	return client, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }

@@ -35,7 +35,7 @@ type metrics struct {
 	attempts, released, lost *prom.CounterVec
 
 	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
-	longWarnings *prom.CounterVec
+	longWarnings, longWaits *prom.CounterVec
 
 	waiting, holding, longHolds *prom.GaugeVec
 	wait, hold, margin          *prom.HistogramVec
@@ -63,6 +63,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.suspected = m.counter("suspicions_total", "Times the server said that a client of this process let a lease run out.")
 	m.givenBack = m.counter("given_back_grants_total", "Grants that came for calls that had ended, and were given back.")
 	m.longWarnings = m.counter("long_hold_warnings_total", "Holds that lasted longer than the limit of their client.")
+	m.longWaits = m.counter("long_wait_warnings_total", "Calls that waited longer than the limit of their client.")
 	m.waiting = m.gauge("waiting_calls", "Calls of this process that wait. The sum over all processes is the length of the queues.")
 	m.holding = m.gauge("holds", "Holds of this process.")
 	m.longHolds = m.gauge("long_holds", "Holds of this process that last longer than the limit of their client.")
@@ -110,7 +111,7 @@ type series struct {
 	lost     [len(causes)]prom.Counter
 
 	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
-	longWarnings prom.Counter
+	longWarnings, longWaits prom.Counter
 
 	waiting, holding, longHolds prom.Gauge
 	wait, hold, margin          prom.Observer
@@ -125,7 +126,7 @@ func (m *metrics) series(kind, class string) *series {
 	s := &series{
 		queued: of(m.queued), renewed: of(m.renewed), renewalFailures: of(m.renewalFailures), handOffs: of(m.handOffs),
 		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), rejoined: of(m.rejoined),
-		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings),
+		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits),
 		waiting: m.waiting.WithLabelValues(kind, class), holding: m.holding.WithLabelValues(kind, class),
 		longHolds: m.longHolds.WithLabelValues(kind, class), wait: m.wait.WithLabelValues(kind, class),
 		hold: m.hold.WithLabelValues(kind, class), margin: m.margin.WithLabelValues(kind, class),
@@ -168,13 +169,22 @@ func (s *series) told(o *observe.Observation) {
 		s.renewalFailures.Inc()
 		s.smallest.add(o.Margin)
 	case observe.HeldLong:
-		s.longWarnings.Inc()
+		first(o, s.longWarnings)
+	case observe.WaitedLong:
+		first(o, s.longWaits)
 	case observe.Released:
 		s.released[releaseOf(o.Err)].Inc()
 		s.gone(o)
 	case observe.Lost:
 		s.lost[causeOf(o.Err)].Inc()
 		s.gone(o)
+	}
+}
+
+// first counts what is told again as long as it lasts.
+func first(o *observe.Observation, c prom.Counter) {
+	if o.Count <= 1 { // Some engines do not count.
+		c.Inc()
 	}
 }
 

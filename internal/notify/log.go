@@ -110,8 +110,8 @@ func (l *logger) record(e logged) {
 		return
 	}
 	o := &e.o
-	r := slog.NewRecord(e.at, levelOf(o), "headwaiter: "+o.Moment.String(), 0)
-	r.AddAttrs(slog.String("kind", o.Kind), slog.String("name", o.Name))
+	r := slog.NewRecord(e.at, levelOf(o), sentence(o), 0)
+	r.AddAttrs(slog.String("moment", o.Moment.String()), slog.String("kind", o.Kind), slog.String("name", o.Name))
 	if o.Ticket != "" {
 		r.AddAttrs(slog.String("ticket", o.Ticket))
 	}
@@ -125,6 +125,8 @@ func (l *logger) record(e logged) {
 		r.AddAttrs(slog.Duration("waited", o.Waited))
 	case observe.Released, observe.Lost:
 		r.AddAttrs(slog.Duration("held", o.Held))
+	case observe.WaitedLong:
+		r.AddAttrs(slog.Duration("waited", o.Waited), slog.Int("place", o.Place))
 	case observe.HeldLong:
 		r.AddAttrs(slog.Duration("held", o.Held), slog.String("holder", o.Who), slog.Time("since", e.at.Add(-o.Held)))
 	case observe.Renewed, observe.RenewalFailed:
@@ -148,7 +150,7 @@ func levelOf(o *observe.Observation) slog.Level {
 		if o.Err != nil {
 			return slog.LevelWarn
 		}
-	case observe.Skipped, observe.Expired, observe.Rejoined, observe.GivenBack:
+	case observe.Skipped, observe.Expired, observe.Rejoined, observe.GivenBack, observe.WaitedLong:
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug

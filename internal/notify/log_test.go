@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -87,6 +88,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 	}{
 		observe.Asked:         {slog.LevelDebug, nil},
 		observe.Queued:        {slog.LevelDebug, []string{"place", "waiting"}},
+		observe.WaitedLong:    {slog.LevelInfo, []string{"place", "waited"}},
 		observe.Granted:       {slog.LevelDebug, []string{"waited"}},
 		observe.Entered:       {slog.LevelDebug, nil},
 		observe.Passed:        {slog.LevelDebug, []string{"waited"}},
@@ -106,7 +108,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.GivenBack:     {slog.LevelInfo, nil},
 	} {
 		h := &records{level: slog.LevelDebug}
-		l := notify.New(nil, slog.New(h), 0, "")
+		l := notify.New(nil, slog.New(h), 0, 0, "")
 		o := full
 		o.Moment = moment
 		l.Tell(t.Context(), o)
@@ -115,14 +117,17 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		l.Stop()
 		kept := h.kept()
 		require.Len(t, kept, 2, "%v: what was told is written before stop returns", moment)
-		require.Equal(t, "headwaiter: "+moment.String(), kept[0].Message)
+		require.Equal(t, moment.String(), attrs(kept[0])["moment"])
+		require.Regexp(t, "^headwaiter: .*\\bname\\b", kept[0].Message)
+		require.NotContains(t, kept[0].Message, "%")
+		require.Equal(t, kept[0].Message+": failure", kept[1].Message)
 		require.Equal(t, want.level, kept[0].Level, "%v", moment)
 		if moment == observe.Released {
 			want.level = slog.LevelWarn
 		}
 		require.Equal(t, want.level, kept[1].Level, "%v with an error", moment)
 		fields := slices.Sorted(maps.Keys(attrs(kept[0])))
-		require.ElementsMatch(t, append(want.fields, "kind", "name", "ticket", "token"), fields, "%v", moment)
+		require.ElementsMatch(t, append(want.fields, "moment", "kind", "name", "ticket", "token"), fields, "%v", moment)
 		require.Equal(t, failure, attrs(kept[1])["error"])
 		if moment == observe.HeldLong {
 			require.Equal(t, "who", attrs(kept[0])["holder"])
@@ -143,12 +148,13 @@ func TestTheLogTellsOfCallsInOrder(t *testing.T) {
 			require.NoError(t, l.Release(t.Context()))
 			require.NoError(t, c.Close(t.Context()))
 		}
-		usual := slices.DeleteFunc(all.messages(), func(m string) bool { return m == "headwaiter: renewed" })
+		usual := slices.DeleteFunc(all.messages(), func(m string) bool { return strings.Contains(m, "renewed") })
 		require.Equal(t, []string{
-			"headwaiter: asked", "headwaiter: granted", "headwaiter: held for long", "headwaiter: released",
+			"headwaiter: asks for name", "headwaiter: holds name after 0s", "headwaiter: has held name for 1m0s and holds on",
+			"headwaiter: released name after 1m1s",
 		}, usual)
 		require.Greater(t, len(all.messages()), len(usual)+10)
-		require.Equal(t, []string{"headwaiter: held for long"}, some.messages())
+		require.Equal(t, []string{"headwaiter: has held name for 1m0s and holds on"}, some.messages())
 	})
 }
 
@@ -181,13 +187,13 @@ func TestALogThatBlocksDelaysNoLock(t *testing.T) {
 }
 
 func TestWhereNobodyLooksThereIsNone(t *testing.T) {
-	n := notify.New(nil, nil, 0, "")
+	n := notify.New(nil, nil, 0, 0, "")
 	require.Nil(t, n)
 	n.Stop()
 }
 
 func TestALogMayBeStoppedTwice(t *testing.T) {
-	l := notify.New(nil, slog.New(&records{}), 0, "")
+	l := notify.New(nil, slog.New(&records{}), 0, 0, "")
 	l.Stop()
 	l.Stop()
 }

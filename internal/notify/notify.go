@@ -14,8 +14,10 @@ import (
 
 // A Notifier tells of what happens. Where nobody looks there is none, and to ask for that is all it costs.
 type Notifier struct {
-	Long time.Duration // how long a hold may last before that is told; 0: as long as it likes
-	Who  string        // the client, for operators
+	// Held and Waited are how long a hold and a wait may last before that is told, and again whenever it has doubled; 0: as
+	// long as they like.
+	Held, Waited time.Duration
+	Who          string // the client, for operators
 
 	observer observe.Observer
 	tracer   observe.Tracer // nil if the observer is none
@@ -24,7 +26,7 @@ type Notifier struct {
 }
 
 // New returns what tells an observer and writes a log, of which either may be nil; nil if both are.
-func New(to observe.Observer, log *slog.Logger, long time.Duration, who string) *Notifier {
+func New(to observe.Observer, log *slog.Logger, held, waited time.Duration, who string) *Notifier {
 	l := newLogger(log)
 	var all []observe.Observer
 	if l != nil {
@@ -34,7 +36,7 @@ func New(to observe.Observer, log *slog.Logger, long time.Duration, who string) 
 	if observer == nil {
 		return nil
 	}
-	n := &Notifier{observer: observer, Long: long, Who: who, log: l}
+	n := &Notifier{observer: observer, Held: held, Waited: waited, Who: who, log: l}
 	n.tracer, _ = observer.(observe.Tracer)
 	return n
 }
@@ -99,4 +101,16 @@ func wordy(s string) bool {
 		}
 	}
 	return true
+}
+
+// A Reminder counts how often it was told that something lasts: when it has lasted for a limit, and whenever that has
+// doubled.
+type Reminder int
+
+// Look reports whether to tell of it now, and in how long to look again.
+func (r *Reminder) Look(lasted, limit time.Duration) (tell bool, left time.Duration) {
+	if tell = lasted >= limit<<*r; tell {
+		*r++
+	}
+	return tell, limit<<*r - lasted
 }

@@ -15,7 +15,7 @@ var reach = []string{
 	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
 }
 
-const maxReach = 9555
+const maxReach = 9630
 
 // codeLines counts the lines of Go code that are neither blank nor a comment alone.
 func codeLines(source string) (n int) {
