@@ -131,10 +131,10 @@ func ExampleWithAtLeast() {
 	}
 	fmt.Println(lock.Unlock(ctx))
 	_, err = locks.NewLocker(clients[1]).Lock(ctx, "report") // Its clock is some seconds behind.
-	fmt.Println(err)
+	fmt.Println(errors.Is(err, lease.ErrBusy))
 	// Output:
 	// <nil>
-	// gocron: job "report": fairlock: try lock "gocron:report": busy
+	// true
 }
 
 func ExampleWithPrefix() {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -30,6 +31,7 @@ type Embedded struct {
 	mu      sync.Mutex // guards the fields below; the server's own lock may be held outside it
 	mini    *miniredis.Miniredis
 	serving *server.Server // the connections of mini
+	age     func()         // ends what lets its keys expire; nil where each command does
 	calls   map[string]int64
 	failure string
 	drop    int
@@ -107,8 +109,8 @@ func (e *Embedded) Dial() (net.Conn, error) {
 // Kill ends the server and its connections; what it knew is gone.
 func (e *Embedded) Kill() {
 	e.mu.Lock()
-	mini, serving := e.mini, e.serving
-	e.mini, e.serving = nil, nil
+	mini, serving, age := e.mini, e.serving, e.age
+	e.mini, e.serving, e.age = nil, nil, nil
 	e.mu.Unlock()
 	if mini == nil {
 		return
@@ -119,6 +121,9 @@ func (e *Embedded) Kill() {
 	mini.CtxCancel()
 	serving.Close()
 	mini.Close()
+	if age != nil {
+		age()
+	}
 }
 
 // Restart kills the server if it runs and starts an empty one at the same address. Faults that were set
@@ -143,12 +148,14 @@ func (e *Embedded) Restart() {
 func (e *Embedded) start() error {
 	e.ResetStats()
 	mini := miniredis.NewMiniRedis()
-	mini.ClockTTL(true)
+	var age func()
 	if e.addr != "" {
 		if err := mini.StartAddr(e.addr); err != nil {
 			return err
 		}
+		age = aging(mini)
 	} else {
+		mini.ClockTTL(true)
 		// The first Dial starts it.
 		conn, err := mini.Dial()
 		if err != nil {
@@ -160,8 +167,33 @@ func (e *Embedded) start() error {
 	serving.SetPreHook(e.hook)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mini, e.serving = mini, serving
+	e.mini, e.serving, e.age = mini, serving, age
 	return nil
+}
+
+// agingStep is by how much keys may outlive their time on a server with a port. Miniredis can look at the clock by itself,
+// but then each command of each script sorts all keys: with a thousand of them a busy machine is too slow for leases of
+// seconds.
+const agingStep = 50 * time.Millisecond
+
+// aging lets the keys of a server expire, until the function that it returns is called, which waits for its end.
+func aging(mini *miniredis.Miniredis) (end func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticks := time.NewTicker(agingStep)
+		defer ticks.Stop()
+		for last := time.Now(); ; {
+			select {
+			case now := <-ticks.C:
+				mini.FastForward(now.Sub(last))
+				last = now
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-done }
 }
 
 // Miniredis returns the server itself, a new one after each Restart and nil while it is down. Its SetError and SetPreHook would
