@@ -14,7 +14,7 @@ type Shape int
 // The shapes.
 const (
 	Lines  Shape = iota
-	Bars         // one bar for each category and series, from left to right
+	Dots         // one mark in a row for each category and series: a bar has no length where an axis has no zero
 	Points       // no lines between them
 )
 
@@ -22,6 +22,7 @@ const (
 type Chart struct {
 	ID, Title string
 	Note      string // what to see in it, in a sentence
+	Words     string // what its words mean, for a reader who has the picture alone
 	Shape     Shape
 	X, Y      string // names of the axes
 	LogX      bool
@@ -38,7 +39,10 @@ type Series struct {
 }
 
 // A Point is one value.
-type Point struct{ X, Y float64 }
+type Point struct {
+	X, Y float64
+	More bool // it was more than Y, and nobody knows by how much
+}
 
 // Charts are all that the results are enough for.
 func Charts(r bench.Report) []Chart {
@@ -56,7 +60,8 @@ func Charts(r bench.Report) []Chart {
 func (v view) rates() Chart {
 	c := Chart{
 		ID: "hand-offs", Title: "Hand-offs of each lock for one of headwaiter", X: "clients that want one lock", Y: "hand-offs for one of headwaiter",
-		LogX: true, LogY: true, Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next, in the same rounds. Higher is better.",
+		LogX: true, LogY: true, Words: "A hand-off: one client releases, and another one holds next. Higher is better; headwaiter is 1.",
+		Note: "Each client locks and releases as fast as it can; what counts is how often another one holds next, in the same rounds. Higher is better.",
 	}
 	own := Series{Name: Own}
 	var others []Series
@@ -66,7 +71,7 @@ func (v view) rates() Chart {
 		}
 		x := float64(pair.Clients)
 		if !slices.ContainsFunc(own.Points, func(p Point) bool { return p.X == x }) {
-			own.Points = append(own.Points, Point{x, 1})
+			own.Points = append(own.Points, Point{X: x, Y: 1})
 		}
 		i := slices.IndexFunc(others, func(s Series) bool { return s.Name == pair.Contender })
 		if i < 0 {
@@ -74,7 +79,7 @@ func (v view) rates() Chart {
 			others = append(others, Series{Name: pair.Contender})
 		}
 		if times := pair.Speed().Median; times > 0 && !math.IsInf(times, 0) {
-			others[i].Points = append(others[i].Points, Point{x, 1 / times})
+			others[i].Points = append(others[i].Points, Point{X: x, Y: 1 / times})
 		}
 	}
 	if len(others) > 0 {
@@ -112,12 +117,12 @@ func (v view) latencies() Chart {
 	for _, q := range quantiles {
 		c.Names = append(c.Names, q.name)
 	}
-	for _, lock := range v.locks(work) {
+	for _, lock := range drawn(v.locks(work)) {
 		r, _ := v.find(lock, work)
 		s := Series{Name: lock}
 		if h, err := bench.Histogram(r.Histograms["acquire"]); err == nil {
 			for i, q := range quantiles {
-				s.Points = append(s.Points, Point{float64(i), max(float64(h.ValueAtQuantile(q.q))/1e6, 1e-3)})
+				s.Points = append(s.Points, Point{X: float64(i), Y: max(float64(h.ValueAtQuantile(q.q))/1e6, 1e-3)})
 			}
 		}
 		c.Series = append(c.Series, s)
@@ -125,22 +130,22 @@ func (v view) latencies() Chart {
 	return c
 }
 
-// bars makes a chart of one figure for each lock.
-func (v view) bars(c Chart, work string, of func(bench.Result) float64) Chart {
+// dots makes a chart of one figure for each lock.
+func (v view) dots(c Chart, work string, of func(bench.Result) float64) Chart {
 	s := Series{Name: c.Y}
 	for _, lock := range v.locks(work) {
 		if r, ok := v.find(lock, work); ok && of(r) > 0 {
-			s.Points = append(s.Points, Point{float64(len(c.Names)), of(r)})
+			s.Points = append(s.Points, Point{X: float64(len(c.Names)), Y: of(r)})
 			c.Names = append(c.Names, lock)
 		}
 	}
-	c.Shape, c.Series = Bars, append(c.Series, s)
+	c.Shape, c.Series = Dots, append(c.Series, s)
 	return c
 }
 
 func (v view) commands() Chart {
 	work := v.usual()
-	return v.bars(Chart{
+	return v.dots(Chart{
 		ID: "commands", Title: "Commands for a hold, " + work, Y: "commands that Redis runs, those of scripts included", LogY: true,
 		Note: "Of the locks on Redis. Lower is better.",
 	}, work, func(r bench.Result) float64 { return r.Figures.Server.Scripts + r.Figures.Server.Others })
@@ -148,14 +153,21 @@ func (v view) commands() Chart {
 
 func (v view) processors() Chart {
 	work := v.usual()
-	return v.bars(Chart{
+	return v.dots(Chart{
 		ID: "cpu", Title: "CPU for a hold, " + work, Y: "µs of clients and, where it is known, of the server", LogY: true,
 		Note: "Lower is better.",
 	}, work, func(r bench.Result) float64 { return r.Figures.CPU + r.Figures.Server.CPUMicros })
 }
 
-// fewDrawn are the locks whose single waits are drawn where there are many: more would hide each other.
+// fewDrawn are the locks whose waits are drawn where there are many: more would hide each other.
 var fewDrawn = []string{Own, "redisson-fair", "rueidislock-tuned", "redislock-1ms", "postgres-advisory"}
+
+func drawn(locks []string) []string {
+	if len(locks) <= len(fewDrawn) {
+		return locks
+	}
+	return slices.DeleteFunc(slices.Clone(locks), func(lock string) bool { return !slices.Contains(fewDrawn, lock) })
+}
 
 func (v view) fairness() Chart {
 	work := v.usual()
@@ -163,14 +175,11 @@ func (v view) fairness() Chart {
 		ID: "fairness", Title: "Waits in the order in which calls came, " + work, Shape: Points, X: "when the call came, ms", Y: "wait in ms",
 		LogY: true, Note: "A fair lock makes one line; who is overtaken stands above it.",
 	}
-	for _, lock := range v.locks(work) {
-		if len(v.locks(work)) > len(fewDrawn) && !slices.Contains(fewDrawn, lock) {
-			continue
-		}
+	for _, lock := range drawn(v.locks(work)) {
 		r, _ := v.find(lock, work)
 		s := Series{Name: lock}
 		for _, w := range r.Figures.Waits {
-			s.Points = append(s.Points, Point{w.At, max(w.Took, 1e-3)})
+			s.Points = append(s.Points, Point{X: w.At, Y: max(w.Took, 1e-3)})
 		}
 		c.Series = append(c.Series, s)
 	}
@@ -179,8 +188,8 @@ func (v view) fairness() Chart {
 
 func (v view) recoveries() Chart {
 	c := Chart{
-		ID: "recovery", Title: "From the release to the next hold, when something went wrong", Shape: Bars, Y: "ms, the worst of all tries", LogY: true,
-		Note: "Where a bar ends at the bound of a scene, nobody held until then. Lower is better.",
+		ID: "recovery", Title: "From the release to the next hold, when something went wrong", Shape: Dots, Y: "ms, the worst of all tries", LogY: true,
+		Note: "Behind > is the bound of a scene: nobody held until then. Lower is better.",
 	}
 	wanted := []string{"2 " + bench.DeadWaiters, bench.GivesUp, bench.Deafened}
 	for _, r := range v.Recoveries {
@@ -193,7 +202,7 @@ func (v view) recoveries() Chart {
 		for i, lock := range c.Names {
 			for _, r := range v.Recoveries {
 				if r.Contender == lock && r.Scene.String() == scene {
-					s.Points = append(s.Points, Point{float64(i), max(r.Worst/1e3, 0.1)})
+					s.Points = append(s.Points, Point{X: float64(i), Y: max(r.Worst/1e3, 1e-3), More: !r.Within})
 				}
 			}
 		}
@@ -216,7 +225,7 @@ func (v view) queues() Chart {
 			c.Series = append(c.Series, Series{Name: x.Contender})
 		}
 		if x.HandOff > 0 {
-			c.Series[i].Points = append(c.Series[i].Points, Point{float64(x.Waiting), x.HandOff})
+			c.Series[i].Points = append(c.Series[i].Points, Point{X: float64(x.Waiting), Y: x.HandOff})
 		}
 	}
 	return c

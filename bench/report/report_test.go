@@ -111,7 +111,7 @@ func TestThereIsAPictureForEachChart(t *testing.T) {
 		text := texts(t, svg)
 		require.Contains(t, text, c.Title)
 		for _, s := range c.Series {
-			if c.Shape != report.Bars || len(c.Series) > 1 {
+			if c.Shape != report.Dots || len(c.Series) > 1 {
 				require.Contains(t, text, s.Name, c.ID)
 			}
 		}

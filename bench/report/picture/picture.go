@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,16 +44,16 @@ func Write(charts []report.Chart, dir string) error {
 
 func write(c report.Chart, name string) error {
 	tall := vg.Length(height)
-	if c.Shape == report.Bars {
-		tall = max(tall, barsHeight(c))
+	if c.Shape == report.Dots {
+		tall = max(tall, dotsHeight(c))
 	}
 	canvas := vgsvg.New(width, tall)
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
 	var err error
-	if c.Shape == report.Bars {
-		drawBars(c, draw.Crop(whole, margin, -margin, margin, -margin))
+	if c.Shape == report.Dots {
+		drawDots(c, draw.Crop(whole, margin, -margin, margin, -margin))
 	} else {
 		err = drawLines(c, draw.Crop(whole, margin, -margin, margin, -margin))
 	}
@@ -81,17 +82,34 @@ func style(size vg.Length, x text.XAlignment, y text.YAlignment) text.Style {
 	}
 }
 
+const (
+	titleHeight = 26
+	wordsHeight = 16
+	nameWidth   = 17 // of the name of the upright axis
+)
+
+// headHeight is that of what stands above a chart.
+func headHeight(c report.Chart) vg.Length {
+	if c.Words == "" {
+		return titleHeight
+	}
+	return titleHeight + wordsHeight
+}
+
+// drawHead draws the title, and below it what the words of the chart mean.
+func drawHead(c report.Chart, area draw.Canvas) {
+	area.FillText(style(13, text.XCenter, text.YTop), vg.Point{X: area.Center().X, Y: area.Max.Y}, c.Title)
+	area.FillText(style(10, text.XCenter, text.YTop), vg.Point{X: area.Center().X, Y: area.Max.Y - titleHeight + 6}, c.Words)
+}
+
 // drawLines draws lines, or points, with the names of the series in a column beside them.
 func drawLines(c report.Chart, area draw.Canvas) error {
 	p := plot.New()
-	p.Title.Text = c.Title
-	p.Title.TextStyle.Font = font.From(sans, 13)
-	p.Title.Padding = 8
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = font.From(sans, 10.5), font.From(sans, 9.5)
 		axis.Label.Padding = 4
 	}
-	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
+	p.X.Label.Text = c.X
 	p.Add(grid())
 	axes(p, c)
 	entries := make([]entry, 0, len(c.Series))
@@ -107,8 +125,14 @@ func drawLines(c report.Chart, area draw.Canvas) error {
 		e.name = s.Name
 		entries = append(entries, e)
 	}
-	p.Draw(draw.Crop(area, 0, -legendWidth, 0, 0))
-	drawLegend(entries, draw.Crop(area, area.Size().X-legendWidth+8, 0, 0, -28))
+	drawHead(c, area)
+	area = draw.Crop(area, 0, 0, 0, -headHeight(c))
+	// gonum takes the middle of a logarithm for that of its numbers, and would leave room for the name above it.
+	name := style(10.5, text.XCenter, text.YTop)
+	name.Rotation = math.Pi / 2
+	area.FillText(name, vg.Point{X: area.Min.X, Y: area.Center().Y + axisHeight/2}, c.Y)
+	p.Draw(draw.Crop(area, nameWidth, -legendWidth, 0, 0))
+	drawLegend(entries, draw.Crop(area, area.Size().X-legendWidth+8, 0, 0, 0))
 	return nil
 }
 
