@@ -1,20 +1,24 @@
 package examples_test
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
-	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -41,199 +45,170 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// run runs an example to its end and returns what it printed. It must succeed and have no complaints.
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...)
-	complaints := &strings.Builder{}
-	cmd.Stderr = complaints
-	said, err := cmd.Output()
-	t.Logf("%s", said)
-	require.NoError(t, err, complaints)
-	require.Empty(t, complaints.String())
-	return string(said)
+// mark is the line behind which all is read that was written before.
+const mark = "\a"
+
+// A scene is processes of one example on one redis-server. All write to one pipe, so a line stands behind another if
+// it was written later, whichever processes wrote them.
+type scene struct {
+	*testing.T
+	name        string
+	dir         string   // where they run
+	environment []string // what they get beside the URL
+	server      *redistest.Server
+	pipe        *os.File
+	read        chan struct{} // hands over when a mark was read; closes behind the last line
+
+	mu    sync.Mutex // guards lines
+	lines []string
 }
 
-// each runs an example as it is without flags, and on a redis-server.
-func each(t *testing.T, name string, check func(t *testing.T, said string)) {
-	t.Parallel()
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		check(t, run(t, name))
+func begin(t *testing.T, name string) *scene {
+	t.Helper()
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	s := &scene{T: t, name: name, dir: t.TempDir(), server: redistest.Start(t), pipe: to, read: make(chan struct{})}
+	go func() {
+		defer close(s.read)
+		for in := bufio.NewScanner(from); in.Scan(); {
+			if in.Text() == mark {
+				s.read <- struct{}{}
+				continue
+			}
+			s.mu.Lock()
+			s.lines = append(s.lines, in.Text())
+			s.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		to.Close()
+		<-s.read // After the last process, which a cleanup of start has ended.
+		from.Close()
+		t.Log(strings.Join(s.lines, "\n"))
 	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		check(t, run(t, name, "--redis", "redis://"+redistest.Start(t).Addr()))
-	})
+	return s
 }
 
-// numbers returns those in the place of each # of the pattern, which is otherwise what must be there.
-func numbers(t *testing.T, said, pattern string) []int {
-	t.Helper()
-	words := strings.Fields(regexp.QuoteMeta(pattern))
-	expression := strings.ReplaceAll(strings.Join(words, `\s+`), "#", `(\d+)`)
-	found := regexp.MustCompile(expression).FindStringSubmatch(said)
-	require.NotNil(t, found, "%q is not in\n%s", pattern, said)
-	var all []int
-	for _, text := range found[1:] {
-		n, err := strconv.Atoi(text)
-		require.NoError(t, err)
-		all = append(all, n)
+// client is one more client of the server, in this process.
+func (s *scene) client() *headwaiter.Client { return kit.Dial(s, s.server) }
+
+// start starts a process. What it says as errors is said too.
+func (s *scene) start(args ...string) *exec.Cmd {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, s.name), args...)
+	cmd.Env = append(append(os.Environ(), s.environment...), "REDIS_URL=redis://"+s.server.Addr())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, s.pipe, s.pipe
+	require.NoError(s, cmd.Start())
+	s.Cleanup(func() {
+		cancel()
+		if cmd.ProcessState == nil {
+			_ = cmd.Wait()
+		}
+	})
+	return cmd
+}
+
+// run runs processes to their ends, which must be good.
+func (s *scene) run(processes ...*exec.Cmd) {
+	s.Helper()
+	for _, cmd := range processes {
+		require.NoError(s, cmd.Wait(), cmd.Args)
 	}
-	return all
 }
 
-// inOrder requires that each of the patterns has a match behind that of the one before.
-func inOrder(t *testing.T, said string, patterns ...string) {
-	t.Helper()
-	rest := said
+// signal sends a signal to processes.
+func (s *scene) signal(to os.Signal, processes ...*exec.Cmd) {
+	s.Helper()
+	for _, cmd := range processes {
+		require.NoError(s, cmd.Process.Signal(to))
+	}
+}
+
+// said is those lines up to now that match the pattern, or of each what its group matches.
+func (s *scene) said(pattern string) (found []string) {
+	s.Helper()
+	_, err := fmt.Fprintln(s.pipe, mark)
+	require.NoError(s, err)
+	<-s.read
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	expression := regexp.MustCompile(pattern)
+	for _, line := range s.lines {
+		if m := expression.FindStringSubmatch(line); m != nil {
+			found = append(found, m[len(m)-1])
+		}
+	}
+	return found
+}
+
+// await waits until so many lines match the pattern, and returns their last groups.
+func (s *scene) await(n int, pattern string) (found []string) {
+	s.Helper()
+	kit.Eventually(s, fmt.Sprintf("%d of %q", n, pattern), func() bool {
+		found = s.said(pattern)
+		return len(found) >= n
+	})
+	return found
+}
+
+// most says how many were between a line that begins something and one that ends it, at most.
+func (s *scene) most(begins, ends string) (most int) {
+	s.Helper()
+	now := 0
+	for _, line := range s.said(begins + "|" + ends) {
+		if regexp.MustCompile(begins).MatchString(line) {
+			now++
+		} else {
+			now--
+		}
+		most = max(most, now)
+	}
+	return most
+}
+
+// inOrder requires that each pattern matches a line behind that of the one before.
+func (s *scene) inOrder(patterns ...string) {
+	s.Helper()
+	all := s.said(".*")
+	rest := all
 	for _, p := range patterns {
-		at := regexp.MustCompile(p).FindStringIndex(rest)
-		require.NotNil(t, at, "%q is missing, or too early, in\n%s", p, said)
-		rest = rest[at[1]:]
+		at := slices.IndexFunc(rest, regexp.MustCompile(p).MatchString)
+		require.NotEqual(s, -1, at, "%q is missing, or too early, in\n%s", p, strings.Join(all, "\n"))
+		rest = rest[at+1:]
 	}
 }
 
-func TestACacheIsFilledOnce(t *testing.T) {
-	each(t, "cachefill", func(t *testing.T, said string) {
-		free := numbers(t, said, "without a lock: loads #, values #, errors #")
-		require.Greater(t, free[0], 1, "no stampede: the example shows nothing")
-		require.Equal(t, []int{50, 0}, free[1:])
-		require.Equal(t, []int{1, 50, 0}, numbers(t, said, "with the lock: loads #, values #, errors #"))
-		require.Equal(t, []int{2, 49, 1}, numbers(t, said, "the first load fails: loads #, values #, errors #"))
-	})
-}
-
-func TestWorkersStayWithinTheLimit(t *testing.T) {
-	each(t, "workers", func(t *testing.T, said string) {
-		free := numbers(t, said, "without permits: # at a time, # served, # refused")
-		require.Greater(t, free[0], 3, "the workers are too slow: the example shows nothing")
-		require.NotZero(t, free[2])
-		require.Equal(t, []int{3, 60, 0}, numbers(t, said, "with permits: # at a time, # served, # refused"))
-	})
-}
-
-func TestAJobIsDoneOnceATick(t *testing.T) {
-	each(t, "cron", func(t *testing.T, said string) {
-		inOrder(t, said,
-			`\w  begins the job: `, `\w  has done the job: `, `E  finds it done: `, // With its clock that is behind.
-			`\w  begins the job: `, `\w  begins the job: `, `\w  has done the job: `,
-			`begun 1, done 1, found done 4\n`, `begun 2, done 1, found done 3; \w was killed in the middle\n`)
-	})
-}
-
-func TestALateLeaderIsRefused(t *testing.T) {
+// Each is short enough to be read at a glance.
+func TestEachOfTheElevenIsShort(t *testing.T) {
 	t.Parallel()
-	check := func(t *testing.T, said string) {
-		inOrder(t, said, `A  leads`, `A  writes: tea costs 410`, `A  is paused`, `B  leads`, `B  writes: tea costs 420`,
-			`A  runs again, and its context says: lease lost: .+: expired`, `A  is refused: .*stale fencing token`,
-			`the row: tea costs 420, written by B with token`)
-		first, second := numbers(t, said, "A leads, with token #")[0], numbers(t, said, "B leads, with token #")[0]
-		require.Greater(t, second, first)
-		require.Equal(t, []int{first, second}, numbers(t, said, "stale fencing token: #, where # was seen"))
-		require.Equal(t, []int{second}, numbers(t, said, "written by B with token #"))
-	}
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		check(t, run(t, "leader"))
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		server, err := postgres.Start()
+	found, err := filepath.Glob("*/main.go")
+	require.NoError(t, err)
+	found = slices.DeleteFunc(found, func(name string) bool { return strings.HasPrefix(name, "demo/") })
+	require.Len(t, found, 11)
+	for _, name := range found {
+		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		t.Cleanup(server.Stop)
-		check(t, run(t, "leader", "--redis", "redis://"+redistest.Start(t).Addr(), "--postgres", server.URL("postgres")))
-	})
-}
-
-func TestRequestsOfACustomerRunOneAfterTheOther(t *testing.T) {
-	each(t, "http", func(t *testing.T, said string) {
-		free := numbers(t, said, "without a lock: ada has # points; payments at a time: # of one customer")
-		require.Less(t, free[0], 12, "no point was lost: the example shows nothing")
-		require.Greater(t, free[1], 1)
-		require.Equal(t, []int{12, 1}, numbers(t, said, "with the lock: ben has # points; payments at a time: # of one customer"))
-		// Side by side are requests of different customers alone.
-		require.Equal(t, []int{12, 1, 2}, numbers(t, said, "cyd has # points; payments at a time: # of one customer, # of all"))
-		require.Equal(t, []int{12, 1, 2}, numbers(t, said, "dan has # points; payments at a time: # of one customer, # of all"))
-		inOrder(t, said, `a client gives up: of 2 requests that waited for eve, 1 waits\n`,
-			`served are the other two: points 1 and 2\n`)
-	})
-}
-
-func TestABatchIsInWhenItsLatchOpens(t *testing.T) {
-	each(t, "batchimport", func(t *testing.T, said string) {
-		require.Equal(t, []int{6, 621}, numbers(t, said, "the latch is open: # parts are in, # rows"))
-		require.Equal(t, []int{7}, numbers(t, said, "imports begun: #, one of them by"))
-		killed := regexp.MustCompile(`by (\w), which was killed in the middle`).FindStringSubmatch(said)
-		require.NotNil(t, killed)
-		inOrder(t, said, killed[1]+`  imports part 3\n`, `\w  imports part 3\n`,
-			`\w  has imported part 3\n`, `\w  finds all parts in\n`, `\w  finds all parts in\n`)
-		require.NotContains(t, said, killed[1]+"  has imported part 3")
-	})
+		require.Less(t, strings.Count(string(text), "\n"), 60, name)
+	}
 }
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	t.Parallel()
-	fails := func(status int, says string, environment []string, name string, args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...)
-		cmd.Env = append(cmd.Environ(), environment...)
+	found, err := filepath.Glob("*/main.go")
+	require.NoError(t, err)
+	for _, name := range found {
+		name = filepath.Dir(name)
+		if name == "demo" {
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name))
+		cmd.Env = append(cmd.Environ(), "REDIS_URL=redis://127.0.0.1:1")
 		out, err := cmd.CombinedOutput()
 		require.Error(t, err)
-		require.Equal(t, status, cmd.ProcessState.ExitCode(), "%s", out)
-		require.Contains(t, string(out), says)
+		require.Contains(t, string(out), "refused", name)
 	}
-	for _, name := range []string{"batchimport", "cachefill", "cron", "http", "workers"} {
-		fails(1, "refused", nil, name, "--redis", "redis://127.0.0.1:1")
-	}
-	fails(1, "postgres: ", []string{"HEADWAITER_POSTGRES_BIN=" + t.TempDir()}, "leader")
-	fails(1, "refused", nil, "leader", "--postgres", "postgres://127.0.0.1:1/shop")
-	fails(2, `"redis://127.0.0.1" is no flag`, nil, "workers", "redis://127.0.0.1")
 }
 
-// An example that is told to end takes its processes along, also the one that is stopped, and its Postgres.
-func TestAnInterruptedExampleLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	dir := temporary(t)
-	leader := untilPaused(t, dir)
-	require.NoError(t, leader.Process.Signal(syscall.SIGTERM))
-	require.Error(t, leader.Wait())
-	require.Equal(t, 1, leader.ProcessState.ExitCode())
-	require.Equal(t, syscall.ESRCH, syscall.Kill(-leader.Process.Pid, 0), "a process is left")
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, left)
-}
-
-// temporary is a folder that Postgres can enter, which runs as somebody else if this is root.
-func temporary(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.Chmod(dir, 0o777))
-	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
-	return dir
-}
-
-// untilPaused starts the example leader in a session of its own, with a folder for temporary files, and returns when
-// its first process is paused.
-func untilPaused(t *testing.T, dir string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "leader"))
-	cmd.Env = append(cmd.Environ(), "TMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	said, buffer := "", make([]byte, 4096)
-	for !strings.Contains(said, "A  is paused") {
-		n, err := out.Read(buffer)
-		require.NoError(t, err, said)
-		said += string(buffer[:n])
-	}
-	return cmd
-}
-
-func TestTheProgramOfTheReadmeRuns(t *testing.T) {
-	t.Setenv("REDIS_URL", "redis://"+redistest.Start(t).Addr())
-	require.Regexp(t, `^shipped, with token \d+\n$`, run(t, "start"))
-}
+// terminate is how an orchestrator ends a process.
+const terminate = syscall.SIGTERM

@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
-
-	"github.com/headwaiter/headwaiter/examples/internal/embedded"
 )
 
 // The course of the demo: about 12 s, of which a dead holder's lease takes the longest piece.
@@ -46,7 +44,7 @@ func main() {
 	}
 	name := flag.String("engine", onRedis.name, "kind of the server: "+engineNames())
 	url := flag.String("url", "", "the `URL` of a server that is no Redis")
-	embedded.Main(func(ctx context.Context, redis string) error {
+	withRedis(func(ctx context.Context, redis string) error {
 		e, err := engineOf(*name)
 		switch {
 		case err != nil:

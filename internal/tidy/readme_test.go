@@ -24,7 +24,7 @@ func TestReadmeCodeIsCutFromTests(t *testing.T) {
 
 	var tested strings.Builder
 	for _, x := range texts(t, "*_test.go", "main.go") {
-		if x.name == "examples/start/main.go" || strings.HasSuffix(x.name, "_test.go") { // A test runs that program.
+		if x.name == "examples/lock/main.go" || strings.HasSuffix(x.name, "_test.go") { // A test runs that program.
 			tested.WriteString(squeezed(string(x.body)))
 		}
 	}
