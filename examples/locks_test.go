@@ -28,10 +28,15 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 	t.Run("the lock is lost", func(t *testing.T) {
 		t.Parallel()
 		s := begin(t, "lock")
-		one := s.start()
+		orders := fairlock.New(s.client(), "orders:42")
+		held, err := orders.Lock(t.Context())
+		require.NoError(t, err)
+		one := s.start() // It waits at first, so it listens, and hears of its loss at once.
+		kit.Waiting(t, 1, orders.Inspect)
+		kit.Release(t, held)
 		token, err := strconv.ParseUint(s.await(1, `^shipping with token (\d+)$`)[0], 10, 64)
 		require.NoError(t, err)
-		_, err = fairlock.New(s.client(), "orders:42").ForceRelease(t.Context(), token)
+		_, err = orders.ForceRelease(t.Context(), token)
 		require.NoError(t, err)
 		require.Error(t, one.Wait())
 		s.inOrder("^shipping", "not shipped: lease lost: ")

@@ -45,7 +45,7 @@ func run() error {
 func ship(ctx context.Context, token uint64) error {
 	fmt.Println("shipping with token", token)
 	select {
-	case <-time.After(5 * time.Second): // The work.
+	case <-time.After(2 * time.Second): // The work.
 		fmt.Println("shipped")
 		return nil
 	case <-ctx.Done():
