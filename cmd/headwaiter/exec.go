@@ -35,7 +35,7 @@ type execution struct {
 func newExec() *cobra.Command {
 	var x execution
 	cmd := &cobra.Command{
-		Use:   "exec NAME [flags] -- command args…",
+		Use:   "exec NAME [flags] [--] command args…",
 		Short: "Run a command while holding a lock",
 		Long:  execHelp,
 		Example: `  headwaiter exec orders -- ./import-orders --all
@@ -67,8 +67,11 @@ func newExec() *cobra.Command {
 }
 
 const execHelp = `Waits its turn for the lock NAME, runs the command while holding it, and releases it.
-Those who wait get the lock in the order in which they came, from all machines that
-use the same Redis, or with --engine the same servers of another kind.
+Waiters get the lock in the order in which they came, from all machines that use the
+same Redis, or with --engine the same servers of another kind.
+
+The command begins behind --. Without -- it begins with the first word behind NAME that
+is no flag of headwaiter, and all behind that word is the command's.
 
 The command gets headwaiter's input, output and errors, and in its environment
   HEADWAITER_LOCK    the name of the lock
@@ -111,7 +114,7 @@ func (x *execution) take(args []string, dash int) error {
 	const see = "; see headwaiter exec --help"
 	switch {
 	case dash < 0:
-		return fail(exitUsage, "exec: put -- before the command, as in: headwaiter exec NAME -- command args…"+see)
+		return fail(exitUsage, "exec: write headwaiter exec NAME -- command args…"+see)
 	case dash != 1:
 		return fail(exitUsage, "exec: %d names before --, need one"+see, dash)
 	case len(args) == 1:

@@ -119,7 +119,11 @@ func TestMistakesAreOneClearLineAndACode(t *testing.T) {
 		code int
 		says string
 	}{
-		{"no dashes", []string{"exec", "orders", "true"}, exitUsage, "put -- before the command"},
+		{"no dashes and no command", []string{"exec", "orders"}, exitUsage, "write headwaiter exec NAME -- command"},
+		{"no dashes", []string{"exec", "orders", "--redis", url, "--wait", "9s", "sh", "-ec", "test $HEADWAITER_LOCK = orders"}, 0, ""},
+		{"no dashes and a flag for either", []string{"exec", "the orders", "--redis", url, "echo", "-n", "--wait", "9s"}, exitUsage,
+			"if --wait is for echo, write: headwaiter exec 'the orders' --redis " + url + " -- echo -n --wait 9s; if it is for headwaiter, put it before echo"},
+		{"no dashes and a flag of nobody", []string{"exec", "orders", "--wat", "true"}, exitUsage, "unknown flag: --wat"},
 		{"no name", []string{"exec", "--", "true"}, exitUsage, "0 names before --"},
 		{"two names", []string{"exec", "a", "b", "--", "true"}, exitUsage, "2 names before --"},
 		{"no command", []string{"exec", "orders", "--"}, exitUsage, "no command behind --"},

@@ -46,13 +46,13 @@ func newInspect() *cobra.Command {
 	return cmd
 }
 
-const inspectHelp = `Shows what Redis knows of a name: who holds, on which host and in which process, since
-when, how much of the lease is left, the fencing token; and the queue, with the place of
-each who waits and how long it has waited. Locks of all kinds with that name are shown.
-It takes no place in any order and changes nothing.
+const inspectHelp = `Shows what Redis knows of a name: who holds, by program, host and process, for how long,
+how much of the lease is left, the fencing token; and the queue, with the place of each
+waiter, who it is, and how long it has waited. Locks of all kinds with that name are
+shown. It takes no place in any order and changes nothing.
 
 A client says who it is when it connects, and every 20 s while it uses a name. Where that
-is not known, its id is shown. Of those who wait the id of the client is shown.
+is not known, there is the id of the client alone.
 
 JSON is a list with an object for each kind. Times are in seconds.
 
@@ -115,7 +115,7 @@ func writeFound(out io.Writer, found []inspect.Listed, values map[string]*string
 		if i > 0 {
 			text += "\n"
 		}
-		for _, r := range details(n, values[n.Kind], who) {
+		for _, r := range details(n, values[n.Kind], who, widthOf(out)) {
 			text += r + "\n"
 		}
 	}

@@ -38,11 +38,14 @@ type (
 		Ticket  string  `json:"ticket"`
 	}
 	waiterJSON struct {
-		Place  int     `json:"place"`
-		Client string  `json:"client"`
-		Who    string  `json:"who"` // name@host#pid; empty if that is not known
-		Wait   float64 `json:"wait_seconds"`
-		Ticket string  `json:"ticket"`
+		Place   int     `json:"place"`
+		Client  string  `json:"client"`
+		Who     string  `json:"who"` // name@host#pid; empty if that is not known
+		Program string  `json:"program"`
+		Host    string  `json:"host"`
+		PID     int     `json:"pid"`
+		Wait    float64 `json:"wait_seconds"`
+		Ticket  string  `json:"ticket"`
 	}
 )
 
@@ -60,7 +63,11 @@ func toJSON(n inspect.Listed, who roll) nameJSON {
 		told.Holders = append(told.Holders, holderToJSON(h, who))
 	}
 	for place, w := range i.Queue {
-		told.Queue = append(told.Queue, waiterJSON{place + 1, w.Client, who[w.Client], seconds(w.Wait), w.Ticket})
+		name, host, pid := parts(who[w.Client])
+		told.Queue = append(told.Queue, waiterJSON{
+			Place: place + 1, Client: w.Client, Who: who[w.Client], Program: name, Host: host, PID: pid,
+			Wait: seconds(w.Wait), Ticket: w.Ticket,
+		})
 	}
 	return told
 }

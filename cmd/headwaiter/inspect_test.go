@@ -49,13 +49,13 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 		`lock orders`,
 		fmt.Sprintf(`  holder   test on host %s, process %d`, host, os.Getpid()),
 		`  client   `+a.ID(),
-		`  since    `+span,
+		`  held for `+span,
 		`  lease    `+span+` left, unless it is renewed`,
 		fmt.Sprint(`  token    `, l.Token()),
 		`  waiting  2`,
-		`    PLACE  WAITED +CLIENT +KNOWN AS`,
-		`    1 +`+span+` +`+b.ID()+` +`+who,
-		`    2 +`+span+` +`+c.ID()+` +-`,
+		`    PLACE  WAITED +NAME +HOST +PROCESS +CLIENT`,
+		fmt.Sprintf(`    1 +%s +test +%s +%d +%s`, span, host, os.Getpid(), b.ID()),
+		`    2 +`+span+` +- +- +- +`+c.ID(),
 	)
 	told := decoded[[]nameJSON](t, shows(t, s, "inspect", "orders", "--json"))
 	require.Len(t, told, 1)
@@ -70,7 +70,7 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 		require.Equal(t, i+1, w.Place)
 		require.Greater(t, w.Wait, 0.0)
 		require.True(t, strings.HasPrefix(w.Ticket, w.Client+":"))
-		require.Equal(t, []string{who, ""}[i], w.Who)
+		require.Equal(t, []any{[]any{who, "test", host, os.Getpid()}, []any{"", "", "", 0}}[i], []any{w.Who, w.Program, w.Host, w.PID})
 	}
 
 	kit.Release(t, l)
@@ -135,14 +135,14 @@ func TestInspectShowsAllKinds(t *testing.T) {
 	comes := kit.Go(func() (int, error) { return meet.Await(ctx) })
 	kit.Waiting(t, 1, meet.Inspect)
 
-	one := []string{`  holder   test on host \S+, process \d+`, `  client   ` + a.ID(), `  since    .*`, `  lease    .* left.*`, `  token    \d+`}
+	one := []string{`  holder   test on host \S+, process \d+`, `  client   ` + a.ID(), `  held for .*`, `  lease    .* left.*`, `  token    \d+`}
 	var want []string
 	add := func(lines ...string) { want = append(want, lines...) }
 	add(`reentrant x`)
 	add(one...)
 	add(`  entered  2 times`, `  waiting  0`, ``)
-	add(`rwlock x`, `  readers  2`, `    HOLDER +CLIENT +PERMITS +SINCE +LEASE LEFT +TOKEN`,
-		`    test@.*#\d+ .* 1 .*`, `    test@.*#\d+ .* 1 .*`, `  waiting  0`, ``)
+	add(`rwlock x`, `  readers  2`, `    NAME +HOST +PROCESS +PERMITS +HELD FOR +LEASE LEFT +TOKEN +CLIENT`,
+		`    test .* 1 .*`, `    test .* 1 .*`, `  waiting  0`, ``)
 	add(`semaphore x`, `  permits  2 of 5 held`)
 	add(one...)
 	add(`  waiting  0`, ``)
@@ -150,11 +150,15 @@ func TestInspectShowsAllKinds(t *testing.T) {
 	add(one...)
 	add(`  waiting  0`, ``)
 	add(`latch x`, `  state    closed: 3 of 3 left to count`, `  waiting  0`, ``)
-	add(`barrier x`, `  state    open: 1 of 2 have come`, `    PARTY +CLIENT +SINCE +LEASE LEFT`, `    test@.*#\d+ .*`)
+	add(`barrier x`, `  state    open: 1 of 2 have come`, `    NAME +HOST +PROCESS +WAITED +LEASE LEFT +CLIENT`, `    test .*`)
 	reads(t, shows(t, s, "inspect", name), want...)
 	require.Equal(t, "10.0.0.7:80", *decoded[[]nameJSON](t, shows(t, s, "inspect", name, "--kind", "election", "--json"))[0].Value)
 	reads(t, shows(t, s, "inspect", name, "--kind", "latch"), `latch x`, `  state    closed: 3 of 3 left to count`, `  waiting  0`)
+	early := kit.Run(func() error { return countdown.New(b, "early", countdown.WithEarlyWait()).Wait(ctx) })
+	kit.Waiting(t, 1, countdown.New(a, "early").Inspect)
+	reads(t, shows(t, s, "inspect", "early"), `latch early`, `  state    not set yet`, `  waiting  1`)
 	leave()
+	require.Error(t, early.Err(t))
 	require.Error(t, comes.Err(t))
 	kit.Release(t, holds(t, a, "free"))
 	reads(t, shows(t, s, "inspect", "free"), `lock free`, `  holder   none, the last token was \d+`, `  waiting  0`)

@@ -11,8 +11,8 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// details tell of a name what there is to know.
-func details(n inspect.Listed, value *string, who roll) []string {
+// details tell of a name what there is to know. Tables give way to a width, if there is one.
+func details(n inspect.Listed, value *string, who roll, width int) []string {
 	i := n.Info
 	lines := []string{line("%s %s", n.Kind, n.Name)}
 	fact := func(label, format string, args ...any) {
@@ -37,19 +37,19 @@ func details(n inspect.Listed, value *string, who roll) []string {
 	if i.Held && len(i.Holders) == 1 && n.Kind != lua.Barrier.Kind {
 		lines = append(lines, heldBy(n, who)...)
 	} else if i.Held {
-		lines = append(lines, indent(holders(n, who).lines())...)
+		lines = append(lines, indent("    ", holders(n, who), width)...)
 	}
 	if i.State == "" || n.Kind == lua.Countdown.Kind {
 		fact("waiting", "%d", i.Waiting)
 	}
 	if len(i.Queue) > 0 {
-		lines = append(lines, indent(waiters(i, who).lines())...)
+		lines = append(lines, indent("    ", waiters(i, who), width)...)
 		if more := i.Waiting - len(i.Queue); more > 0 {
 			lines = append(lines, fmt.Sprintf("    … and %d more", more))
 		}
 	}
 	if len(i.Suspects) > 0 {
-		fact("suspects", "%s: they let a lease run out, and are passed over until they are heard of", strings.Join(i.Suspects, ", "))
+		fact("suspects", "%s: they let a lease run out, and get nothing until they answer again", strings.Join(i.Suspects, ", "))
 	}
 	return lines
 }
@@ -67,7 +67,7 @@ func heldBy(n inspect.Listed, who roll) (lines []string) {
 		fact("holder", "not known")
 	}
 	fact("client", "%s", h.Client)
-	fact("since", "%s", ago(time.Since(h.Since)))
+	fact("held for", "%s", ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
 	if h.Entries > 1 {
@@ -85,48 +85,49 @@ func leaseLeft(h lease.Holder) string {
 
 // holders are a table of several that hold, or of the parties at a barrier.
 func holders(n inspect.Listed, who roll) table {
-	t := table{{"HOLDER", "CLIENT", "PERMITS", "SINCE", "LEASE LEFT", "TOKEN"}}
-	if n.Kind == lua.Barrier.Kind {
-		t = table{{"PARTY", "CLIENT", "SINCE", "LEASE LEFT"}}
+	party := n.Kind == lua.Barrier.Kind
+	t := table{{"NAME", "HOST", "PROCESS", "PERMITS", "HELD FOR", "LEASE LEFT", "TOKEN", "CLIENT"}}
+	if party {
+		t = table{{"NAME", "HOST", "PROCESS", "WAITED", "LEASE LEFT", "CLIENT"}}
 	}
 	for _, h := range n.Info.Holders {
-		cells := []string{orDash(who.who(h)), h.Client, fmt.Sprint(h.Permits), ago(time.Since(h.Since)), ago(h.Left), fmt.Sprint(h.Token)}
-		if n.Kind == lua.Barrier.Kind {
-			cells = []string{cells[0], cells[1], cells[3], cells[4]}
+		cells, since, left := known(who.who(h)), ago(time.Since(h.Since)), ago(h.Left)
+		if party {
+			cells = append(cells, since, left, h.Client)
+		} else {
+			cells = append(cells, fmt.Sprint(h.Permits), since, left, fmt.Sprint(h.Token), h.Client)
 		}
 		t = append(t, cells)
 	}
 	return t
 }
 
+// known are the cells for the name, the host and the process of who a client is.
+func known(who string) []string {
+	if who == "" {
+		return []string{"-", "-", "-"}
+	}
+	name, host, pid := parts(who)
+	return []string{name, host, fmt.Sprint(pid)}
+}
+
 // waiters are a table of the queue.
 func waiters(i lease.Info, who roll) table {
-	t := table{{"PLACE", "WAITED", "CLIENT"}}
-	known := false
+	t := table{{"PLACE", "WAITED", "NAME", "HOST", "PROCESS", "CLIENT"}}
 	for place, w := range i.Queue {
-		t = append(t, []string{fmt.Sprint(place + 1), ago(w.Wait), w.Client, orDash(who[w.Client])})
-		known = known || who[w.Client] != ""
-	}
-	if known {
-		t[0] = append(t[0], "KNOWN AS")
-		return t
-	}
-	for row := range t[1:] {
-		t[row+1] = t[row+1][:3]
+		cells := append([]string{fmt.Sprint(place + 1), ago(w.Wait)}, known(who[w.Client])...)
+		t = append(t, append(cells, w.Client))
 	}
 	return t
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
+// indent moves a table to the right.
+func indent(by string, t table, width int) (indented []string) {
+	if width > 0 {
+		width = max(width-len(by), 1)
 	}
-	return s
-}
-
-func indent(lines []string) (indented []string) {
-	for _, line := range lines {
-		indented = append(indented, "    "+line)
+	for _, line := range t.lines(width) {
+		indented = append(indented, by+line)
 	}
 	return indented
 }

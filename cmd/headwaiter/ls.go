@@ -15,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // mostListed is how many names ls tells where it is not told otherwise: ten thousand fill three hundred screens.
@@ -33,7 +34,7 @@ func newLs() *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
 		Use:   "ls [PATTERN] [flags]",
-		Short: "List locks: who holds, how many wait, since when",
+		Short: "List locks: who holds, for how long, how many wait",
 		Long:  lsHelp,
 		Example: `  headwaiter ls
   headwaiter ls 'orders:*' --waiting
@@ -75,8 +76,8 @@ that locks need.
 JSON is a list with an object for each name. Its holders and queue have the first entry
 at most; inspect tells all. waiting, used and limit count everybody. Times are in seconds.
 
-HOLDER is name@host#pid. Who has not said that is told by the id of its
-client alone. SINCE is for how long the first of those who hold has held.
+HOLDER is name@host#pid, or where that is not known the id of the client. HELD FOR is the
+time of the first of the holders. A terminal shows the middle of a long name as "…".
 
 Exit codes:
   0       also where there is nothing to tell
@@ -125,18 +126,18 @@ func (l *listing) wants(n *inspect.Listed) bool {
 		(!l.held || n.Info.Held) && (!l.waiting || n.Info.Waiting > 0)
 }
 
-// write makes a table, which a terminal cuts to its width.
+// write makes a table.
 func (l *listing) write(out io.Writer, found []inspect.Listed, who roll) error {
 	if len(found) == 0 {
 		return nil
 	}
-	t := table{{"KIND", "NAME", "WAITING", "SINCE", "HOLDER"}}
+	t := table{{"KIND", "NAME", "WAITING", "HELD FOR", "HOLDER"}}
 	for _, n := range found {
-		since := ""
+		heldFor := ""
 		if n.Info.Held {
-			since = ago(time.Since(n.Info.Holder.Since))
+			heldFor = ago(time.Since(n.Info.Holder.Since))
 		}
-		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), since, summary(n, who)})
+		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), heldFor, summary(n, who)})
 	}
 	return t.write(out)
 }
@@ -169,6 +170,9 @@ func summary(n inspect.Listed, who roll) string {
 // gathering is what there is to say of a latch or a barrier.
 func gathering(n inspect.Listed) string {
 	i := n.Info
+	if i.State == lua.StateUnset {
+		return "not set yet"
+	}
 	if n.Kind == "barrier" {
 		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)
 	}

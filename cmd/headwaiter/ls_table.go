@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,39 +18,91 @@ import (
 // table is rows of cells; the first row is the head.
 type table [][]string
 
-// lines are the rows with their cells below each other.
-func (t table) lines() (lines []string) {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+// betweenCells is the space between two columns.
+const betweenCells = 2
+
+// lines are the rows with their cells below each other. Where there is a width, the widest columns give way to it.
+func (t table) lines(width int) (lines []string) {
 	for _, cells := range t {
 		for i, cell := range cells {
 			cells[i] = shown(cell)
 		}
+	}
+	if width > 0 {
+		t.fit(width)
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, betweenCells, ' ', 0)
+	for _, cells := range t {
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush() // To memory.
 	for line := range strings.Lines(b.String()) {
-		lines = append(lines, strings.TrimRight(line, " \n"))
+		line = strings.TrimRight(line, " \n")
+		if width > 0 {
+			line = tty.Clip(line, width) // There may be more columns than it has room for.
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }
 
-// write prints the table. On a terminal a line does not go on in the next.
-func (t table) write(out io.Writer) error {
-	width := 0
+// leastCell is what a cell keeps at the least when it gives way.
+const leastCell = 16
+
+// fit shortens the cells of the widest column, again and again, until a row is no wider than that.
+func (t table) fit(width int) {
+	for {
+		all, widest, most := 0, 0, 0
+		for column := range t[0] {
+			wide := 0
+			for _, cells := range t {
+				if column < len(cells) {
+					wide = max(wide, tty.Width(cells[column]))
+				}
+			}
+			if wide > most {
+				widest, most = column, wide
+			}
+			all += wide + betweenCells
+		}
+		if all -= betweenCells; all <= width || most <= leastCell {
+			return
+		}
+		room := max(most-(all-width), most*3/4, leastCell)
+		for _, cells := range t {
+			if widest < len(cells) {
+				cells[widest] = middleOut(cells[widest], room)
+			}
+		}
+	}
+}
+
+// middleOut shortens a text to so many columns. Names differ at their ends more often than in their middles.
+func middleOut(text string, room int) string {
+	if tty.Width(text) <= room {
+		return text
+	}
+	runes := []rune(text)
+	for len(runes) > 0 && tty.Width(string(runes))+tty.Width("…") > room {
+		runes = slices.Delete(runes, len(runes)/2, len(runes)/2+1)
+	}
+	return string(slices.Insert(runes, (len(runes)+1)/2, '…'))
+}
+
+// widthOf is how wide a line may be: 0 where it is no terminal, and may be as wide as it is.
+func widthOf(out io.Writer) int {
 	if onTerminal(out) {
 		if w, _, err := term.GetSize(int(out.(*os.File).Fd())); err == nil {
-			width = w
+			return w
 		}
 	}
-	var b strings.Builder
-	for _, line := range t.lines() {
-		if width > 0 {
-			line = tty.Clip(line, width)
-		}
-		b.WriteString(line + "\n")
-	}
-	_, err := io.WriteString(out, b.String())
+	return 0
+}
+
+// write prints the table. On a terminal a line does not go on in the next.
+func (t table) write(out io.Writer) error {
+	_, err := io.WriteString(out, strings.Join(t.lines(widthOf(out)), "\n")+"\n")
 	return err
 }
 

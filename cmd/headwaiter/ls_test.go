@@ -92,7 +92,7 @@ func TestLsTellsWhoHolds(t *testing.T) {
 	who := `test@\S+#\d+`
 	out := strings.Split(shows(t, s, "ls"), "\n")
 	for i, line := range []string{
-		`KIND +NAME +WAITING +SINCE +HOLDER`,
+		`KIND +NAME +WAITING +HELD FOR +HOLDER`,
 		`rwlock +leaf +0 +[\d.]+m?s +writes: ` + who,
 		`lock +orders:1 +1 +[\d.]+m?s +` + who,
 		`lock +orders:2 +0 +-`,

@@ -43,7 +43,7 @@ func newRelease() *cobra.Command {
 			case len(args) != 1:
 				return fail(exitUsage, "release: %d names, need one; see headwaiter release --help", len(args))
 			case !l.force:
-				return fail(exitUsage, "release: it takes the lock from whoever holds it, which may still be at work: say --force")
+				return fail(exitUsage, "release: its holder may still be at work: to take the lock from it, say --force")
 			}
 			l.in, l.out, l.log = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return l.run(args[0])

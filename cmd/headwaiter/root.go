@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
@@ -46,10 +47,13 @@ func fail(code int, format string, args ...any) error {
 // run is the whole program. It returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.Execute()
+	args, err := withDashes(args)
+	if err == nil {
+		root.SetArgs(args)
+		err = root.Execute()
+	}
 	if err == nil {
 		return 0
 	}
@@ -68,13 +72,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "headwaiter",
 		Short: "Fair locks between processes on Redis",
-		Long: `Fair locks between processes on Redis: those who wait get the lock in the order in
-which they came, and a release hands it straight to the next.`,
+		Long: `Fair locks between processes on Redis: waiters get the lock in the order in which they
+came, and a release hands it straight to the next.`,
+		Version:       version(debug.ReadBuildInfo()),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// They would make a message of several lines.
 		DisableSuggestions: true,
 	}
+	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fail(exitUsage, "%w; see %s --help", err, cmd.CommandPath())
 	})

@@ -55,13 +55,13 @@ func (v *lineStage) close() {}
 type screenStage struct{ *tty.Screen }
 
 func (v screenStage) draw(s *scene, now time.Time) {
-	v.Screen.Draw(func(height int) []tty.Row { return s.rows(now, height) })
+	v.Screen.Draw(func(height int) []tty.Row { return s.rows(now, widthOf(v.Out), height) })
 }
 
 func (v screenStage) close() { v.Close() }
 
 // rows are the scene as a screen of a height.
-func (s *scene) rows(now time.Time, height int) []tty.Row {
+func (s *scene) rows(now time.Time, width, height int) []tty.Row {
 	rows := []tty.Row{{Text: line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), Style: tty.Bold}}
 	if s.trouble != "" {
 		rows = append(rows, tty.Row{Text: line("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), Style: tty.Red})
@@ -80,7 +80,7 @@ func (s *scene) rows(now time.Time, height int) []tty.Row {
 		h := s.info.Holder
 		fact(tty.Green, "held by", "%s", summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
-		fact("", "since", "%s", ago(time.Since(h.Since)))
+		fact("", "held for", "%s", ago(time.Since(h.Since)))
 		fact("", "lease", "%s", leaseLeft(h))
 		fact("", "token", "%d", h.Token)
 	default:
@@ -91,12 +91,12 @@ func (s *scene) rows(now time.Time, height int) []tty.Row {
 	}
 	fact(waitStyle(s.info.Waiting), "waiting", "%d", s.info.Waiting)
 	if len(s.info.Queue) > 0 {
-		for i, line := range waiters(s.info, s.who).lines() {
+		for i, line := range indent("  ", waiters(s.info, s.who), width) {
 			style := ""
 			if i == 0 {
 				style = tty.Dim
 			}
-			rows = append(rows, tty.Row{Text: "  " + line, Style: style})
+			rows = append(rows, tty.Row{Text: line, Style: style})
 		}
 	}
 	if height = max(height, 1); len(rows) > height {

@@ -118,7 +118,7 @@ func TestWatchDrawsAScreen(t *testing.T) {
 	screen.shows(`(?m)^hand-offs  0\.0/s$`)
 	screen.shows(`(?m)^waiting    0$`)
 	waits := queued(t, b, "orders", 1)
-	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED  CLIENT +KNOWN AS$\n^  1 +\S+ +` + b.ID() + `  test@`)
+	screen.shows(`(?m)^waiting    1$\n^  PLACE  WAITED +NAME +HOST +PROCESS +CLIENT$\n^  1 +\S+ +test +\S+ +\d+ +` + b.ID())
 	kit.Release(t, l)
 	next := waits.Value(t)
 	screen.shows(`(?m)^client     ` + b.ID() + `$`)
@@ -157,7 +157,7 @@ func TestWatchFitsItsTerminal(t *testing.T) {
 		}
 	}
 	require.NoError(t, pty.Setsize(screen.file, &pty.Winsize{Rows: 60, Cols: tubeColumns}))
-	screen.shows(`(?m)^  20 +\S+ +` + a.ID())
+	screen.shows(`(?m)^  20 +\S+ +test +.*` + a.ID())
 }
 
 func TestWatchOutlastsItsServer(t *testing.T) {

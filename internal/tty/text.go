@@ -35,16 +35,28 @@ func Spelled(text string, spell func(r rune, raw string) string) string {
 	return b.String()
 }
 
-// Clip cuts a text to a width. It takes all that may be two columns wide for so wide: a line that went on in the next
-// would have a row that begins as its text likes.
-func Clip(text string, width int) string {
+// columns is how wide a rune is at the most. What may be two columns wide is taken for so wide.
+func columns(r rune) int {
 	const wide = 0x1100 // and above, if anywhere
+	if r >= wide {
+		return 2
+	}
+	return 1
+}
+
+// Width is how many columns a text takes at the most.
+func Width(text string) (width int) {
+	for _, r := range text {
+		width += columns(r)
+	}
+	return width
+}
+
+// Clip cuts a text to a width at the most: a line that went on in the next would have a row that begins as its text
+// likes.
+func Clip(text string, width int) string {
 	for i, r := range text {
-		width--
-		if r >= wide {
-			width--
-		}
-		if width < 0 {
+		if width -= columns(r); width < 0 {
 			return text[:i]
 		}
 	}
