@@ -51,15 +51,15 @@ func (sc *scene) draw(t *testing.T) []byte {
 		}},
 		{Title: "Since the beginning", Unit: "number", Lines: []picture.Line{
 			line("holds lost: {cause}", `sum by (cause) (headwaiter_losses_total) > 0`),
-			line("leases of the dead", `sum(headwaiter_expired_leases_total)`),
-			line("dead who were skipped", `sum(headwaiter_skipped_tickets_total)`),
+			line("leases that ran out", `sum(headwaiter_expired_leases_total)`),
+			line("dead waiters that were skipped", `sum(headwaiter_skipped_tickets_total)`),
 		}},
 	}
 	for _, p := range panels {
 		require.Positive(t, p.Points(), p.Title)
 	}
 	var out bytes.Buffer
-	require.NoError(t, picture.Draw(&out, sc.begun, 2, panels))
+	require.NoError(t, picture.Draw(&out, sc.begun, 2, panels, sc.events))
 	decoder := xml.NewDecoder(bytes.NewReader(out.Bytes()))
 	for {
 		_, err := decoder.Token()

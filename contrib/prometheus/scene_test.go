@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/picture"
 	"github.com/headwaiter/headwaiter/contrib/prometheus/internal/promtest"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -36,6 +37,7 @@ type scene struct {
 	classic *promtest.Server
 	native  *promtest.Server // that scrapes native histograms
 	begun   time.Time
+	events  []picture.Event
 
 	s     *redistest.Server
 	admin *headwaiter.Client
@@ -142,12 +144,16 @@ func (sc *scene) run(t *testing.T) {
 	at := func(part float64) {
 		<-time.After(time.Until(begun.Add(time.Duration(part * float64(*sceneTime)))))
 	}
-	trouble := func(part float64, n int) {
+	event := func(part float64, what string) {
 		at(part)
+		sc.events = append(sc.events, picture.Event{At: time.Now(), What: what})
+	}
+	trouble := func(part float64, n int, what string) {
+		event(part, what)
 		sc.real.trouble(t, sc.s, sc.members[n%runMembers], sc.admin, n)
 	}
-	trouble(.15, 3) // A process dies.
-	at(.3)
+	trouble(.15, 3, "a process that holds is killed, with calls in the queue")
+	event(.3, "24 more workers come")
 	var crowd sync.WaitGroup
 	stop := make(chan struct{})
 	for i, m := range sc.members {
@@ -156,12 +162,12 @@ func (sc *scene) run(t *testing.T) {
 			crowd.Go(func() { sc.orders(m, r, stop) })
 		}
 	}
-	at(.5)
+	event(.5, "they leave")
 	close(stop)
 	kit.All(t, &crowd)
-	trouble(.6, 1) // Somebody releases by force.
-	trouble(.7, 3)
-	trouble(.75, 2) // Somebody is cut off.
+	trouble(.6, 1, "a hold is released by force")
+	trouble(.7, 3, "a process is killed as before")
+	trouble(.75, 2, "a holder is cut off from Redis until its lease runs out")
 	at(1)
 }
 

@@ -3,10 +3,13 @@
 package picture
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -32,6 +36,14 @@ type Line struct {
 	Name string // what the legend says, with the values of labels in braces: {kind}
 	Data model.Matrix
 }
+
+// An Event is something that happened in the run. Each has a letter, which stands in every panel.
+type Event struct {
+	At   time.Time
+	What string
+}
+
+func letter(i int) string { return string(rune('A' + i)) }
 
 // Points returns how many points there are that can be drawn.
 func (p Panel) Points() (n int) {
@@ -67,7 +79,18 @@ const (
 	panelWidth  = 11 * vg.Centimeter
 	panelHeight = 6 * vg.Centimeter
 	fontSize    = 8
+	legendLine  = 0.11 // of the height of a diagram is for a name in its legend
+	letterLine  = 0.10 // and this for the letters of events
+	lineHeight  = 4.5 * vg.Millimeter
 )
+
+// sans is the font. Its widths are those of Arial and Helvetica, one of which most readers have.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
+
+// style is a text of a size.
+func style(size vg.Length, x text.XAlignment, y text.YAlignment) text.Style {
+	return text.Style{Color: color.Black, Font: font.From(sans, size), XAlign: x, YAlign: y, Handler: plot.DefaultTextHandler}
+}
 
 var grey = color.Gray{Y: 0xdd}
 
@@ -84,17 +107,18 @@ func everyTick(from, to float64) (ticks []plot.Tick) {
 func (p Panel) plot(begun time.Time, last float64) (*plot.Plot, error) {
 	d := plot.New()
 	d.BackgroundColor = color.White
-	d.Title.Text, d.Title.TextStyle.Font.Size, d.Title.Padding = p.Title, font.Points(fontSize+2), vg.Points(4)
+	d.Title.Text, d.Title.TextStyle.Font, d.Title.Padding = p.Title, font.From(sans, fontSize+2), vg.Points(4)
 	d.X.Label.Text, d.Y.Label.Text = "seconds", p.Unit
 	for _, axis := range []*plot.Axis{&d.X, &d.Y} {
-		axis.Label.TextStyle.Font.Size, axis.Tick.Label.Font.Size = font.Points(fontSize), font.Points(fontSize-1)
+		axis.Label.TextStyle.Font, axis.Tick.Label.Font = font.From(sans, fontSize), font.From(sans, fontSize-1)
 	}
-	d.X.Min, d.X.Max, d.X.Tick.Marker = 0, last, plot.TickerFunc(everyTick)
-	d.Y.Min = 0
+	d.X.Tick.Marker = plot.TickerFunc(everyTick)
+	d.Y.Min, d.Y.Tick.Marker = 0, plot.TickerFunc(values)
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = grey, grey
 	d.Add(grid)
-	d.Legend.Top, d.Legend.Left, d.Legend.TextStyle.Font.Size = true, true, font.Points(fontSize-1)
+	d.Legend.Top, d.Legend.Left, d.Legend.TextStyle.Font = true, true, font.From(sans, fontSize-1)
+	d.Legend.Padding = vg.Points(2)
 	n := 0
 	for _, l := range p.Lines {
 		for _, s := range l.Data {
@@ -103,17 +127,59 @@ func (p Panel) plot(begun time.Time, last float64) (*plot.Plot, error) {
 				return nil, fmt.Errorf("picture: %s: %s: %w", p.Title, l.name(s.Metric), err)
 			}
 			line.Color, line.Width = plotutil.Color(n), vg.Points(1.2)
+			line.Dashes = plotutil.Dashes(n) // One that lies under another is seen in the gaps.
 			d.Add(line)
 			d.Legend.Add(l.name(s.Metric), line)
 			n++
 		}
 	}
-	d.X.Max, d.Y.Max = last, d.Y.Max*1.35 // Room for the legend.
+	d.X.Min, d.X.Max, d.Y.Max = 0, last, d.Y.Max/(1-legendLine*float64(n)-letterLine)
 	return d, nil
 }
 
-// Draw writes panels as one SVG, so many side by side.
-func Draw(w io.Writer, begun time.Time, columns int, panels []Panel) error {
+// values has its labels a little off the axis, where a reader's font is wider.
+func values(from, to float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(from, to)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = strconv.FormatFloat(ticks[i].Value, 'g', 4, 64) + "  "
+		}
+	}
+	return ticks
+}
+
+// names is how many the legend of a panel has.
+func (p Panel) names() (n int) {
+	for _, l := range p.Lines {
+		n += len(l.Data)
+	}
+	return n
+}
+
+// drawEvents draws a line and a letter for each event into a diagram, below so many names of the legend.
+func drawEvents(d *plot.Plot, cell draw.Canvas, names int, begun time.Time, events []Event) {
+	area := d.DataCanvas(cell)
+	area.Max.Y -= (area.Max.Y - area.Min.Y) * vg.Length(legendLine*float64(names)+letterLine*0.8)
+	name := style(fontSize-1, text.XCenter, text.YBottom)
+	for i, e := range events {
+		x := area.X(d.X.Norm(e.At.Sub(begun).Seconds()))
+		line := draw.LineStyle{Color: color.Gray{Y: 0x77}, Width: vg.Points(0.6), Dashes: []vg.Length{1.5, 1.5}}
+		area.StrokeLine2(line, x, area.Min.Y, x, area.Max.Y)
+		area.FillText(name, vg.Point{X: x, Y: area.Max.Y + 2}, letter(i))
+	}
+}
+
+// drawKey says what the letters mean.
+func drawKey(area draw.Canvas, begun time.Time, events []Event) {
+	for i, e := range events {
+		says := fmt.Sprintf("%s  second %.0f: %s", letter(i), e.At.Sub(begun).Seconds(), e.What)
+		at := vg.Point{X: area.Min.X + vg.Millimeter*4, Y: area.Max.Y - vg.Length(i)*lineHeight}
+		area.FillText(style(fontSize, text.XLeft, text.YTop), at, says)
+	}
+}
+
+// Draw writes panels as one SVG, so many side by side, with the events marked.
+func Draw(w io.Writer, begun time.Time, columns int, panels []Panel, events []Event) error {
 	last := 0.
 	for _, p := range panels {
 		for _, l := range p.Lines {
@@ -136,19 +202,31 @@ func Draw(w io.Writer, begun time.Time, columns int, panels []Panel) error {
 		}
 		grid[i/columns][i%columns] = d
 	}
-	canvas := vgsvg.New(panelWidth*vg.Length(columns), panelHeight*vg.Length(rows))
+	key := lineHeight*vg.Length(len(events)) + vg.Millimeter*2
+	canvas := vgsvg.New(panelWidth*vg.Length(columns), panelHeight*vg.Length(rows)+key)
+	whole := draw.New(canvas)
+	whole.SetColor(color.White)
+	whole.Fill(whole.Rectangle.Path())
 	tiles := draw.Tiles{
 		Rows: rows, Cols: columns, PadX: vg.Millimeter * 4, PadY: vg.Millimeter * 4,
 		PadTop: vg.Millimeter * 2, PadBottom: vg.Millimeter * 2, PadLeft: vg.Millimeter * 2, PadRight: vg.Millimeter * 2,
 	}
-	cells := plot.Align(grid, tiles, draw.New(canvas))
+	cells := plot.Align(grid, tiles, draw.Crop(whole, 0, 0, key, 0))
 	for i, row := range grid {
 		for j, d := range row {
 			if d != nil {
 				d.Draw(cells[i][j])
+				drawEvents(d, cells[i][j], panels[i*columns+j].names(), begun, events)
 			}
 		}
 	}
-	_, err := canvas.WriteTo(w)
+	drawKey(draw.Crop(whole, 0, 0, 0, key-whole.Size().Y), begun, events)
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return err
+	}
+	// A reader without the font takes one of the same widths.
+	families := []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif")
+	_, err := w.Write(regexp.MustCompile(`font-family:[^;"]*`).ReplaceAll(svg.Bytes(), families))
 	return err
 }
