@@ -106,21 +106,20 @@ func (b *Barrier) Name() string { return b.queue.Name() }
 // Parties returns how many meet.
 func (b *Barrier) Parties() int { return b.parties }
 
-// Await waits until all parties have come, and returns in which place this one did: Parties()-1 for the first,
-// 0 for the last, as Java's CyclicBarrier does.
+// Await waits until all parties have come, and returns the place of this one: Parties()-1 for the first to come, 0 for
+// the last, as Java's CyclicBarrier does.
 //
-// If ctx ends first, Await returns an error that wraps the context's and its cause, and the barrier is broken
-// for the others: they return [ErrBroken], and so does every call until a Reset. Where the end of ctx and the
-// arrival of the last party cross, the others may have gone on. If a party dies while it waits, the others
-// return ErrBroken when its lease is over.
+// If ctx ends first, Await returns an error that wraps the error and the cause of ctx. This breaks the barrier: the
+// other parties return [ErrBroken], and so does every call until a Reset. If the last party comes at that very moment,
+// the others may pass instead. If a party dies while it waits, the others return ErrBroken when its lease has ended.
 //
-// If ctx ends before Redis has answered, the request may still take effect for up to three seconds, or a minute where
-// earlier answers said that it came late. Then it breaks the barrier. Wait that long before you call Reset after such an
-// error: a late request that arrives after a Reset counts as a party of the new generation, until its end is known.
+// If ctx ends before Redis has answered, the call may still arrive: within three seconds, or within a minute where
+// Redis was late before. It breaks the barrier when it arrives. So wait that long before a Reset. Otherwise the call
+// may arrive behind the Reset, and count as a party of the new generation until the client has taken it back.
 //
-// More calls than there are parties belong to the next generation; while an action runs they wait for its end,
-// in no order. An error that wraps [lease.ErrOutcomeUnknown] means that the action is done, but not whether the
-// others have been let through.
+// A generation takes as many calls as there are parties; a further call belongs to the next one. Calls that come while
+// an action runs wait for its end, in no order. With an error that wraps [lease.ErrOutcomeUnknown] the action has run,
+// but it is not known whether the others have passed.
 func (b *Barrier) Await(ctx context.Context) (index int, err error) {
 	if b.err != nil {
 		return 0, b.wrap("await", b.err)

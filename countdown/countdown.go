@@ -67,10 +67,9 @@ func WithLifetime(d time.Duration) Option {
 	return own(func(l *Latch) { l.lifetime = d })
 }
 
-// WithEarlyWait lets Wait come before anybody has set the latch: it then waits for the first [Latch.TrySetCount], and until
-// that count is at 0, in place of [ErrUnset]. It is an option and no call of its own, so a program says once which side of
-// the latch may be first, and everything else of Wait stays. The others see a latch that is not set: CountDown and Count
-// are ErrUnset. It is forgotten after the lifetime that this client states, unless somebody waits.
+// WithEarlyWait lets Wait come before anybody has set the latch. Wait then waits for the first [Latch.TrySetCount], and
+// until that count is at 0. Until then CountDown and Count are ErrUnset as before. The early wait is forgotten after
+// the lifetime that this client states, unless a call waits.
 func WithEarlyWait() Option { return own(func(l *Latch) { l.early = true }) }
 
 // New names a latch. Nothing is sent; a name or an option that cannot be used is reported by the first call.
@@ -112,13 +111,12 @@ func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	return err == nil && r.Status == lua.Done, l.wrap("set", err)
 }
 
-// CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all who wait go on;
-// on an open latch it does nothing. A latch that is not set is [ErrUnset].
+// CountDown takes one off the count and returns what is left. At 0 it opens the latch, and all waiters go on; on an
+// open latch it does nothing. A latch that is not set is [ErrUnset].
 //
-// However often its request is repeated because replies are lost, a call counts once; but what it returns then is
-// what is left when the answer comes, which others may have lowered meanwhile. It gives up when ctx
-// ends, or after five minutes without an answer; an error that wraps [lease.ErrOutcomeUnknown] means that it may
-// have counted.
+// A request without an answer is sent again, and counts once all the same. What is returned then is the count at the
+// time of the answer, which other calls may have lowered. CountDown gives up when ctx ends, or after five minutes
+// without an answer. With an error that wraps [lease.ErrOutcomeUnknown] it may have counted.
 func (l *Latch) CountDown(ctx context.Context) (remaining int64, err error) {
 	if l.err != nil {
 		return 0, l.wrap("count down", l.err)
@@ -148,10 +146,9 @@ func (l *Latch) Count(ctx context.Context) (int64, error) {
 
 // Wait returns when the latch is open; at once if it is already.
 //
-// A latch that is not set, or was forgotten after its lifetime, is [ErrUnset] at once: Wait does not wait for
-// somebody to set it, unless [WithEarlyWait] says so. If the latch it waits for goes, because it is removed or because the server loses its
-// state, Wait returns [ErrGone]; it never takes that for an opening. If ctx ends first, the error wraps the
-// context's and its cause.
+// A latch that is not set, or was forgotten after its lifetime, is [ErrUnset] at once, unless [WithEarlyWait] lets Wait
+// come first. If the latch goes while Wait waits for it, because it was removed or the server has lost its state, the
+// error is [ErrGone]: that is no opening. If ctx ends first, the error wraps the error and the cause of ctx.
 func (l *Latch) Wait(ctx context.Context) error {
 	if l.err != nil {
 		return l.wrap("wait", l.err)

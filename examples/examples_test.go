@@ -82,7 +82,7 @@ func begin(t *testing.T, name string) *scene {
 	}()
 	t.Cleanup(func() {
 		to.Close()
-		<-s.read // After the last process, which a cleanup of start has ended.
+		<-s.read // After the last process, which has ended by now.
 		from.Close()
 		t.Log(strings.Join(s.lines, "\n"))
 	})

@@ -73,8 +73,8 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 
 // Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // revokes the etcd lease, with which all keys go in one step. With the servers away it returns an error when ctx ends,
-// and without that when the etcd lease has run out by the own clock; what is left ends with that lease. A second call
-// waits for the first and returns nil.
+// and without that when the etcd lease has run out by the client's clock; what is left ends with that lease. A second
+// call waits for the first and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
 	retry.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })

@@ -20,11 +20,11 @@
 // Exclusion: as etcd keeps leases. What its members have agreed on outlives their crashes, so unlike a single Redis it
 // does not forget a lock in a failover.
 //
-// Loss: a hold ends by the own clock, counted from when the last answered renewal was sent, a hundredth before etcd's
-// time is over, whether or not a server can be asked. What was lost that way stays lost, though contact comes back.
-// ForceRelease leaves a notice for the holder's client, which has it as soon as etcd tells of it. A key that was removed
-// by other means, or a lease that was revoked, is found with the next renewal, a third of the lease later at most; until
-// then the former holder does not know, and another may hold.
+// Loss: a hold ends by the client's clock, counted from when the last answered renewal was sent, a hundredth before
+// etcd's time is over, whether or not a server can be asked. What was lost that way stays lost, though contact comes
+// back. ForceRelease leaves a notice for the holder's client, which has it as soon as etcd tells of it. A key that was
+// removed by other means, or a lease that was revoked, is found with the next renewal, a third of the lease later at
+// most; until then the former holder does not know, and another may hold.
 //
 // Token: the create revision of the key. It rises over all names of a cluster, restarts and elections of etcd. A
 // cluster that is made anew, or restored from an older backup, begins lower: bump its revision (etcdutl snapshot restore

@@ -14,8 +14,8 @@ import (
 
 // A session is an etcd lease of a client, from the server's grant to the word that it is no more.
 //
-// Losing contact does not end it: the holds are lost when their time is over by the own clock, but a waiter's key is
-// there as long as the lease is, and with it the place in the queue.
+// Losing contact does not end it: the holds are lost when their time is over by the client's clock, but a waiter's key
+// is there as long as the lease is, and with it the place in the queue.
 type session struct {
 	client *Client
 	id     clientv3.LeaseID
@@ -108,7 +108,7 @@ func (s *session) leftLocked() time.Duration {
 }
 
 // keep renews the lease until it is gone, or the client closes. It ends holds when the time of the lease is over by the
-// own clock, whether or not the server can be asked.
+// client's clock, whether or not the server can be asked.
 func (s *session) keep(renewed time.Time) {
 	c := s.client
 	third := c.opts.Lease / 3 // Two renewals may fail before the holds are in doubt.
@@ -199,7 +199,7 @@ func (s *session) failingLocked(why error) {
 	}
 }
 
-// expire ends the holds: by the own clock the lease may be over. A waiter keeps its place, for what that is worth.
+// expire ends the holds: by the client's clock the lease may be over. A waiter keeps its place, for what that is worth.
 func (s *session) expire() {
 	c := s.client
 	c.mu.Lock()
@@ -318,7 +318,7 @@ func (s *session) exorcise(ctx context.Context, key string) {
 func (s *session) revoke(ctx context.Context) error {
 	c := s.client
 	c.mu.Lock()
-	// What has run out by the own clock will have by the server's, soon.
+	// What has run out by the client's clock will have by the server's, soon.
 	limit := max(s.leftLocked(), time.Second)
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)

@@ -13,7 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A moment is a time by the own clocks.
+// A moment is a time by the clocks of this machine.
 type moment struct {
 	at    time.Time
 	slept time.Duration

@@ -58,8 +58,8 @@ func Dial(o Options) (*Client, error) {
 
 // Close ends waits with [lease.ErrClosed], ends holds as lost ([lease.ErrClientClosed]) and gives them back: it
 // closes the session, with which all nodes go in one step. With the servers away it returns an error when ctx ends, and
-// without that when the session's time is over by the own clock; what is left ends with the session. A second call waits
-// for the first and returns nil.
+// without that when the session's time is over by the client's clock; what is left ends with the session. A second call
+// waits for the first and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
 	retry.Given(ctx)
 	c.once.Do(func() { err = c.close(ctx) })

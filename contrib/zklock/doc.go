@@ -27,13 +27,13 @@
 // Redis it does not forget a lock in a failover.
 //
 // Loss: contact that is lost counts as the hold lost, in time. A client asks the leader for a word at every quarter of
-// the session time-out (sync). A hold ends by the own clock, a time-out after the last but one that was answered was
-// sent, less a hundredth: an answer proves that the leader has heard of the one before, and the leader ends no session
-// earlier than a time-out after it has heard of it. So without contact a hold lasts for between a half and three quarters
-// of the time-out, and ends before another can hold. Contact that comes back before costs nothing; what was lost stays
-// lost. That holds for time-outs of two ticks or more, the servers' own lower bound unless it is configured otherwise. A
-// session that the servers say is over, and a node that was removed by force, are told at once; a node younger than a
-// quarter of the time-out, with the next beat.
+// the session time-out (sync). A hold ends by the client's clock, a time-out after the last but one that was answered
+// was sent, less a hundredth: an answer proves that the leader has heard of the one before, and the leader ends no
+// session earlier than a time-out after it has heard of it. So without contact a hold lasts for between a half and
+// three quarters of the time-out, and ends before another can hold. Contact that comes back before costs nothing; what
+// was lost stays lost. That holds for time-outs of two ticks or more, the servers' own lower bound unless it is
+// configured otherwise. A session that the servers say is over, and a node that was removed by force, are told at once;
+// a node younger than a quarter of the time-out, with the next beat.
 //
 // Token: the zxid of the node's creation. It rises over all names of an ensemble, restarts and elections. An ensemble
 // that is made anew, or restored from an older backup, begins lower: reset what compares tokens.

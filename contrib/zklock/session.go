@@ -15,8 +15,8 @@ import (
 // A session is one of ZooKeeper's, from the servers' grant to the word that it is no more, on a zk.Conn of its own:
 // what was asked for in one session is never sent in another.
 //
-// Losing contact does not end it: the holds are lost when their time is over by the own clock, but a waiter's node is
-// there as long as the session is, and with it the place in the queue.
+// Losing contact does not end it: the holds are lost when their time is over by the client's clock, but a waiter's node
+// is there as long as the session is, and with it the place in the queue.
 type session struct {
 	client *Client
 	cable  *cable
@@ -159,7 +159,7 @@ func (s *session) pass(d time.Duration, changed <-chan struct{}) {
 	}
 }
 
-// keep ends the holds when the session's time is over by the own clock, whether or not a server can be asked.
+// keep ends the holds when the session's time is over by the client's clock, whether or not a server can be asked.
 func (s *session) keep() {
 	for s.ctx.Err() == nil {
 		s.client.mu.Lock()
@@ -177,7 +177,8 @@ func (s *session) keep() {
 	}
 }
 
-// expire ends the holds: by the own clock the session may be over. A waiter keeps its place, for what that is worth.
+// expire ends the holds: by the client's clock the session may be over. A waiter keeps its place, for what that is
+// worth.
 func (s *session) expire() {
 	c := s.client
 	c.mu.Lock()
@@ -265,7 +266,7 @@ func (s *session) confirm(ctx context.Context) error {
 func (s *session) close(ctx context.Context) error {
 	defer s.stop()
 	s.client.mu.Lock()
-	// What has run out by the own clock will have by the servers', soon.
+	// What has run out by the client's clock will have by the servers', soon.
 	limit := max(s.leftLocked(), time.Second)
 	s.client.mu.Unlock()
 	limited, cancel := context.WithTimeout(ctx, limit)

@@ -127,7 +127,7 @@ func drawLines(c report.Chart, area draw.Canvas) error {
 	}
 	drawHead(c, area)
 	area = draw.Crop(area, 0, 0, 0, -headHeight(c))
-	// gonum takes the middle of a logarithm for that of its numbers, and would leave room for the name above it.
+	// The library takes the middle of a logarithm for that of its numbers, and would leave room for the name above it.
 	name := style(10.5, text.XCenter, text.YTop)
 	name.Rotation = math.Pi / 2
 	area.FillText(name, vg.Point{X: area.Min.X, Y: area.Center().Y + axisHeight/2}, c.Y)
