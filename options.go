@@ -70,11 +70,11 @@ type WaitOption struct{ HoldOption }
 // ForLatch marks what package countdown can honour.
 func (WaitOption) ForLatch() {}
 
-// WithMaxWait bounds a call until it holds, the answer of a server that is away included: then it fails with a
-// [lease.WaitError] that wraps [lease.ErrWaitTimeout] and context.DeadlineExceeded. It bounds neither the hold, nor the work
-// of a Do, nor a call that enters a hold again. It is of all names of a multilock together, of the quorum of a redlock, of
-// each campaign of an election, and of a latch's Wait. For a single call the deadline of its context does the same, but
-// that of Do is the work's too.
+// WithMaxWait bounds how long a call waits until it holds, also for a server that does not answer. A call that waits
+// longer fails with a [lease.WaitError] that wraps [lease.ErrWaitTimeout] and [context.DeadlineExceeded]. It bounds
+// neither the hold, nor the work of a Do, nor a call that enters a hold again. It bounds all names of a multilock
+// together, the quorum of a redlock, each campaign of an election, and a latch's Wait. For a single call the deadline
+// of its context does the same; but that of a Do bounds the work too.
 //
 // d is at least 1 ms. The default, and 0, is to wait until the context ends.
 func WithMaxWait(d time.Duration) WaitOption {

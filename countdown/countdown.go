@@ -89,9 +89,9 @@ func New(c *headwaiter.Client, name string, opts ...Option) *Latch {
 // Name returns the name of the latch.
 func (l *Latch) Name() string { return l.queue.Name() }
 
-// TrySetCount sets the latch to n, which must be at least 1, and reports whether it did: not if it is closed
-// already. Unlike Java's, an open latch can be set again, and none begins open; earlier waiters have
-// passed, whenever they hear of it.
+// TrySetCount sets the latch to n, which must be at least 1, and reports whether it did: not if it is closed already.
+// Unlike Java's, an open latch can be set again, and none begins open. Calls that waited for the earlier opening pass
+// all the same.
 func (l *Latch) TrySetCount(ctx context.Context, n int64) (bool, error) {
 	err := l.err
 	switch {

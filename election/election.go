@@ -1,9 +1,9 @@
-// Package election chooses one leader among processes, and tells all who want to know who leads.
+// Package election chooses one leader among processes, and tells observers who leads.
 //
-// Who campaigns waits in the fair queue of package fairlock; the lease that Campaign returns is the leadership, and
-// its release is the resignation, which hands the lead to the next in the queue. What a leader proclaims is kept with
-// its lease, and whoever observes hears of each change by one message. How that survives lost messages and broken
-// connections is explained in package waitqueue.
+// A candidate waits in the fair queue of package fairlock. The lease that Campaign returns is the leadership. Its
+// release is the resignation, and hands the lead to the next candidate. What a leader proclaims is kept with its lease,
+// and one message tells all observers of a change. How that survives lost messages and broken connections is explained
+// in package waitqueue.
 package election
 
 import (
@@ -71,12 +71,12 @@ func (e *Election) lead(ctx context.Context, value string) (*lease.Lease, error)
 	return l, nil
 }
 
-// Run campaigns with value, calls f as long as it leads, and campaigns again after a loss, until ctx ends or f returns.
+// Run campaigns with value, calls f while it leads, and campaigns again after a loss, until ctx ends or f returns.
 //
-// The context that f gets ends with the lead, and with ctx. Where f returns while it leads, Run resigns, and returns what f
-// returned. Where the lead was lost, Run waits for f to come back, whatever it returns then, and campaigns again, behind
-// those who wait: f never runs twice at once. A campaign that fails otherwise ends Run with its error, which wraps that of
-// ctx and its cause if ctx has ended. Run resigns even if f panics.
+// The context of f ends with the lead, and with ctx. If f returns while it leads, Run resigns, and returns what f
+// returned. If the lead is lost, Run waits until f has returned, ignores its result, and campaigns again at the end
+// of the queue: f never runs twice at once. If a campaign fails, Run returns its error; where that is because ctx has
+// ended, it wraps the error and the cause of ctx. Run resigns even if f panics.
 func (e *Election) Run(ctx context.Context, value string, f func(context.Context) error) error {
 	for tries := 0; ; tries++ {
 		var l *lease.Lease

@@ -32,8 +32,8 @@ type Semaphore struct {
 // that cannot be used is reported by the first call.
 //
 // The first client that uses it makes it. One that states another number then gets an error that wraps
-// [lease.ErrMismatch]. After a [Semaphore.Resize] the number counts for the making alone: whatever a client
-// states, it goes by the new one. A semaphore that nobody holds or waits for is forgotten after a minute, and made
+// [lease.ErrMismatch]. After a [Semaphore.Resize] every client goes by the new number, whatever it
+// states. A semaphore that nobody holds or waits for is forgotten after a minute, and made
 // anew by its next use; one that was resized, after 30 days, a day more or less.
 func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Semaphore {
 	terms := waitqueue.With(opts)
@@ -122,11 +122,11 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 	return info.Limit - info.Used, nil
 }
 
-// Resize changes the number of permits for all clients. More permits go to the waiters, at once. Fewer take
-// nothing from the holders: what they give back is gone until the new number is reached. Who waits for more
-// than that number is refused, if not at once then when its client looks next. From then on clients may state any
-// number in [New], so programs with the old one and with the new one run side by side.
-// An error that wraps [lease.ErrOutcomeUnknown] leaves open whether it was done; to call it again does no harm.
+// Resize changes the number of permits for all clients. More permits go to the waiters, at once. Fewer take nothing
+// from the holders: permits that come back are dropped until the new number is reached. A waiter for more than the
+// new number is refused, at once or when its client polls next. From then on clients may state any number in [New], so
+// programs with the old one and with the new one run side by side. With an error that wraps [lease.ErrOutcomeUnknown]
+// it may have been done or not; to call it again does no harm.
 func (s *Semaphore) Resize(ctx context.Context, permits int64) error {
 	err := s.err
 	if err == nil {

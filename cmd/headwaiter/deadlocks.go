@@ -96,7 +96,7 @@ func (s *search) run(out, log io.Writer) error {
 func circles(g inspect.Graph) string {
 	var b strings.Builder
 	if len(g.Cycles) == 0 {
-		fmt.Fprintf(&b, "no deadlock; %d wait for what others hold\n", len(g.Waits))
+		fmt.Fprintf(&b, "no deadlock; calls that wait for others: %d\n", len(g.Waits))
 		return b.String()
 	}
 	members := 0

@@ -23,7 +23,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	second, err := fairlock.New(b, "stock of", headwaiter.WithLease(3*time.Second)).Lock(t.Context())
 	require.NoError(t, err)
 	queued(t, a, "stock of", 1)
-	require.Equal(t, "no deadlock; 1 wait for what others hold", shows(t, s, "deadlocks", "--for", "0s"))
+	require.Equal(t, "no deadlock; calls that wait for others: 1", shows(t, s, "deadlocks", "--for", "0s"))
 	waits := queued(t, b, "orders", 1)
 	queued(t, c, "orders", 2)
 
@@ -57,6 +57,6 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	require.Contains(t, shows(t, s, "release", "--force", "orders", "--yes"), "released")
 	require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
 	waits.Value(t)
-	require.Equal(t, "no deadlock; 2 wait for what others hold", shows(t, s, "deadlocks", "--for", "0s"))
+	require.Equal(t, "no deadlock; calls that wait for others: 2", shows(t, s, "deadlocks", "--for", "0s"))
 	kit.Release(t, second)
 }
