@@ -70,7 +70,7 @@ var layers = map[string][]string{
 	"internal/engine": {"lease", "internal/retry"},
 	// For tests only, those of other engines too.
 	"conformance":                {"lease"},
-	"internal/testenv/daemon":    {}, // which examples run their servers with
+	"internal/testenv/daemon":    {}, // which benchmarks run their servers with
 	"internal/testenv/redistest": {"internal/testenv/daemon", rueidis, miniredis},
 	"internal/testenv/postgres":  {"internal/testenv/daemon"},
 	"internal/testenv/faults":    {},

@@ -1,4 +1,4 @@
-// Package daemon runs servers for tests, benchmarks and examples: processes on free loopback ports, with their data in
+// Package daemon runs servers for tests and benchmarks: processes on free loopback ports, with their data in
 // a temporary folder, that end with this process in whatever way it ends.
 //
 // A server is down, or it has a run: a process, its log, and whether it answers yet. A [Server] outlives its runs and

@@ -1,4 +1,4 @@
-// Package postgres starts a Postgres for tests and examples: on a free loopback port, with its data in a temporary
+// Package postgres starts a Postgres for tests and benchmarks: on a free loopback port, with its data in a temporary
 // folder, as another user where this is root. It knows no driver, so that the core module needs none.
 package postgres
 
