@@ -140,19 +140,6 @@ func known(works []Work) []string {
 	return ids
 }
 
-// MainFloor is the floor that a work is compared with first; "" if it is compared with none.
-func (w Work) MainFloor() string {
-	if !w.compared() {
-		return ""
-	}
-	for _, name := range []string{floorMessage, floorPaced, floorCycle, floorParallel} {
-		if slices.ContainsFunc(w.floors(), func(k floorKind) bool { return k.name == name }) {
-			return name
-		}
-	}
-	return ""
-}
-
 // compared: there are ratios to its floors. Where calls arrive at a rate, that is the rate, whatever the lock: then the
 // floors are there to tell whether the machine is quiet, but for gaps.
 func (w Work) compared() bool { return w.Arrival == 0 || w.LessIsBetter() }

@@ -1,43 +1,31 @@
 package check
 
 import (
-	"math"
 	"slices"
 	"time"
 )
 
 // Fairness says how evenly callers were served.
 type Fairness struct {
-	Holds        int
-	Fewest, Most int     // holds of one lane
-	Jain         float64 // Jain's index: 1 if all lanes had as much, 1/n if one had all
-	Bypass       int     // how many later calls were served before one, at the most
-	Median, P99  time.Duration
-	Longest      time.Duration // wait
+	Jain    float64       // Jain's index: 1 if all lanes had as much, 1/n if one had all
+	Bypass  int           // how many later calls were served before one, at the most
+	Longest time.Duration // wait
 }
 
 // Fairness returns the figures of the holds. A call is later that was made more than slack after another.
 func (hs Holds) Fairness(slack time.Duration) Fairness {
-	f := Fairness{Holds: len(hs), Bypass: hs.bypass(slack)}
-	if len(hs) == 0 {
-		return f
-	}
+	f := Fairness{Bypass: hs.bypass(slack)}
 	lanes := map[int]int{}
-	var waits []time.Duration
 	for i := range hs {
 		lanes[hs[i].Lane]++
-		waits = append(waits, hs[i].Got-hs[i].Called)
+		f.Longest = max(f.Longest, hs[i].Got-hs[i].Called)
 	}
-	f.Fewest = math.MaxInt
 	var sum, squares float64
 	for _, n := range lanes {
-		f.Fewest, f.Most = min(f.Fewest, n), max(f.Most, n)
 		sum += float64(n)
 		squares += float64(n) * float64(n)
 	}
 	f.Jain = sum * sum / (float64(len(lanes)) * squares)
-	slices.Sort(waits)
-	f.Median, f.P99, f.Longest = waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]
 	return f
 }
 

@@ -21,7 +21,6 @@ type Hold struct {
 	Releasing     time.Duration // when its release was called; Never if it was not
 	Released      time.Duration // when that returned; Never if it did not, or nobody knows with what effect
 	Lost          time.Duration // when it was told lost; Never if it was not
-	Ticket        int64         // place in the order of arrival, where it is known
 	Entries       []Entry
 	DowngradeCall time.Duration // of a downgrade; 0 if there was none
 	Downgraded    time.Duration
@@ -141,35 +140,6 @@ func (hs Holds) Inversions(slack time.Duration) (wrong []string) {
 		}
 		if second == nil || h.Called > second.Called {
 			second = h
-		}
-	}
-	return wrong
-}
-
-// Disorder returns the pairs whose tickets are not in the order of their tokens, or of the calls: a hold that
-// was there before another call was made has the smaller ticket. Holds without tickets are left out.
-func (hs Holds) Disorder() (wrong []string) {
-	known := slices.DeleteFunc(slices.Clone(hs), func(h Hold) bool { return h.Ticket == 0 })
-	sorted := known.by(func(a, b *Hold) int { return cmp.Compare(a.Ticket, b.Ticket) })
-	var top, late *Hold // of those with smaller tickets: the highest token, the last call
-	for i := range sorted {
-		h := &sorted[i]
-		if i > 0 && sorted[i-1].Ticket == h.Ticket {
-			wrong = append(wrong, fmt.Sprintf("holds %d and %d have ticket %d both", sorted[i-1].ID, h.ID, h.Ticket))
-		}
-		if top != nil && top.Token > h.Token {
-			wrong = append(wrong, fmt.Sprintf("hold %d (ticket %d, token %d) came after hold %d (ticket %d, token %d)",
-				top.ID, top.Ticket, top.Token, h.ID, h.Ticket, h.Token))
-		}
-		if late != nil && late.Called > h.Got {
-			wrong = append(wrong, fmt.Sprintf("hold %d, called at %v, has ticket %d; hold %d had %d and held from %v on",
-				late.ID, late.Called, late.Ticket, h.ID, h.Ticket, h.Got))
-		}
-		if top == nil || h.Token > top.Token {
-			top = h
-		}
-		if late == nil || h.Called > late.Called {
-			late = h
 		}
 	}
 	return wrong

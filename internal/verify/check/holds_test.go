@@ -26,7 +26,6 @@ func tried(h *Hold)                        { h.Tried = true }
 func writer(h *Hold)                       { h.Permits = everything }
 func deadline(t time.Duration) func(*Hold) { return func(h *Hold) { h.Deadline = t * ms } }
 func lostAt(t time.Duration) func(*Hold)   { return func(h *Hold) { h.Lost, h.Releasing = t*ms, Never } }
-func arrived(n int64) func(*Hold)          { return func(h *Hold) { h.Ticket = n } }
 func downgradedAt(t time.Duration) func(*Hold) {
 	return func(h *Hold) { h.DowngradeCall, h.Downgraded = t*ms, (t+1)*ms }
 }
@@ -74,10 +73,6 @@ func TestInversionsOfHolds(t *testing.T) {
 	require.Len(t, Holds{heldFor(1, 0, 12, 13, 6), heldFor(2, 6, 10, 11, 5, tried)}.Inversions(5*ms), 1, "but it may not overtake")
 	require.Empty(t, Holds{heldFor(1, 0, 12, 13, 5, reader), heldFor(2, 6, 10, 11, 5, reader)}.Inversions(5*ms))
 	require.Len(t, Holds{heldFor(1, 0, 12, 13, 6, reader), heldFor(2, 6, 10, 11, 5)}.Inversions(5*ms), 1)
-	require.Empty(t, Holds{heldFor(1, 0, 12, 13, 6, arrived(1)), heldFor(2, 6, 14, 15, 7, arrived(2))}.Disorder())
-	require.Len(t, Holds{heldFor(1, 0, 12, 13, 7, arrived(1)), heldFor(2, 6, 14, 15, 6, arrived(2))}.Disorder(), 1)
-	require.Len(t, Holds{heldFor(1, 0, 12, 13, 6, arrived(1)), heldFor(2, 6, 14, 15, 7, arrived(1))}.Disorder(), 1)
-	require.Len(t, Holds{heldFor(1, 0, 1, 3, 6, arrived(2)), heldFor(2, 6, 7, 8, 5, arrived(1))}.Disorder(), 1)
 }
 
 func TestFairnessOfHolds(t *testing.T) {
@@ -90,8 +85,7 @@ func TestFairnessOfHolds(t *testing.T) {
 		hs = append(hs, h)
 	}
 	f := hs.Fairness(5 * ms)
-	require.Equal(t, 40, f.Holds)
-	require.Equal(t, []int{10, 10, 0}, []int{f.Fewest, f.Most, f.Bypass})
+	require.Zero(t, f.Bypass)
 	require.InDelta(t, 1, f.Jain, 1e-9)
 	require.Equal(t, 5*ms, f.Longest)
 
@@ -101,7 +95,7 @@ func TestFairnessOfHolds(t *testing.T) {
 	hs[39].Lane = 1
 	hs[10].Token = 1000 // Served last: 29 came later.
 	f = hs.Fairness(5 * ms)
-	require.Equal(t, []int{1, 39, 29}, []int{f.Fewest, f.Most, f.Bypass})
+	require.Equal(t, 29, f.Bypass)
 	require.Less(t, f.Jain, 0.6)
 }
 
