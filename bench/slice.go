@@ -84,7 +84,7 @@ func (c *crew) measure(ctx context.Context, d time.Duration) (Figures, error) {
 type measured struct {
 	window        window
 	before, after counters
-	allocs, bytes uint64
+	allocs        uint64
 	cpu           float64 // µs of another server than the Redis of the run
 	workersEnded  bool
 }
@@ -115,7 +115,7 @@ func (c *crew) observe(ctx context.Context, s shift, d time.Duration) (m measure
 	if m.before, err = c.snapshot(ctx); err != nil {
 		return m, err
 	}
-	objects, bytes := allocations()
+	objects := allocations()
 	used := serverMicros(c.pid)
 	m.window.from = stamp()
 	if err := wait(nil, d); err != nil {
@@ -123,8 +123,7 @@ func (c *crew) observe(ctx context.Context, s shift, d time.Duration) (m measure
 	}
 	m.window.to = stamp()
 	m.cpu = serverMicros(c.pid) - used
-	m.allocs, m.bytes = allocations()
-	m.allocs, m.bytes = m.allocs-objects, m.bytes-bytes
+	m.allocs = allocations() - objects
 	m.after, err = c.snapshot(ctx)
 	return m, err
 }
@@ -148,7 +147,6 @@ func (c *crew) figures(m measured, t tally) Figures {
 	if f.Cycles > 0 {
 		if _, here := c.band.(*localBand); here {
 			f.Allocs = float64(m.allocs) / float64(f.Cycles)
-			f.Bytes = float64(m.bytes) / float64(f.Cycles)
 		}
 		f.CPU = t.cpu / float64(f.Cycles)
 	}
@@ -164,12 +162,12 @@ func (c *crew) figures(m measured, t tally) Figures {
 	return f
 }
 
-// allocations returns how many objects and bytes this process has allocated so far: to the last, where runtime/metrics
-// tells of some only when a span of memory is full, which may be after a short window.
-func allocations() (objects, bytes uint64) {
+// allocations returns how many objects this process has allocated so far: to the last, where runtime/metrics tells of
+// some only when a span of memory is full, which may be after a short window.
+func allocations() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.Mallocs, m.TotalAlloc
+	return m.Mallocs
 }
 
 // labelled runs f so that a CPU profile can tell its goroutines, and those they start, from the others'.

@@ -79,12 +79,9 @@ func medianFigures(rounds []Round) Figures {
 	f := Figures{
 		Rate:    of(func(f Figures) float64 { return f.Rate }),
 		Passed:  of(func(f Figures) float64 { return f.Passed }),
-		Waiting: of(func(f Figures) float64 { return f.Waiting }),
 		Allocs:  of(func(f Figures) float64 { return f.Allocs }),
-		Bytes:   of(func(f Figures) float64 { return f.Bytes }),
 		CPU:     of(func(f Figures) float64 { return f.CPU }),
 		Jain:    of(func(f Figures) float64 { return f.Jain }),
-		Called:  medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Called }),
 		Waits:   rounds[len(rounds)-1].Figures.Waits,
 		Acquire: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Acquire }),
 		Release: medianQuantiles(rounds, func(r Round) Quantiles { return r.Figures.Release }),
@@ -96,21 +93,16 @@ func medianFigures(rounds []Round) Figures {
 			BytesOut:     of(func(f Figures) float64 { return f.Server.BytesOut }),
 			CPUMicros:    of(func(f Figures) float64 { return f.Server.CPUMicros }),
 			ScriptMicros: of(func(f Figures) float64 { return f.Server.ScriptMicros }),
-			Commands:     map[string]float64{},
 		},
 	}
 	for _, r := range rounds {
 		f.Seconds += r.Figures.Seconds
 		f.Cycles += r.Figures.Cycles
 		f.Inversions += r.Figures.Inversions
-		f.Cold += r.Figures.Cold
 		f.Overtaken += r.Figures.Overtaken
 		f.Late += r.Figures.Late
 		f.Overlaps += r.Figures.Overlaps
 		f.Backward += r.Figures.Backward
-		for command := range r.Figures.Server.Commands {
-			f.Server.Commands[command] = of(func(f Figures) float64 { return f.Server.Commands[command] })
-		}
 	}
 	return f
 }
