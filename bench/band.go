@@ -38,7 +38,6 @@ type localBand struct {
 	work    Work
 	clients []Client
 	workers []*worker
-	endless bool     // calls have a context that cannot end
 	watches []*watch // one for each lock
 }
 
@@ -52,8 +51,8 @@ type worker struct {
 
 // newLocalBand makes the clients, and takes and releases each lock once from each worker, so that nothing is
 // dialled or loaded in a slice.
-func newLocalBand(ctx context.Context, d Driver, w Work, name string, endless bool) (*localBand, error) {
-	b := &localBand{work: w, endless: endless}
+func newLocalBand(ctx context.Context, d Driver, w Work, name string) (*localBand, error) {
+	b := &localBand{work: w}
 	for range w.Clients {
 		client, err := d.NewClient(ctx)
 		if err != nil {
@@ -148,15 +147,10 @@ type localShift struct {
 }
 
 func (b *localBand) begin(ctx context.Context) (shift, error) {
-	calls := ctx
-	if b.endless {
-		// A context that can end costs a library more than one that cannot: whoever calls decides.
-		calls = context.WithoutCancel(ctx)
-	}
 	s := &localShift{band: b, allWarm: make(chan struct{}), end: make(chan error, 1), drained: make(chan struct{})}
 	s.cold.Store(int64(len(b.workers)))
 	go func() {
-		s.end <- inParallel(ctx, len(b.workers), func(_ context.Context, i int) error { return s.run(calls, b.workers[i]) })
+		s.end <- inParallel(ctx, len(b.workers), func(_ context.Context, i int) error { return s.run(ctx, b.workers[i]) })
 	}()
 	return s, nil
 }

@@ -32,8 +32,6 @@ type Environment struct {
 	About  map[string]string `json:"about,omitempty"`
 	Rounds int               `json:"rounds"`
 	Slice  string            `json:"slice"`
-	// Endless: the contexts of all calls could not end.
-	Endless bool `json:"endless"`
 	// Restless: rounds count though a floor moved. Where the machine stops calls as it likes, nothing is said of their order.
 	Restless bool `json:"restless,omitempty"`
 }
@@ -64,7 +62,7 @@ func (r *runner) environment(ctx context.Context) (Environment, error) {
 		At: time.Now().UTC().Truncate(time.Second), Commit: commit(ctx), Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Kernel: kernel(ctx), CPU: processor(), CPUs: runtime.NumCPU(),
 		Load: load(), Redis: version, Settings: r.observer.settings(ctx), About: r.About,
-		Rounds: r.Rounds, Slice: r.Slice.String(), Endless: r.Endless, Restless: r.Restless,
+		Rounds: r.Rounds, Slice: r.Slice.String(), Restless: r.Restless,
 	}
 	for _, c := range r.Contenders {
 		entry := Entry{Name: c.Name, About: c.About, Fair: c.Fair}

@@ -47,8 +47,6 @@ type Config struct {
 	// Restless lets rounds count though a floor moved, and says nothing of the order of calls: to try things, not to
 	// compare.
 	Restless bool
-	// Endless gives every call a context that cannot end, as the floors have it.
-	Endless bool
 	// ScriptName names a script by its SHA-1; "" if it has none. If it is not nil, the server writes down every script
 	// that runs, which takes a part of its time: [Report].Scripts tells what each took.
 	ScriptName func(sha string) string

@@ -142,7 +142,7 @@ func (s *server) open(ctx context.Context, args []string) error {
 		return err
 	}
 	w := Work{Clients: int(n[0]), Workers: int(n[1]), Own: n[2] == 1, Hold: time.Duration(n[3])}
-	s.band, err = newLocalBand(ctx, s.driver, w, args[4], false)
+	s.band, err = newLocalBand(ctx, s.driver, w, args[4])
 	return err
 }
 

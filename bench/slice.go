@@ -36,7 +36,7 @@ func newCrew(ctx context.Context, r *runner, c Contender, w Work, name string) (
 	case w.Processes && c.Command != nil:
 		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, w.Clients)
 	case c.Driver != nil && !w.Processes:
-		made.band, err = newLocalBand(ctx, c.Driver, w, name, r.Endless)
+		made.band, err = newLocalBand(ctx, c.Driver, w, name)
 	case c.Command != nil:
 		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, 1)
 	default:

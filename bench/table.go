@@ -47,12 +47,8 @@ var columns = []struct {
 // WriteTable writes one row for each work and, below, what the columns mean and the floors.
 func (r Report) WriteTable(out io.Writer) error {
 	e := r.Environment
-	calls := "can"
-	if e.Endless {
-		calls = "cannot"
-	}
-	if _, err := fmt.Fprintf(out, "Redis %s, %s, %s, %d CPUs, load %.2f; medians of %d rounds of %s; contexts %s end\n\n",
-		e.Redis, e.Go, e.System, e.CPUs, e.Load, e.Rounds, e.Slice, calls); err != nil {
+	if _, err := fmt.Fprintf(out, "Redis %s, %s, %s, %d CPUs, load %.2f; medians of %d rounds of %s\n\n",
+		e.Redis, e.Go, e.System, e.CPUs, e.Load, e.Rounds, e.Slice); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

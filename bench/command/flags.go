@@ -28,7 +28,7 @@ type settings struct {
 	fill              []string
 	cpu, allocations  string
 	scripts           bool
-	endless, restless bool
+	restless          bool
 	pin               bool
 	pairs             bool
 	against           string
@@ -72,7 +72,6 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.BoolVar(&f.pairs, "pairs", false, "compare the first lock with each other one in turn, within rounds: A B B A between two floors")
 	set.StringVar(&f.against, "against", "", "compare the first lock in pairs with that of another build of this program, each in a process of its own; says whether it has become slower")
 	set.BoolVar(&f.restless, "restless", false, "let rounds count though a floor moved by more than a third, and say nothing of the order of calls: to try things, not to compare")
-	set.BoolVar(&f.endless, "endless", false, "call with contexts that cannot end, as the floors do")
 	set.BoolVar(&f.pin, "pin", false, "give servers that are started here one half of the CPUs and clients the other (Linux): figures are steadier")
 	set.BoolVar(&f.progress, "progress", true, "tell each round on standard error")
 	set.BoolVar(&f.standard, "standard", false, fmt.Sprintf("the standard set, which is %s; flags behind it change it", strings.Join(standard, " ")))
