@@ -267,16 +267,11 @@ func (r *runner) visit(ctx context.Context, s *series, own *home, ours map[strin
 	return nil
 }
 
-// keep adds a round whose histograms, which are large, are in those of the first from now on.
+// keep adds a round whose histogram, which is large, is in that of the first from now on.
 func keep(rounds []Round, next Round) []Round {
-	if len(rounds) > 0 {
-		first, f := &rounds[0].Figures, &next.Figures
-		for _, h := range []struct{ all, of *times }{{&first.acquire, &f.acquire}, {&first.release, &f.release}, {&first.handOff, &f.handOff}} {
-			if h.all.hist != nil && h.of.hist != nil {
-				h.all.add(*h.of)
-				h.of.hist = nil
-			}
-		}
+	if len(rounds) > 0 && rounds[0].Figures.acquire.hist != nil && next.Figures.acquire.hist != nil {
+		rounds[0].Figures.acquire.add(next.Figures.acquire)
+		next.Figures.acquire.hist = nil
 	}
 	return append(rounds, next)
 }

@@ -89,7 +89,7 @@ type Figures struct {
 	// Waits are some of the calls in the order in which they were made, to be drawn.
 	Waits []Wait `json:"waits,omitempty"`
 
-	acquire, release, handOff times
+	acquire times
 }
 
 // A Wait is one call: when it was made, from the start of the slice, and how long it waited.
@@ -103,23 +103,22 @@ const maxWaits = 150
 
 // figures reads the events of all workers of a slice, in any order.
 func figures(events []event, counted window, contended bool) Figures {
-	f := Figures{acquire: newTimes(), release: newTimes()}
+	f, release := Figures{acquire: newTimes()}, newTimes()
 	holds := map[int]int{}
 	for _, e := range events {
 		if counted.has(e.acquired) {
 			f.Cycles++
 			f.acquire.record(e.acquired - e.due)
-			f.release.record(e.released - e.releasing)
+			release.record(e.released - e.releasing)
 			holds[e.worker]++
 		}
 	}
 	f.Seconds = time.Duration(counted.to - counted.from).Seconds()
 	f.Rate = float64(f.Cycles) / f.Seconds
-	f.Acquire, f.Release = f.acquire.quantiles(), f.release.quantiles()
+	f.Acquire, f.Release = f.acquire.quantiles(), release.quantiles()
 	if contended {
-		passed := 0
-		f.handOff, passed = handOffs(events, counted)
-		f.HandOff = f.handOff.quantiles()
+		handOff, passed := handOffs(events, counted)
+		f.HandOff = handOff.quantiles()
 		f.Passed = float64(passed) / f.Seconds
 		f.Inversions = inversions(events, slack, arrive)
 		f.Overtaken = overtaken(events, grossSlack, arrive)

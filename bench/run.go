@@ -78,8 +78,8 @@ type Result struct {
 	Rounds  int     `json:"rounds"`
 	// Again is the number of rounds that were not averaged in, because a floor moved by more than a third.
 	Again int `json:"again"`
-	// Histograms are the times of all rounds; see [Histogram].
-	Histograms map[string]string `json:"histograms,omitempty"`
+	// WaitTimes are those of all rounds, as [Histogram] reads them.
+	WaitTimes string `json:"wait_times,omitempty"`
 }
 
 // A Missing is what could not be measured, and why.

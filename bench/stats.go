@@ -107,7 +107,7 @@ func (t times) text() string {
 	return string(text)
 }
 
-// Histogram reads what is in [Result.Histograms].
+// Histogram reads [Result.WaitTimes].
 func Histogram(text string) (*hdrhistogram.Histogram, error) {
 	h, err := hdrhistogram.Decode([]byte(text))
 	if err != nil {

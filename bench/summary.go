@@ -46,29 +46,19 @@ func summarize(w Work, rounds []Round, again int) Result {
 		})
 	}
 	result.Figures = medianFigures(rounds)
-	result.Histograms = histograms(rounds)
+	result.WaitTimes = waitTimes(rounds)
 	return result
 }
 
-// histograms are those of all rounds together.
-func histograms(rounds []Round) map[string]string {
-	all := map[string]string{}
-	for name, of := range map[string]func(Figures) times{
-		"acquire":  func(f Figures) times { return f.acquire },
-		"release":  func(f Figures) times { return f.release },
-		"hand-off": func(f Figures) times { return f.handOff },
-	} {
-		sum := newTimes()
-		for _, r := range rounds {
-			if t := of(r.Figures); t.hist != nil {
-				sum.add(t)
-			}
-		}
-		if text := sum.text(); text != "" {
-			all[name] = text
+// waitTimes is a histogram of those of all rounds.
+func waitTimes(rounds []Round) string {
+	sum := newTimes()
+	for _, r := range rounds {
+		if t := r.Figures.acquire; t.hist != nil {
+			sum.add(t)
 		}
 	}
-	return all
+	return sum.text()
 }
 
 // medianFigures returns the medians of all figures, the largest of each maximum, and the sums of counts.

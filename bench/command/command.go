@@ -29,7 +29,7 @@ type Tools struct {
 const usage = `bench measures locks against floors of the same run, and against each other.
 
   bench [flags]                    measure; bench -help lists the flags
-  bench report RESULTS... -out DIR  make the page, pictures and histograms again from results, of several runs as of one
+  bench report RESULTS... -out DIR  make the page and pictures again from results, of several runs as of one
   bench compare OLD NEW             say which figures have changed, and which differ by no more than noise
 `
 

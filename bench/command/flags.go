@@ -63,7 +63,7 @@ func (f *flags) define(set *flag.FlagSet, standard []string) {
 	set.DurationVar(&f.within, "within", 0, "how long the run may take, about: towards its end pairs have fewer rounds, and scenes are played once (default: no end)")
 	set.StringVar(&f.redis, "redis", "", "URL of a server of yours (default: start redis-server on a free port of loopback). It is loaded as much as it can be, save with -arrival; all keys expire, no setting is changed and no connection killed")
 	set.StringVar(&f.lines, "json", "", "file for the lines of JSON; - is standard output")
-	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.md, histograms and pictures")
+	set.StringVar(&f.out, "out", "", "folder for results.jsonl, report.md and pictures")
 	set.StringVar(&f.docs, "docs", "", docsHelp)
 	set.StringVar(&f.fills, "fill", "", fillHelp)
 	set.StringVar(&f.cpu, "cpuprofile", "", "file for a CPU profile of the clients; its label slice tells works and floors apart")

@@ -25,7 +25,6 @@ func pages(results []string, out, docs string, fill []string) error {
 	err = errors.Join(
 		report.MarkdownFile(filepath.Join(out, "report.md"), r, "pictures"),
 		picture.Write(charts, filepath.Join(out, "pictures")),
-		report.Histograms(r, filepath.Join(out, "histograms")),
 	)
 	if err == nil && len(fill) > 0 {
 		err = report.Fill(r, fill...)
@@ -45,7 +44,7 @@ const (
 // remake is the word report.
 func remake(args []string, out io.Writer) error {
 	set := flag.NewFlagSet("bench report", flag.ContinueOnError)
-	folder := set.String("out", "bench-results", "folder for the page, pictures and histograms")
+	folder := set.String("out", "bench-results", "folder for the page and pictures")
 	docs := set.String("docs", "", docsHelp)
 	fill := set.String("fill", "", fillHelp)
 	files, err := filesAndFlags(set, args)

@@ -120,7 +120,7 @@ func (v view) latencies() Chart {
 	for _, lock := range drawn(v.locks(work)) {
 		r, _ := v.find(lock, work)
 		s := Series{Name: lock}
-		if h, err := bench.Histogram(r.Histograms["acquire"]); err == nil {
+		if h, err := bench.Histogram(r.WaitTimes); err == nil {
 			for i, q := range quantiles {
 				s.Points = append(s.Points, Point{X: float64(i), Y: max(float64(h.ValueAtQuantile(q.q))/1e6, 1e-3)})
 			}

@@ -1,4 +1,4 @@
-// Package report makes a page, charts and histograms out of what a run of bench has written.
+// Package report makes a page and charts out of what a run of bench has written.
 package report
 
 import (
@@ -26,29 +26,6 @@ func Read(files ...string) (bench.Report, error) {
 		all = append(all, string(text))
 	}
 	return bench.ReadReport(strings.NewReader(strings.Join(all, "\n")))
-}
-
-// Histograms writes a file for each work of each lock into a folder, in the format of the HdrHistogram tools, in ms.
-func Histograms(r bench.Report, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	for _, result := range r.Results {
-		for name, text := range result.Histograms {
-			h, err := bench.Histogram(text)
-			if err != nil {
-				return err
-			}
-			file := strings.NewReplacer(" ", "-", "/", "-").Replace(fmt.Sprintf("%s-%v-%s.hgrm", result.Contender, result.Work, name))
-			if err := write(filepath.Join(dir, file), func(out *os.File) error {
-				_, err := h.PercentilesPrint(out, 5, 1e6)
-				return err
-			}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // write makes a file.

@@ -137,17 +137,6 @@ func texts(t *testing.T, svg []byte) string {
 	}
 }
 
-func TestHistogramsAreWrittenForTheTools(t *testing.T) {
-	dir := t.TempDir()
-	r := sample(t)
-	r.Results[0].Arrival = 200 // Its name has a slash.
-	require.NoError(t, report.Histograms(r, dir))
-	text, err := os.ReadFile(filepath.Join(dir, "headwaiter-W1-200-s-acquire.hgrm"))
-	require.NoError(t, err)
-	require.Contains(t, string(text), "Percentile")
-	require.Contains(t, string(text), "Total count    =            3")
-}
-
 // A lock that was measured on another day is on the page too.
 func TestOfSeveralRunsAllLocksAreShown(t *testing.T) {
 	later := filepath.Join(t.TempDir(), "later")
