@@ -70,8 +70,8 @@ type Recovery struct {
 	Worst float64 `json:"worst_us"`
 	// Within is false where somebody did not hold within the bound: then Worst is the bound.
 	Within bool `json:"within"`
-	// Script is how long the longest script took meanwhile, in µs: as the server's log of slow commands has it, else the
-	// upper end of its bucket of times. 0 where the server does not tell.
+	// Script is how long the longest script took meanwhile, in µs, as the server's log of slow commands has it. 0 where that
+	// has none.
 	Script float64 `json:"script_us,omitempty"`
 }
 
@@ -151,11 +151,7 @@ func (r *runner) play(ctx context.Context, c Contender, s Scene, name string) (R
 		case err != nil:
 			return found, err
 		}
-		after, err := r.observer.slowest(ctx)
-		if err != nil {
-			return found, err
-		}
-		longest, err := r.observer.longest(ctx, before, after)
+		longest, err := r.observer.longest(ctx, before)
 		if err != nil {
 			return found, err
 		}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -181,71 +180,23 @@ func serverFigures(before, after counters, cycles int) Server {
 	return s
 }
 
-// latencies are what the server tells of how long scripts took.
-type latencies struct {
-	buckets map[int64]int64 // how many, by the upper ends in µs; none before Redis 7
-	entry   int64           // the newest of its log of slow commands; -1 if there is none
-}
-
-// slowest asks for them. Without a server there are none.
-func (o *observer) slowest(ctx context.Context) (found latencies, err error) {
+// slowest is the newest entry of the server's log of slow commands: -1 if there is none, or no server.
+func (o *observer) slowest(ctx context.Context) (int64, error) {
 	if o == nil {
-		return found, nil
+		return -1, nil
 	}
-	if found.buckets, err = o.histogram(ctx); err != nil {
-		return found, err
-	}
-	found.entry, _, err = o.slowlog(ctx, 1, -1)
-	return found, err
+	newest, _, err := o.slowlog(ctx, 1, -1)
+	return newest, err
 }
 
-// longest is how long the longest script took between two looks.
-func (o *observer) longest(ctx context.Context, before, after latencies) (float64, error) {
+// longest is how long the longest script of that log took since an entry, in µs; 0 if there is none.
+func (o *observer) longest(ctx context.Context, since int64) (longest float64, err error) {
 	if o == nil {
 		return 0, nil
 	}
-	_, runs, err := o.slowlog(ctx, -1, before.entry)
-	longest := 0.0
+	_, runs, err := o.slowlog(ctx, -1, since)
 	for _, run := range runs {
 		longest = max(longest, run.micros)
 	}
-	if longest == 0 {
-		longest = after.since(before)
-	}
 	return longest, err
-}
-
-func (o *observer) histogram(ctx context.Context) (map[int64]int64, error) {
-	all, err := o.client.Do(ctx, o.client.B().Arbitrary("LATENCY", "HISTOGRAM", "evalsha").Build()).ToArray()
-	if _, refused := rueidis.IsRedisErr(err); refused || err == nil && len(all) < 2 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bench: LATENCY HISTOGRAM: %w", err)
-	}
-	fields, err := all[1].ToArray() // calls N histogram_usec [BUCKET COUNT ...]
-	if err != nil || len(fields) < 4 {
-		return nil, errors.Join(err, errors.New("bench: LATENCY HISTOGRAM: an answer of another form"))
-	}
-	counts, err := fields[3].AsIntSlice()
-	if err != nil {
-		return nil, fmt.Errorf("bench: LATENCY HISTOGRAM: %w", err)
-	}
-	// The counts are of all up to the bucket.
-	found, below := map[int64]int64{}, int64(0)
-	for i := 0; i+1 < len(counts); i += 2 {
-		found[counts[i]], below = counts[i+1]-below, counts[i+1]
-	}
-	return found, nil
-}
-
-// since is the largest bucket that has more than before; 0 if there is none.
-func (l latencies) since(before latencies) float64 {
-	longest := int64(0)
-	for bucket, n := range l.buckets {
-		if n > before.buckets[bucket] {
-			longest = max(longest, bucket)
-		}
-	}
-	return float64(longest)
 }
