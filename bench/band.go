@@ -38,13 +38,11 @@ type localBand struct {
 	work    Work
 	clients []Client
 	workers []*worker
-	watches []*watch // one for each lock
 }
 
 type worker struct {
 	mutex  Mutex
-	watch  *watch
-	lock   int // index of the watch
+	lock   int
 	id     int
 	events []event
 }
@@ -75,12 +73,11 @@ func newLocalBand(ctx context.Context, d Driver, w Work, name string) (*localBan
 
 // hire adds a worker of the client.
 func (b *localBand) hire(client Client, name string) error {
-	if b.work.Own || len(b.watches) == 0 {
-		b.watches = append(b.watches, &watch{limit: int32(b.work.inside())})
+	w := &worker{id: len(b.workers)}
+	if b.work.Own {
+		w.lock = w.id
 	}
-	lock := len(b.watches) - 1
-	w := &worker{watch: b.watches[lock], lock: lock, id: len(b.workers)}
-	name = fmt.Sprintf("%s:%d", name, lock)
+	name = fmt.Sprintf("%s:%d", name, w.lock)
 	if b.work.Kind == "" {
 		w.mutex = client.Mutex(name)
 	} else if family, ok := client.(Family); ok {
@@ -113,11 +110,9 @@ func (w *worker) cycle(ctx context.Context, hold time.Duration, due int64) (even
 		return e, fmt.Errorf("lock: %w", err)
 	}
 	e.token = h.Token()
-	w.watch.enter(e.token)
 	if hold > 0 {
 		time.Sleep(hold)
 	}
-	w.watch.leave()
 	e.releasing = stamp()
 	err = h.Release(ctx)
 	e.released = stamp()
@@ -207,9 +202,6 @@ func (s *localShift) collect(context.Context) (tally, error) {
 	for _, w := range s.band.workers {
 		t.events = append(t.events, w.events...)
 	}
-	for _, w := range s.band.watches {
-		t.overlaps += int(w.overlaps.Swap(0))
-		t.backward += int(w.backward.Swap(0))
-	}
+	t.overlaps, t.backward = overlaps(t.events, s.band.work.inside())
 	return t, nil
 }

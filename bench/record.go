@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -15,28 +14,6 @@ const slack = int64(5 * time.Millisecond)
 // its stamp and the server, which is nobody's fault. One that is held up for longer is overtaken by many: hence a verdict
 // counts those who were overtaken, not the pairs.
 const grossSlack = int64(50 * time.Millisecond)
-
-// watch sees who is inside one lock, whatever the driver says.
-type watch struct {
-	limit    int32 // how many may be inside; 0 stands for 1
-	inside   atomic.Int32
-	token    atomic.Uint64 // the newest
-	overlaps atomic.Int64
-	backward atomic.Int64
-}
-
-// enter is called as soon as Lock has returned.
-func (w *watch) enter(token uint64) {
-	if w.inside.Add(1) > max(w.limit, 1) {
-		w.overlaps.Add(1)
-	}
-	if w.limit <= 1 && token != 0 && w.token.Swap(token) >= token {
-		w.backward.Add(1)
-	}
-}
-
-// leave is called just before the release.
-func (w *watch) leave() { w.inside.Add(-1) }
 
 // event is one cycle of a worker. Times are stamps.
 type event struct {
@@ -160,25 +137,33 @@ func waits(events []event, counted window) (picked []Wait) {
 	return picked
 }
 
-// overlaps counts the holds of a lock that began before the one before had begun to be released, and tokens that
-// were not larger than the one before: what a watch sees of clients in this process, from the records of others.
+// overlaps counts the holds of a lock at whose begin more than the limit had not begun to be released, whatever the driver
+// says, and, where one may hold, the tokens that were not larger than the one before.
 func overlaps(events []event, limit int) (overlapping, backward int) {
-	ordered := slices.SortedFunc(slices.Values(events), func(a, b event) int {
-		return cmp.Or(cmp.Compare(a.lock, b.lock), cmp.Compare(a.acquired, b.acquired))
-	})
-	if limit > 1 {
-		return 0, 0 // Only that of one holder is told from records.
+	locks := map[int][]event{}
+	for _, e := range events {
+		locks[e.lock] = append(locks[e.lock], e)
 	}
-	for i := 1; i < len(ordered); i++ {
-		last, next := ordered[i-1], ordered[i]
-		if last.lock != next.lock {
-			continue
+	for _, holds := range locks {
+		slices.SortFunc(holds, func(a, b event) int {
+			return cmp.Or(cmp.Compare(a.acquired, b.acquired), cmp.Compare(a.token, b.token))
+		})
+		var ends []int64
+		for _, h := range holds {
+			ends = append(ends, h.releasing)
 		}
-		if next.acquired < last.releasing {
-			overlapping++
-		}
-		if next.token != 0 && next.token <= last.token {
-			backward++
+		slices.Sort(ends)
+		ended := 0
+		for i, h := range holds {
+			for ended < i && ends[ended] <= h.acquired {
+				ended++
+			}
+			if i+1-ended > limit {
+				overlapping++
+			}
+			if limit == 1 && i > 0 && h.token != 0 && h.token <= holds[i-1].token {
+				backward++
+			}
 		}
 	}
 	return overlapping, backward

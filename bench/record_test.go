@@ -134,27 +134,15 @@ func TestOnlyWhatIsAcquiredInTheWindowCounts(t *testing.T) {
 	}
 }
 
-func TestWatchSeesOverlapsAndTokensThatDoNotRise(t *testing.T) {
-	var w watch
-	w.enter(5)
-	w.leave()
-	w.enter(6)
-	w.leave()
-	if w.overlaps.Load() != 0 || w.backward.Load() != 0 {
-		t.Fatal("an orderly history is convicted")
+func TestOverlapsAreOfMoreHoldsThanMay(t *testing.T) {
+	three := []event{hold(1, 0, 10, 40), hold(1, 0, 20, 40), hold(1, 0, 30, 50)}
+	for limit, want := range map[int]int{1: 2, 2: 1, 3: 0} {
+		if got, _ := overlaps(three, limit); got != want {
+			t.Errorf("%d overlaps where %d may hold, want %d", got, limit, want)
+		}
 	}
-	w.enter(7)
-	w.enter(8)
-	w.leave()
-	w.leave()
-	if w.overlaps.Load() != 1 {
-		t.Errorf("%d overlaps, want 1", w.overlaps.Load())
-	}
-	w.enter(8)
-	w.leave()
-	w.enter(3)
-	w.leave()
-	if w.backward.Load() != 2 {
-		t.Errorf("%d tokens that do not rise, want 2", w.backward.Load())
+	three[0].lock = 1
+	if got, _ := overlaps(three, 2); got != 0 {
+		t.Errorf("%d overlaps between two locks", got)
 	}
 }
