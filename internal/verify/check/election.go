@@ -86,7 +86,7 @@ func (s leading) step(o Op) (next []State) {
 	case Look:
 		return s.look(o, still)
 	case Acquire:
-		return s.campaign(o, still)
+		return s.campaign(o)
 	}
 	for _, m := range s.mutex.step(o) {
 		n := leading{m.(mutex), s.shown}
@@ -118,7 +118,7 @@ func (s leading) look(o Op, still leading) []State {
 }
 
 // campaign is an acquire. One of unknown outcome that was seen has led, until the next or for as long as its lease.
-func (s leading) campaign(o Op, still leading) (next []State) {
+func (s leading) campaign(o Op) (next []State) {
 	for _, m := range s.mutex.step(o) {
 		n := leading{mutex: m.(mutex)}
 		switch {

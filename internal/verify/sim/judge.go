@@ -131,7 +131,7 @@ func (j *judge) returned(c *Call, o Object) {
 	var ok bool
 	switch {
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
-		ok = touched && !j.enough(c, c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
+		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
 	case c.Final && o.Kind != Latch:
 		ok = c.unknown() && j.any(ClockBack)
 	case errors.Is(c.Err, lease.ErrOutcomeUnknown):
@@ -298,7 +298,7 @@ func (j *judge) losses(o Object, calls []*Call) {
 			return o.Lease < time.Second || !t.Kind.mild() || !h.lost()
 		}) != nil
 		if o.Kind == Redlock && o.Lease >= time.Second && !c.Dead {
-			touched = touched && !j.enough(c, c.End-o.Lease, h.End+releaseTime)
+			touched = touched && !j.enough(c.End-o.Lease, h.End+releaseTime)
 		}
 		held := h.End - c.End
 		if o.MaxHold > 0 && held > o.MaxHold {

@@ -67,7 +67,7 @@ func (j *judge) alone(t *Touch, from, to time.Duration) bool {
 
 // enough reports whether a Redlock must have gone on though it was touched: by one fault at one server alone, and with
 // a majority of the others where it held.
-func (j *judge) enough(c *Call, from, to time.Duration) bool {
+func (j *judge) enough(from, to time.Duration) bool {
 	for _, t := range j.touches {
 		if t.From <= to && t.To+aftermath >= from {
 			return t.Single && t.Spare && j.alone(t, from, to)
