@@ -106,7 +106,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 //
 // It costs a round trip for the first hold on each connection that the client makes (in a cluster, for each slot), and once
 // a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
-// whoever comes first after such a restart holds at once.
+// the client that comes first after such a restart holds at once.
 func WithSafeRestart() Option {
 	return Option{func(t *waitqueue.Terms) { t.SafeRestart = true }}
 }

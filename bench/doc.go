@@ -17,8 +17,8 @@
 //   - The message floor is an EVALSHA that publishes, heard by a subscriber, which does the same back: the
 //     time of one way. For W4h it makes the pause that W4h makes.
 //   - The ring, where it is asked for, is a message that goes round as many goroutines as the work has clients,
-//     each woken by the reader of its own connection: what a hand-off cannot be cheaper than, as whoever waits for
-//     a lock is a goroutine.
+//     each woken by the reader of its own connection: what a hand-off cannot be cheaper than, as each waiter is
+//     a goroutine.
 //
 // Where the scheduler happens to put the two ends of a message can double its cost, from one second to the next. With
 // -pin the servers that the command starts have one half of the CPUs, and all clients the other: figures are steadier,
@@ -41,7 +41,7 @@
 // And those that have no rounds:
 //
 //	W5   what the next one waits when something went wrong: waiters were killed, one gave up at the moment of the
-//	     release, those who listen were cut off at that moment ([Scenes])
+//	     release, the listeners were cut off at that moment ([Scenes])
 //	W6   a holder was killed: from the end of its lease to the next hold
 //	W7   what a long queue costs the server, and memory ([Crowd])
 //	W8   what many leases cost their client ([Holds])

@@ -17,7 +17,7 @@ const latchPatience = 30 * time.Second
 // latchLook is how long is waited between two looks whether everybody waits.
 const latchLook = time.Millisecond
 
-// latchWork measures how long those who wait for a latch take to wake, from just before the last count is
+// latchWork measures how long the waiters of a latch take to wake, from just before the last count is
 // taken off. There is no floor for it: Release of the figures is when the last of all has returned.
 func (r *runner) latchWork(ctx context.Context, c Contender, w Work) (result Result, err error) {
 	if c.Driver == nil {
@@ -75,7 +75,7 @@ func (r *runner) latchWork(ctx context.Context, c Contender, w Work) (result Res
 	return result, r.line("result", result)
 }
 
-// gate is one latch that is opened again and again, and those who wait for it.
+// gate is one latch that is opened again and again, and its waiters.
 type gate struct {
 	latches []Latch // of each client
 	waiters int     // of each client

@@ -14,7 +14,7 @@ import (
 // publish is the least that a script can do to wake somebody.
 //
 //	KEYS  channel
-//	REPLY the number of those who heard it
+//	REPLY the number of subscribers that heard it
 const publish = `return redis.call('PUBLISH', KEYS[1], '1')`
 
 // floorPatience is how much longer than planned a message floor may take before it counts as lost.

@@ -12,7 +12,7 @@ const slack = int64(5 * time.Millisecond)
 
 // grossSlack is the same for a verdict on the lock: on a busy machine a call is held up for some milliseconds between
 // its stamp and the server, which is nobody's fault. One that is held up for longer is overtaken by many: hence a verdict
-// counts those who were overtaken, not the pairs.
+// counts the calls that were overtaken, not the pairs.
 const grossSlack = int64(50 * time.Millisecond)
 
 // event is one cycle of a worker. Times are stamps.

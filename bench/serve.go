@@ -350,8 +350,8 @@ func inUse() (m runtime.MemStats) {
 	return m
 }
 
-// caller is what a goroutine that waits takes on the heap, with a context to call it back by: whoever calls a library
-// has those. It is measured once. The goroutines stay until the agent ends, or a crowd would find what they leave.
+// caller is what a goroutine that waits takes on the heap, with a context to call it back by: each caller of a
+// library has those. It is measured once. The goroutines stay until the agent ends, or a crowd would find what they leave.
 func (s *server) caller(ctx context.Context) float64 {
 	const callers = 1000
 	if s.perCaller != 0 {

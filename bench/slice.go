@@ -17,7 +17,7 @@ const (
 	warmPatience = 2 * time.Second
 )
 
-// crew is a band with one work and those who look on.
+// crew is a band with one work, and what observes it.
 type crew struct {
 	work     Work
 	band     band

@@ -76,7 +76,7 @@ func exclude(x *scene) {
 				return errors.New("two hold at once")
 			}
 			n := count.Load()
-			x.pause(time.Millisecond) // Those who should not be let in come now.
+			x.pause(time.Millisecond) // A client that should not be let in comes now.
 			count.Store(n + 1)
 			if before := last.Swap(l.Token()); x.engine.Fenced && l.Token() <= before {
 				return errors.New("a token is not above the one before")

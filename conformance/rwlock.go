@@ -70,7 +70,7 @@ func readersUnderLoad(x *scene) {
 			if now > writing || weight == writing && now != writing {
 				return errors.New("a writer does not hold alone")
 			}
-			x.pause(time.Millisecond) // Those who should not be let in come now.
+			x.pause(time.Millisecond) // A client that should not be let in comes now.
 			for before := most.Load(); now < writing && now > before && !most.CompareAndSwap(before, now); {
 				before = most.Load()
 			}

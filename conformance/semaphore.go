@@ -66,7 +66,7 @@ func permitsUnderLoad(x *scene) {
 			if now := held.Add(n); now > all {
 				return fmt.Errorf("%d permits are held, of %d", now, all)
 			}
-			x.pause(time.Millisecond) // Those who should not be let in come now.
+			x.pause(time.Millisecond) // A client that should not be let in comes now.
 			held.Add(-n)
 			if err := l.Release(ctx); err != nil {
 				return err

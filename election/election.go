@@ -179,7 +179,7 @@ func (e *Election) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, nil
 }
 
-// ForceRelease ends the leadership, whoever has it; the leader's context ends with the cause [lease.ErrForced]. See
+// ForceRelease takes the lead from the present leader; the leader's context ends with the cause [lease.ErrForced]. See
 // [waitqueue.Queue.ForceRelease] for what the token does and for what the former leader may still do.
 func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := e.campaign.ForceRelease(ctx, token)

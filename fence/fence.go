@@ -32,7 +32,7 @@
 // a new token may be lower than a lost one, and is refused though it holds, or equal to it, and then both are
 // admitted: WithReplicas makes that unlikely.
 //
-// One mark is for the tokens of one lock. A token is no credential either: whoever can send one can send a
+// One mark is for the tokens of one lock. A token is no credential either: a client that can send one can send a
 // high one, and shut everybody out. Source of the idea: Kleppmann, "How to do distributed locking", 2016.
 package fence
 

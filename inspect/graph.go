@@ -65,7 +65,7 @@ func (b *board) add(n Listed) bool {
 	at := &contest{kind: n.Kind, name: n.Name, limit: n.Info.Limit}
 	for _, h := range n.Info.Holders {
 		s, ok := newStake(at, h.Ticket)
-		if ok && h.Left > 0 { // One whose lease has run out is freed by whoever comes next.
+		if ok && h.Left > 0 { // One whose lease has run out is freed by the next request.
 			s.holder, s.permits = h, h.Permits
 			at.holds = append(at.holds, s)
 		}
@@ -122,7 +122,7 @@ func (b *board) keep(earlier *board) {
 	}
 }
 
-// reduce finds the waits that cannot end. It supposes that whoever can go on does, and gives back what it holds: what
+// reduce finds the waits that cannot end. It supposes that a client that can go on does, and gives back what it holds: what
 // is left then waits in a circle. A hold goes on unless its client waits, by a later call, for what does not come free.
 // A wait for a name that the client holds itself does not count: another part of the program has that hold, and the wait
 // ends when it gives it back.

@@ -15,7 +15,7 @@ import (
 
 // A call is one Lock or TryLock: first on its way, then the hold that came of it.
 //
-// It has a ticket at each node, asked for beside each other. Whoever brings news of one takes the lock, notes it and
+// It has a ticket at each node, asked for beside each other. The goroutine that brings news of one takes the lock, notes it and
 // lets the waiting call judge. After the call has returned with a hold, the news of a vote that was lost and a timer
 // are all that there is; votes that come late are added.
 type call struct {
@@ -167,7 +167,7 @@ func (c *call) giveBack(l *lease.Lease) {
 	_ = l.Release(context.Background())
 }
 
-// giveWayLocked gives a vote back and asks for it again, behind those who came before.
+// giveWayLocked gives a vote back and asks for it again, behind the calls that came before.
 func (c *call) giveWayLocked(i int) {
 	l := c.dropLocked(&c.votes[i])
 	c.run(func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// ForceRelease frees m at all nodes whoever holds it, and lets the next in their queues have the votes. The holder is told
+// ForceRelease takes m from its holder at all nodes, and lets the next in their queues have the votes. The holder is told
 // by each of them; when too few votes are left, its context ends with the cause [lease.ErrForced]. Until then it may still
 // act as the holder, so what it protects should look at fencing tokens.
 //

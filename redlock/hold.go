@@ -112,7 +112,7 @@ func (c *call) loseLocked(cause error) {
 // good.
 const grace = 5 * time.Millisecond
 
-// release gives all votes back at once, and comes back when a quorum of nodes has confirmed it: whoever is next can
+// release gives all votes back at once, and comes back when a quorum of nodes has confirmed it: the next waiter can
 // hold then. For the other nodes it waits some ms more; then they are told in the background. Votes that come from now
 // on are given back and do not count: they say nothing of whether it was held to the end.
 func (c *call) release(ctx context.Context) error {

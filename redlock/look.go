@@ -92,7 +92,7 @@ func (c *call) answering() bool {
 }
 
 // lookAt asks one node who waits there ahead of the call, and gives way to them if its vote is here. So the first of
-// those who wait gets all votes that nobody holds by, and never gives way: of several with votes and no quorum one
+// the waiters gets all votes that nobody holds by, and never gives way: of several with votes and no quorum one
 // goes on. Where two have the same arrival chance decides.
 func (c *call) lookAt(i int) {
 	c.mu.Lock()

@@ -1,4 +1,4 @@
-// Package reentrant is a fair lock between processes that whoever holds it can take again.
+// Package reentrant is a fair lock between processes that its holder can take again.
 //
 // Who holds is told by a context, never by a goroutine: a Lock with the context of a lease, or with one
 // derived from it, enters that hold once more, from whatever goroutine. Where contexts cannot be passed
@@ -90,7 +90,7 @@ func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	return info, nil
 }
 
-// ForceRelease frees m whoever holds it and however often it was entered; the contexts of all its leases end
+// ForceRelease takes m from its holder, however often it was entered; the contexts of all its leases end
 // with the cause [lease.ErrForced]. See [waitqueue.Queue.ForceRelease] for what the token does and for what
 // the holder may still do.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {

@@ -76,8 +76,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 }
 
 // TryAcquire returns a lease on n permits if that many are free and nobody waits, and an error that wraps
-// [lease.ErrBusy] otherwise: unlike the tryAcquire of Java's Semaphore it never overtakes those who
-// wait.
+// [lease.ErrBusy] otherwise: unlike the tryAcquire of Java's Semaphore it never overtakes a
+// waiter.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	q, err := s.ask(n)
 	if err != nil {

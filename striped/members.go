@@ -13,7 +13,7 @@ import (
 )
 
 // permitsEach tells numbers of stripes apart: a semaphore for n stripes has n times as many permits. That is more
-// than there are clients, so nobody waits for one; the number is that of whoever made the semaphore, which is what
+// than there are clients, so nobody waits for one; the number is that of the client that made it, which is what
 // counts here.
 const permitsEach = 1_000_000
 

@@ -119,7 +119,7 @@ func (m *Mutex) TryLock(ctx context.Context, key string) (*lease.Lease, error) {
 	return m.acquire(ctx, "try lock", key, (*fairlock.Mutex).TryLock)
 }
 
-// ForceRelease frees the lock of the key whoever holds it, for whatever key of that stripe; see
+// ForceRelease takes the lock of the key from its holder, for whatever key of that stripe it is held; see
 // [fairlock.Mutex.ForceRelease].
 func (m *Mutex) ForceRelease(ctx context.Context, key string, token uint64) (lease.Holder, error) {
 	freed, err := lease.Holder{}, m.err

@@ -18,7 +18,7 @@ const (
 	Points       // no lines between them
 )
 
-// A Chart is one picture, for whoever draws it.
+// A Chart is one picture, for package picture.
 type Chart struct {
 	ID, Title string
 	Note      string // what to see in it, in a sentence

@@ -37,7 +37,7 @@ func Sending() Attempt {
 }
 
 // Run runs a script on the commands' connection to the node that has its keys, until the connection's own time
-// limits, whoever waits for it.
+// limits, even if its caller gives up.
 func (c *Servers) Run(s *lua.Script, keys []string, args ...string) rueidis.RedisResult {
 	return c.runUntil(c.Patient, c.routes.of(keys[0]), nil, s, keys, args)
 }

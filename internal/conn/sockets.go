@@ -95,7 +95,7 @@ func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// cut closes every connection to an address, or all if it is empty. Whoever waits for an answer gets an error,
+// cut closes every connection to an address, or all if it is empty. A call that waits for an answer gets an error,
 // and the next call makes a new one.
 func (s *sockets) cut(address string) {
 	s.mu.Lock()

@@ -52,7 +52,7 @@ const (
 )
 
 // Backoff is how long to wait before the nth repeat, from 0. It doubles, with half of it left to chance, so
-// that those who failed together do not come back together.
+// that calls which failed together do not come back together.
 func Backoff(tries int) time.Duration {
 	d := min(FirstBackoff<<min(tries, 10), LongestBackoff)
 	return d/2 + rand.N(d/2)

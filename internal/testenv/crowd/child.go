@@ -93,7 +93,7 @@ func (c *child) hold(lock acquire, e Event) {
 	}
 	e.Token = l.Token()
 	if c.plan.Keep {
-		// Before it is told: whoever hears of the hold may ask for its release at once.
+		// Before it is told: the test that hears of the hold may ask for its release at once.
 		c.mu.Lock()
 		c.kept = append(c.kept, kept{e, l})
 		c.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	lastPort  = 32768 // and its neighbour below is the last that is taken
 )
 
-// Port returns a loopback port on which nobody listens. It is reserved while this process lives: whoever asks for a port
-// here, also in another process, gets another one. So a server that was killed finds its port free again.
+// Port returns a loopback port on which nobody listens. It is reserved while this process lives: the next call, also
+// in another process, gets another one. So a server that was killed finds its port free again.
 func Port() (int, error) {
 	port, err := take(nil)
 	if err != nil {

@@ -42,7 +42,7 @@ func (m Conforming) Waiting(ctx context.Context) (int, error) {
 	return info.Waiting, err
 }
 
-// Break takes it away from whoever holds it.
+// Break takes it away from its holder.
 func (m Conforming) Break(ctx context.Context) error {
 	_, err := m.ForceRelease(ctx, 0)
 	return err

@@ -24,7 +24,7 @@ func (s leading) String() string {
 
 func (s leading) Same(other State) bool { return other == s }
 
-// Election is the model of an election: [Mutex] for those who campaign and resign, and
+// Election is the model of an election: [Mutex] for the candidates, and
 //
 //	set   the leader proclaims a value
 //	look  who leads and with which value, as it was proclaimed last; refused if nobody leads that has proclaimed

@@ -104,7 +104,7 @@ const Forgotten = 1
 // Barrier is the model of a cyclic barrier of so many parties. A call is several steps: the party comes
 // (arrive), in a place that counts down from parties-1 to 0; the last one lets all pass (pass), each once. Or
 // the generation is broken, by one who gives up (leave) or by a reset, and all who came learn that (break), as
-// do those who come until a reset. Who learns it may have come before, so its arrive is unknown. The Until of an
+// do the parties that come until a reset. Who learns it may have come before, so its arrive is unknown. The Until of an
 // arrive is for how long its place lasts unless it is prolonged: from then on the generation may be broken by
 // itself, and not before.
 func Barrier(parties int) Model {

@@ -29,7 +29,7 @@ func (s mutex) free() mutex {
 }
 
 // Mutex is the model of a lock with leases, tokens and entries, as [fairlock] and [reentrant] have them. It
-// knows nothing of the order of those who wait; see [Fair].
+// knows nothing of the order of the waiters; see [Fair].
 //
 //	acquire  the lock is free, or its lease is over; the token is above all before
 //	enter    the hold has the lock; its token stays

@@ -360,7 +360,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 	}
 }
 
-// Run frees the lock whoever holds it, tells the holder, and serves the queue.
+// Run takes the lock from its holder, tells it, and serves the queue.
 func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, "", r.Floor, !r.Uncounted)
 	h := &m.Lock

@@ -43,7 +43,7 @@ func (c *call) open() {
 	}
 }
 
-// keep lets all keys outlive the lease, two looks of those who wait and a token that is ahead, and not by much (I6).
+// keep lets all keys outlive the lease, two looks of the waiters and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) { c.keepAt(waiting, false) }
 
 // keepAt is keep at the end of a ticket, if so: then it is no matter how many wait, but for how much too long keys live.

@@ -60,7 +60,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	}
 	atOnce, free := true, true
 	for _, c := range calls {
-		c.Floor = max(c.Floor, last) // Whoever guards something by one of the tokens may have seen the highest.
+		c.Floor = max(c.Floor, last) // A guard that goes by one of the tokens may have seen the highest.
 		atOnce = atOnce && !c.held() && len(c.Queue) == 0
 	}
 	replies := make([]lua.Tuple, len(all))

@@ -11,7 +11,7 @@
 //	node.go              a client: a process with a network of its own, that can die
 //	faults.go            how each fault is done
 //	actors*.go, meet.go  the callers: of what is held, one or several at a time, and of what is waited for
-//	election.go          the callers who lead, and those who observe
+//	election.go          leaders and observers
 //	history.go           what they saw
 //	votes.go             what several servers are for: one of them may fail
 //	judge*.go            whether that was as promised

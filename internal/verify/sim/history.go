@@ -54,7 +54,7 @@ type Touch struct {
 	Client, Object int
 	Parts          Parts // of the object; 0 for all
 	Kind           FaultKind
-	// Single says that it is of one of several servers, or of the way to one; Spare that whoever had its vote had a
+	// Single says that it is of one of several servers, or of the way to one; Spare that the client that had its vote had a
 	// majority of the others too.
 	Single, Spare bool
 	// Frees says that the server may have given away what was held before, by design.

@@ -119,7 +119,7 @@ func (h *history) any(kinds ...FaultKind) bool {
 func (j *judge) returned(c *Call, o Object) {
 	late := lateness
 	if o.Kind == Barrier && o.acts() {
-		late += o.Lease // Whoever runs the action tells the server how it ended, for the sake of the others.
+		late += o.Lease // The party that runs the action tells the server how it ended, for the sake of the others.
 	}
 	if p := c.Step.Patience; p > 0 && !c.Dead && c.End > c.Begin+p+late {
 		j.violate("impatient: %v: its patience was %v", c, p)

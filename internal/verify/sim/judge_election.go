@@ -77,7 +77,7 @@ func (j *judge) noticed(who watched, seen []sight, c *Call, calls []*Call) {
 			j.violate("proclaimed, and not noticed by client %d until %v: %v\n\tit has %v", who.client, by, c, s)
 		}
 	}
-	// Whoever leads next says so himself, when he has heard that he does.
+	// The next leader says so itself, when it has heard that it leads.
 	if by := c.Hold.End + within; quiet(c.Begin, by) && !c.Hold.lost() && !waits(calls, c.Hold.End) {
 		if s := at(by); s.leader.Token == c.Hold.Token {
 			j.violate("still seen to lead by client %d at %v: %v", who.client, by, c)

@@ -94,9 +94,9 @@ func (j *judge) barrier(i int, o Object, calls []*Call) {
 	}
 }
 
-// generation judges the earliest generation of those who have passed, and returns the rest.
+// generation judges the earliest generation of the calls that have passed, and returns the rest.
 func (j *judge) generation(i int, o Object, calls, passed []*Call) []*Call {
-	// Whoever returned first saw all of its generation come; the others hear of it at once, unless a fault keeps
+	// The call that returned first saw all of its generation come; the others hear of it at once, unless a fault keeps
 	// it from them.
 	first := passed[0].End
 	var mine, rest []*Call

@@ -25,8 +25,8 @@ func (j *judge) tokens(o Object, calls []*Call) {
 				shared = true
 			}
 			x, y := a.Hold.Token, b.Hold.Token
-			// Whoever began to hold later has the higher token where only one holds at a time, unless the server had
-			// given his hold away; elsewhere where the later call came after the earlier one had returned.
+			// The later hold has the higher token where only one holds at a time, unless the server had
+			// given the earlier one away; elsewhere where the later call came after the earlier one had returned.
 			excused := j.excused(b, o, b.parts(), b.End)
 			alone := o.Kind != Semaphore && !shared && !excused
 			// What is passed on within a client is a hold that was there before its call.

@@ -26,7 +26,7 @@ type Result struct {
 	Calls      int
 	Holds      int
 	Faults     int
-	Recovery   time.Duration // from the healing to the last return of those who waited
+	Recovery   time.Duration // from the healing to the last return of a waiter
 	Beyond     time.Duration // what of it was longer than a lease that was left
 	history    *history
 }
@@ -72,7 +72,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 		<-n.ready // Who could not connect until now can.
 	}
 	if w.any(LateRequests, DieLate) {
-		time.Sleep(ghosts) // What arrives only now is not of those who come now.
+		time.Sleep(ghosts) // What arrives only now is not of the calls that come now.
 	}
 	left := w.leaseLeft()
 	recovery := w.recover(left+slack, &actors)
@@ -202,7 +202,7 @@ func (w *world) openLatch(i int) {
 	}
 }
 
-// meet breaks a barrier for those who still wait, until nobody does, and then lets as many come as there are
+// meet breaks a barrier for the parties that still wait, until nobody does, and then lets as many come as there are
 // parties.
 func (w *world) meet(i int, o Object, actors *sync.WaitGroup) {
 	b := w.barrierOf(w.operator, i, o)

@@ -5,6 +5,6 @@
 // The tests run for 20 seconds; "make soak" runs for 20 minutes, as long as four of the five minutes' periods
 // after which another library's fair lock expels clients that wait and live.
 //
-// Only those who wait die here. A holder that dies costs the others its lease, by design, and no turn is as
+// Only waiters die here. A holder that dies costs the others its lease, by design, and no turn is as
 // long as that.
 package soak

@@ -15,7 +15,7 @@ import (
 
 const (
 	outcomes = 64           // of earlier generations that are kept
-	spare    = stage.Minute // how long the keys outlive the leases of those who wait
+	spare    = stage.Minute // how long the keys outlive the leases of the waiters
 	ghost    = 120000       // for how many ms it is known that a ticket has ended, or was asked for again
 	tripped  = 'T'
 	broken   = 'B'

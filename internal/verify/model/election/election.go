@@ -58,7 +58,7 @@ func (e *Election) leads(now int64) bool {
 	return e.Lock.Owner != "" && e.Lock.Until > now && e.Lock.Token == e.Token
 }
 
-// generation is what those who observe know the present state by.
+// generation is what the observers know the present state by.
 func (e *Election) generation(now int64) int64 {
 	if e.leads(now) {
 		return e.Revision
@@ -66,7 +66,7 @@ func (e *Election) generation(now int64) int64 {
 	return e.Revision + 1
 }
 
-// tell publishes to those who observe, and reports whether it went.
+// tell publishes to the observers, and reports whether it went.
 func (e *Election) tell(generation int64) bool {
 	if e.Mute {
 		return false
@@ -75,7 +75,7 @@ func (e *Election) tell(generation int64) bool {
 	return true
 }
 
-// vacant tells those who observe of the end of a leadership after which nobody leads.
+// vacant tells the observers of the end of a leadership after which nobody leads.
 func (e *Election) vacant(r lua.Tuple) lua.Tuple {
 	if r.Status == lua.Done && e.Lock.Owner == "" && e.Revision != 0 && !e.tell(e.Revision) {
 		if r.Now == 0 { // The shortest reply.

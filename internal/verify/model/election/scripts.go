@@ -49,13 +49,13 @@ func (r Plain) Run(e *Election, now int64) lua.Tuple { return r.Request.Run(e.Mu
 // Script returns election/end.
 func (End) Script() *lua.Script { return lua.Election.End }
 
-// Run does what the fair lock does, and tells those who observe.
+// Run does what the fair lock does, and tells the observers.
 func (r End) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.End.Run(e.Mutex, now)) }
 
 // Script returns election/force.
 func (Force) Script() *lua.Script { return lua.Election.Force }
 
-// Run does what the fair lock does, and tells those who observe.
+// Run does what the fair lock does, and tells the observers.
 func (r Force) Run(e *Election, now int64) lua.Tuple { return e.vacant(r.Force.Run(e.Mutex, now)) }
 
 // Script returns election/proclaim.
@@ -66,7 +66,7 @@ func (r Proclaim) Args() []string {
 	return stage.Args(r.Ticket, r.Token, r.Number, r.Who, r.NotAfter, r.Value)
 }
 
-// Run keeps the value of who leads, and tells those who observe.
+// Run keeps the value of the leader, and tells the observers.
 func (r Proclaim) Run(e *Election, now int64) lua.Tuple {
 	h := &e.Lock
 	reply := lua.Tuple{Status: lua.Refused, Now: now, Token: uint64(h.Token), Until: h.Mark, Place: -1}
@@ -99,7 +99,7 @@ func (r Proclaim) Run(e *Election, now int64) lua.Tuple {
 	return reply
 }
 
-// reply is what those who observe get.
+// reply is what the observers get.
 func (e *Election) reply(status lua.Status, now int64, uncounted bool) lua.Tuple {
 	r := lua.Tuple{Status: status, Now: now, Token: uint64(e.Lock.Token), Arrival: e.generation(now)}
 	switch {

@@ -50,7 +50,7 @@ func (c *Call) In(micros int64) int64 {
 	return c.Now + int64(math.RoundToEven(float64(micros)/stage.Millisecond))*stage.Millisecond
 }
 
-// Watched is until when keys are needed by those who wait, for two looks.
+// Watched is until when keys are needed by the waiters, for two looks.
 func (c *Call) Watched(waiting int) int64 {
 	return c.Now + 2*max(LongLook, int64(waiting)*LookEach)
 }
@@ -242,7 +242,7 @@ func (c *Call) Wait(ticket, mode string, given, head int64) (queued bool, arriva
 	return queued, arrival
 }
 
-// Place is how many are ahead of a ticket, those who hold as one; -1 if it is not queued.
+// Place is how many are ahead of a ticket, all holders as one; -1 if it is not queued.
 func (c *Call) Place(ticket string, held bool) int {
 	rank := c.line.Rank(ticket)
 	if rank >= 0 && held {

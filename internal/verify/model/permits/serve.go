@@ -62,7 +62,7 @@ func (c *call) open() {
 	c.LockEnds = c.In(max(c.Hash.Kept, max(end, c.Now)+line.Spare) - c.Now)
 }
 
-// keep lets all keys outlive the last lease, two looks of those who wait and a token that is ahead, and not by much (I6).
+// keep lets all keys outlive the last lease, two looks of the waiters and a token that is ahead, and not by much (I6).
 func (c *call) keep(waiting int) {
 	need := max(c.Now, c.Ahead())
 	idle := c.Used() == 0 && waiting == 0 && !c.Created

@@ -63,7 +63,7 @@ func (Ahead) Script() *lua.Script { return lua.Ahead.Script }
 // Args returns what the script gets.
 func (r Ahead) Args() []string { return stage.Args(r.Arrival) }
 
-// Run counts those who wait with an earlier arrival, and with the same.
+// Run counts the tickets with an earlier arrival, and with the same.
 func (r Ahead) Run(m *model.Mutex, now int64) lua.Tuple {
 	reply := lua.Tuple{Status: lua.Done, Now: now}
 	for _, a := range m.Queue {
