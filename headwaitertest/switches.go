@@ -88,9 +88,9 @@ func (s *Server) Resume(clients ...*headwaiter.Client) {
 }
 
 // DropMessages loses the next n messages on their way: of a grant, of a release by force, of a
-// latch or a barrier that opens or breaks, of news of an election. The server believes that they arrived. The
-// client they were for finds out by a look or a renewal of its own, and no later than by the end of the lease. DropMessages(0) ends
-// it.
+// latch or a barrier that opens or breaks, of news of an election. The server believes that they arrived. The client
+// they were for finds out by a look or a renewal of its own, and no later than by the end of the lease.
+// DropMessages(0) ends it.
 func (s *Server) DropMessages(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

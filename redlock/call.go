@@ -15,9 +15,9 @@ import (
 
 // A call is one Lock or TryLock: first on its way, then the hold that came of it.
 //
-// It has a ticket at each node, asked for beside each other. The goroutine that brings news of one takes the lock, notes it and
-// lets the waiting call judge. After the call has returned with a hold, the news of a vote that was lost and a timer
-// are all that there is; votes that come late are added.
+// It has a ticket at each node, asked for beside each other. The goroutine that brings news of one takes the lock,
+// notes it and lets the waiting call judge. After the call has returned with a hold, the news of a vote that was lost and
+// a timer are all that there is; votes that come late are added.
 type call struct {
 	m       *Mutex
 	try     bool

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
@@ -33,7 +34,7 @@ type wire struct {
 
 func (w *wire) send(args ...string) {
 	w.t.Helper()
-	_, err := io.WriteString(w, redistest.Request(args...))
+	_, err := io.WriteString(w, proto.Strings(args...))
 	require.NoError(w.t, err)
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/proto"
 )
 
 // adminLimit bounds one command of a test, so that a stalled server fails it instead of hanging it.
@@ -37,26 +39,22 @@ func (a *admin) bind(t testing.TB, dial func() (net.Conn, error)) {
 	a.commands = commands{t: t, try: a.send}
 }
 
-func (a *admin) send(args ...string) (any, error) {
-	l, err := a.connect()
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	return a.call(l, args...)
-}
+func (a *admin) send(args ...string) (any, error) { return a.run(args) }
 
 // ask sends a command to the node to which its slot is on the way.
-func (a *admin) ask(args ...string) (any, error) {
+func (a *admin) ask(args ...string) (any, error) { return a.run([]string{"ASKING"}, args) }
+
+// run runs commands on one connection, up to the first that fails, and returns the last reply.
+func (a *admin) run(all ...[]string) (reply any, err error) {
 	l, err := a.connect()
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	if _, err := a.call(l, "ASKING"); err != nil {
-		return nil, err
+	for i := 0; i < len(all) && err == nil; i++ {
+		reply, err = a.call(l, all[i]...)
 	}
-	return a.call(l, args...)
+	return reply, err
 }
 
 func (a *admin) connect() (*link, error) {
@@ -83,7 +81,7 @@ func (a *admin) call(l *link, args ...string) (any, error) {
 	if present, ok := a.renamed[strings.ToUpper(name)]; ok {
 		name = present
 	}
-	if _, err := io.WriteString(l, Request(append([]string{name}, args[1:]...)...)); err != nil {
+	if _, err := io.WriteString(l, proto.Strings(append([]string{name}, args[1:]...)...)); err != nil {
 		return nil, err
 	}
 	reply, err := ReadReply(l.replies)

@@ -9,16 +9,6 @@ import (
 	"strings"
 )
 
-// Request is a command as it goes over the wire.
-func Request(args ...string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(args))
-	for _, arg := range args {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	return b.String()
-}
-
 // ReadReply reads one RESP2 reply. An error inside a list is an item of it.
 func ReadReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')

@@ -27,8 +27,8 @@ func (c *Call) early() bool {
 	return errors.Is(c.Err, redlock.ErrNoQuorum) && !errors.Is(c.Err, lease.ErrClosed)
 }
 
-// spare reports whether the client that a server votes for has a majority of the others too, by one token: then it is no loss
-// when that vote goes. It is asked when nothing moves.
+// spare reports whether the client that a server votes for has a majority of the others too, by one token: then it is no
+// loss when that vote goes. It is asked when nothing moves.
 func (w *world) spare(at int) bool {
 	vote := func(s *server) (client int, token string) {
 		key := w.plan.Objects[0].lock(0, 0)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 
+	"github.com/alicebob/miniredis/v2/proto"
+
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
@@ -45,7 +47,7 @@ func (e *ear) flush() ([]message, error) {
 
 // ask sends a command and reads up to its answer.
 func (e *ear) ask(answer string, args ...string) error {
-	if _, err := io.WriteString(e.conn, redistest.Request(args...)); err != nil {
+	if _, err := io.WriteString(e.conn, proto.Strings(args...)); err != nil {
 		return err
 	}
 	for {
