@@ -55,6 +55,50 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	require.Less(t, kit.Median(spans), limit)
 }
 
+// A process that dies right behind its Unlocks has given back at once, or its lease ends: nobody waits for longer.
+func TestAHolderThatDiesBehindItsUnlockCostsALeaseAtTheMost(t *testing.T) {
+	s := redistest.Start(t)
+	names := make([]string, rounds)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s:%d", kit.Name(t), i)
+	}
+	victim := crowd.Start(t, crowd.Plan{
+		Addr: s.Addr(), Names: names, Clients: 1, Waiters: 1, Lease: 2 * time.Second, Keep: true,
+	})
+	tokens := map[string]uint64{}
+	for _, e := range victim.Await(crowd.Held, rounds, kit.Patience) {
+		tokens[e.Name] = e.Token
+	}
+	client := kit.Dial(t, s)
+	calls := make([]*call, rounds)
+	for i, name := range names {
+		m := fairlock.New(client, name)
+		calls[i] = begin(t.Context(), m)
+		queued(t, m, 1)
+	}
+	ends := make([]int64, rounds)
+	for i, name := range names {
+		ends[i] = number(t, s, name, "until")
+	}
+	victim.UnlockAndDie()
+	early := 0
+	for i, name := range names {
+		l := calls[i].Value(t)
+		require.Greater(t, l.Token(), tokens[name])
+		// A renewal may have come behind the look at the end.
+		late := time.Duration(number(t, s, name, "token")-ends[i]) * time.Microsecond
+		require.Less(t, late, 2*time.Second+kit.Patience/4, "it costs more than a lease")
+		if late < 0 {
+			early++
+		}
+		kit.Release(t, l)
+	}
+	t.Logf("%d of %d were given back before the process died", early, rounds)
+	for _, name := range names {
+		require.False(t, inspect(t, fairlock.New(client, name)).Held)
+	}
+}
+
 func TestTheLeaseOfADeadHolderIsNotCutByWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -119,6 +120,11 @@ func (c *child) serve(commands *bufio.Scanner) {
 			for _, k := range all {
 				c.tell(k.with(Released, k.lease.Release(context.Background())))
 			}
+		case unlock:
+			for _, k := range all {
+				k.lease.Unlock()
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		case count:
 			c.countDown()
 		}

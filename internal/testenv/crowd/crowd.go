@@ -58,6 +58,7 @@ type Event struct {
 const (
 	watch   = "watch"
 	release = "release"
+	unlock  = "unlock"
 )
 
 // A Crowd is one process. It ends with the test.
@@ -159,6 +160,13 @@ func (c *Crowd) Watch() {
 func (c *Crowd) Release() {
 	c.t.Helper()
 	c.tell(release)
+}
+
+// UnlockAndDie makes the process unlock what it keeps and kill itself right behind that, and returns when it is gone.
+func (c *Crowd) UnlockAndDie() {
+	c.t.Helper()
+	c.tell(unlock)
+	<-c.ended
 }
 
 func (c *Crowd) tell(command string) {
