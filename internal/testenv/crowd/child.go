@@ -122,7 +122,8 @@ func (c *child) serve(commands *bufio.Scanner) {
 			}
 		case unlock:
 			for _, k := range all {
-				k.lease.Unlock()
+				l := k.lease
+				l.Unlock()
 			}
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		case count:
