@@ -33,7 +33,7 @@ func waitsFor(t *testing.T, c *headwaiter.Client, lasting time.Duration) inspect
 func circle(t *testing.T, clients []*headwaiter.Client, names []string) (held []*lease.Lease, waits []*kit.Call[*lease.Lease]) {
 	t.Helper()
 	for i, c := range clients {
-		l, err := fairlock.New(c, names[i], headwaiter.WithLease(2*time.Second)).Lock(t.Context())
+		l, err := fairlock.New(c, names[i], headwaiter.WithLease(time.Minute)).Lock(t.Context())
 		require.NoError(t, err)
 		held = append(held, l)
 	}
