@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -63,12 +65,12 @@ func completeNames(cmd *cobra.Command, args []string, typed string) ([]string, c
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	var names []string
-	for n, err := range inspect.List(ctx, client, literally(typed)+"*") {
+	for n, err := range inspect.List(ctx, client, handoffs.Literally(typed)+"*") {
 		if err != nil || len(names) == completions {
 			break // What there is by then is better than nothing.
 		}
 		// A shell would read more into it, or a terminal; a dash begins a flag.
-		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") && shown(n.Name) == n.Name && !strings.HasPrefix(n.Name, "-") {
+		if !strings.ContainsAny(n.Name, " \t'\"\\`$&|;<>()") && words.Shown(n.Name) == n.Name && !strings.HasPrefix(n.Name, "-") {
 			names = append(names, n.Name)
 		}
 	}
@@ -111,9 +113,4 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 	if err := cmd.RegisterFlagCompletionFunc("kind", completeKinds); err != nil {
 		panic(err) // There is no such flag.
 	}
-}
-
-// literally is a name as a pattern that matches it alone.
-func literally(name string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(name)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -89,7 +90,7 @@ func withoutPassword(address string) string {
 
 // reason is an error's text in one line, with a hint behind it where somebody new would need one.
 func reason(err error, address string) string {
-	text := oneLine(strings.TrimPrefix(err.Error(), "headwaiter: "))
+	text := words.OneLine(strings.TrimPrefix(err.Error(), "headwaiter: "))
 	text = strings.TrimPrefix(text, lease.ErrUnusable.Error()+": ") // It has been said.
 	if errors.Is(err, context.DeadlineExceeded) {
 		text = strings.Replace(text, context.DeadlineExceeded.Error(), "no answer in time", 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 )
 
@@ -106,12 +107,12 @@ func circles(g inspect.Graph) string {
 		for _, link := range cycle {
 			shortest = min(shortest, link.Wait.Wait)
 		}
-		fmt.Fprintf(&b, "deadlock of %d, for %s:\n", len(cycle), ago(shortest))
+		fmt.Fprintf(&b, "deadlock of %d, for %s:\n", len(cycle), words.Ago(shortest))
 		for i, link := range cycle {
 			writeLink(&b, cycle[(i+len(cycle)-1)%len(cycle)], link)
 		}
 		first := cycle[0]
-		fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %d -- %s\n", shown(first.Kind), first.Hold.Token, shellWord(first.Name))
+		fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %d -- %s\n", words.Shown(first.Kind), first.Hold.Token, shellWord(first.Name))
 	}
 	if more := g.Stuck - members; more > 0 {
 		fmt.Fprintf(&b, "%d more wait behind\n", more)
@@ -127,8 +128,8 @@ func writeLink(b *strings.Builder, before, link inspect.Link) {
 	} else {
 		say("  client %s", link.Client)
 	}
-	say("    holds %s %s for %s, token %d", before.Kind, before.Name, ago(time.Since(before.Hold.Since)), before.Hold.Token)
-	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, ago(link.Wait.Wait), link.Place)
+	say("    holds %s %s for %s, token %d", before.Kind, before.Name, words.Ago(time.Since(before.Hold.Since)), before.Hold.Token)
+	say("    waits for %s %s for %s, at place %d", link.Kind, link.Name, words.Ago(link.Wait.Wait), link.Place)
 }
 
 // What --json prints. The names in it stay. Times are in seconds.
@@ -156,7 +157,7 @@ type (
 
 func toGraphJSON(g inspect.Graph) graphJSON {
 	told := graphJSON{Cycles: [][]linkJSON{}, Stuck: g.Stuck, Partial: g.Partial, Waits: []waitJSON{}}
-	who := newRoll()
+	who := words.Roll{}
 	newest := map[[3]string]inspect.Wait{} // what is told twice is told the same
 	for _, cycle := range g.Cycles {
 		for _, link := range cycle {

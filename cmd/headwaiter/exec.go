@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -167,5 +168,5 @@ func (x *execution) run() error {
 
 // say writes one line for the person at the terminal, who must be able to tell it from the command's.
 func (x *execution) say(format string, args ...any) {
-	fmt.Fprintln(x.log, "headwaiter: "+shown(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(x.log, "headwaiter: "+words.Shown(fmt.Sprintf(format, args...)))
 }

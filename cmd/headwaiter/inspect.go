@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
@@ -71,7 +72,7 @@ func (i *inspection) run(out io.Writer, name string) error {
 	defer hangUp(client)
 	ctx, cancel := limited()
 	defer cancel()
-	who := newRoll()
+	who := words.Roll{}
 	found, err := i.look(ctx, client, name, who)
 	if err != nil {
 		return err
@@ -100,16 +101,16 @@ func (i *inspection) run(out io.Writer, name string) error {
 }
 
 // look inspects, and takes down who the holders are.
-func (i *inspection) look(ctx context.Context, client *headwaiter.Client, name string, who roll) ([]inspect.Listed, error) {
+func (i *inspection) look(ctx context.Context, client *headwaiter.Client, name string, who words.Roll) ([]inspect.Listed, error) {
 	found, err := i.find(ctx, client, name, i.kind)
 	for _, n := range found {
-		who.read(n.Info)
+		who.Read(n.Info)
 	}
 	return found, err
 }
 
 // writeFound prints names for people.
-func writeFound(out io.Writer, found []inspect.Listed, values map[string]*string, who roll) error {
+func writeFound(out io.Writer, found []inspect.Listed, values map[string]*string, who words.Roll) error {
 	text := ""
 	for i, n := range found {
 		if i > 0 {

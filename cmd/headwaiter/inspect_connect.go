@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -67,7 +68,7 @@ func badPrefix(err error) error {
 
 // refused says why there is no answer, and with which code that ends the program.
 func (l *lookout) refused(err error) error {
-	text := oneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "inspect: "), "find: "))
+	text := words.OneLine(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "inspect: "), "find: "))
 	for _, misuse := range []error{lease.ErrInvalid, lease.ErrTooLarge} {
 		if errors.Is(err, misuse) {
 			return fail(exitUsage, "%s", text)
@@ -75,9 +76,6 @@ func (l *lookout) refused(err error) error {
 	}
 	return fail(exitUnavailable, "Redis at %s: %s", withoutPassword(l.redis), text)
 }
-
-// oneLine keeps an error that is several joined ones in one line.
-func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
 // find tells what there is of a name, of one kind if that is said.
 func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kind string) ([]inspect.Listed, error) {
@@ -131,6 +129,3 @@ func onTerminal(f any) bool {
 	file, ok := f.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
-
-// defaultPrefix is that of package waitqueue.
-const defaultPrefix = "headwaiter"

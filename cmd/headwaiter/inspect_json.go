@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -50,20 +51,20 @@ type (
 )
 
 // toJSON is a name as programs read it.
-func toJSON(n inspect.Listed, who roll) nameJSON {
+func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 	i := n.Info
 	told := nameJSON{
 		Kind: n.Kind, Name: n.Name, Held: i.Held, Token: i.Token, Limit: i.Limit, Used: i.Used, State: i.State,
 		Holders: []holderJSON{}, Waiting: i.Waiting, Queue: []waiterJSON{}, Suspects: append([]string{}, i.Suspects...),
 	}
 	if n.Err != nil {
-		told.Error = oneLine(n.Err.Error())
+		told.Error = words.OneLine(n.Err.Error())
 	}
 	for _, h := range i.Holders {
 		told.Holders = append(told.Holders, holderToJSON(h, who))
 	}
 	for place, w := range i.Queue {
-		name, host, pid := parts(who[w.Client])
+		name, host, pid := words.Parts(who[w.Client])
 		told.Queue = append(told.Queue, waiterJSON{
 			Place: place + 1, Client: w.Client, Who: who[w.Client], Program: name, Host: host, PID: pid,
 			Wait: seconds(w.Wait), Ticket: w.Ticket,
@@ -72,10 +73,10 @@ func toJSON(n inspect.Listed, who roll) nameJSON {
 	return told
 }
 
-func holderToJSON(h lease.Holder, who roll) holderJSON {
-	name, host, pid := parts(who.who(h))
+func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
+	name, host, pid := words.Parts(who.Who(h))
 	return holderJSON{
-		Client: h.Client, Who: who.who(h), Program: name, Host: host, PID: pid,
+		Client: h.Client, Who: who.Who(h), Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
 		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket,
 	}

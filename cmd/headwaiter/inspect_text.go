@@ -6,13 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // details tell of a name what there is to know. Tables give way to a width, if there is one.
-func details(n inspect.Listed, value *string, who roll, width int) []string {
+func details(n inspect.Listed, value *string, who words.Roll, width int) []string {
 	i := n.Info
 	lines := []string{line("%s %s", n.Kind, n.Name)}
 	fact := func(label, format string, args ...any) {
@@ -20,7 +21,7 @@ func details(n inspect.Listed, value *string, who roll, width int) []string {
 	}
 	switch {
 	case n.Kind == lua.Countdown.Kind || n.Kind == lua.Barrier.Kind:
-		fact("state", "%s", gathering(n))
+		fact("state", "%s", words.Gathering(n))
 	case n.Kind == lua.Semaphore.Kind:
 		fact("permits", "%d of %d held", i.Used, i.Limit)
 	case n.Kind == lua.RWLock.Kind && i.Held && i.Holder.Permits == 1:
@@ -55,19 +56,19 @@ func details(n inspect.Listed, value *string, who roll, width int) []string {
 }
 
 // heldBy tells of the one who holds.
-func heldBy(n inspect.Listed, who roll) (lines []string) {
+func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 	h := n.Info.Holder
 	fact := func(label, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
 	}
-	if known := who.who(h); known != "" {
-		name, host, pid := parts(known)
+	if known := who.Who(h); known != "" {
+		name, host, pid := words.Parts(known)
 		fact("holder", "%s on host %s, process %d", name, host, pid)
 	} else {
 		fact("holder", "not known")
 	}
 	fact("client", "%s", h.Client)
-	fact("held for", "%s", ago(time.Since(h.Since)))
+	fact("held for", "%s", words.Ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
 	if h.Entries > 1 {
@@ -78,20 +79,20 @@ func heldBy(n inspect.Listed, who roll) (lines []string) {
 
 func leaseLeft(h lease.Holder) string {
 	if h.Left <= 0 {
-		return fmt.Sprintf("run out %s ago: free for whoever asks next", ago(-h.Left))
+		return fmt.Sprintf("run out %s ago: free for whoever asks next", words.Ago(-h.Left))
 	}
-	return ago(h.Left) + " left, unless it is renewed"
+	return words.Ago(h.Left) + " left, unless it is renewed"
 }
 
 // holders are a table of several that hold, or of the parties at a barrier.
-func holders(n inspect.Listed, who roll) table {
+func holders(n inspect.Listed, who words.Roll) table {
 	party := n.Kind == lua.Barrier.Kind
 	t := table{{"NAME", "HOST", "PROCESS", "PERMITS", "HELD FOR", "LEASE LEFT", "TOKEN", "CLIENT"}}
 	if party {
 		t = table{{"NAME", "HOST", "PROCESS", "WAITED", "LEASE LEFT", "CLIENT"}}
 	}
 	for _, h := range n.Info.Holders {
-		cells, since, left := known(who.who(h)), ago(time.Since(h.Since)), ago(h.Left)
+		cells, since, left := known(who.Who(h)), words.Ago(time.Since(h.Since)), words.Ago(h.Left)
 		if party {
 			cells = append(cells, since, left, h.Client)
 		} else {
@@ -107,15 +108,15 @@ func known(who string) []string {
 	if who == "" {
 		return []string{"-", "-", "-"}
 	}
-	name, host, pid := parts(who)
+	name, host, pid := words.Parts(who)
 	return []string{name, host, fmt.Sprint(pid)}
 }
 
 // waiters are a table of the queue.
-func waiters(i lease.Info, who roll) table {
+func waiters(i lease.Info, who words.Roll) table {
 	t := table{{"PLACE", "WAITED", "NAME", "HOST", "PROCESS", "CLIENT"}}
 	for place, w := range i.Queue {
-		cells := append([]string{fmt.Sprint(place + 1), ago(w.Wait)}, known(who[w.Client])...)
+		cells := append([]string{fmt.Sprint(place + 1), words.Ago(w.Wait)}, known(who[w.Client])...)
 		t = append(t, append(cells, w.Client))
 	}
 	return t

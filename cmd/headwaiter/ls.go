@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/tty"
-	"github.com/headwaiter/headwaiter/lua"
 )
 
 // mostListed is how many names ls tells where it is not told otherwise: ten thousand fill three hundred screens.
@@ -107,9 +107,9 @@ func (l *listing) run(out, log io.Writer, pattern string) error {
 	slices.SortFunc(found, func(a, b inspect.Listed) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
-	who := newRoll()
+	who := words.Roll{}
 	for _, n := range found {
-		who.read(n.Info)
+		who.Read(n.Info)
 	}
 	if !l.json {
 		return l.write(out, found, who)
@@ -127,7 +127,7 @@ func (l *listing) wants(n *inspect.Listed) bool {
 }
 
 // write makes a table.
-func (l *listing) write(out io.Writer, found []inspect.Listed, who roll) error {
+func (l *listing) write(out io.Writer, found []inspect.Listed, who words.Roll) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -135,48 +135,11 @@ func (l *listing) write(out io.Writer, found []inspect.Listed, who roll) error {
 	for _, n := range found {
 		heldFor := ""
 		if n.Info.Held {
-			heldFor = ago(time.Since(n.Info.Holder.Since))
+			heldFor = words.Ago(time.Since(n.Info.Holder.Since))
 		}
-		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), heldFor, summary(n, who)})
+		t = append(t, []string{n.Kind, n.Name, fmt.Sprint(n.Info.Waiting), heldFor, words.Summary(n, who)})
 	}
 	return t.write(out)
-}
-
-// summary says in one line who holds.
-func summary(n inspect.Listed, who roll) string {
-	i := n.Info
-	switch {
-	case n.Err != nil:
-		return "? " + oneLine(n.Err.Error())
-	case i.State != "":
-		return gathering(n)
-	case !i.Held:
-		return "-"
-	case i.Holder.Left <= 0:
-		return who.of(i.Holder) + ", whose lease has run out"
-	}
-	switch text := who.of(i.Holder); {
-	case n.Kind == "rwlock" && i.Holder.Permits == 1:
-		return fmt.Sprintf("%d read, %s", i.Used, text)
-	case n.Kind == "rwlock":
-		return "writes: " + text
-	case n.Kind == "semaphore":
-		return fmt.Sprintf("%d of %d held, %s", i.Used, i.Limit, text)
-	default:
-		return text
-	}
-}
-
-// gathering is what there is to say of a latch or a barrier.
-func gathering(n inspect.Listed) string {
-	i := n.Info
-	if i.State == lua.StateUnset {
-		return "not set yet"
-	}
-	if n.Kind == "barrier" {
-		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)
-	}
-	return fmt.Sprintf("%s: %d of %d left to count", i.State, i.Used, i.Limit)
 }
 
 // writeJSON prints a value for programs. A terminal may have it too: what cannot be printed is escaped.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -93,9 +94,9 @@ func (l *liberation) run(name string) error {
 	if err != nil {
 		return err
 	}
-	who := newRoll()
-	who.read(n.Info)
-	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.of(h), ago(time.Since(h.Since)), h.Token)
+	who := words.Roll{}
+	who.Read(n.Info)
+	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.Of(h), words.Ago(time.Since(h.Since)), h.Token)
 	if !l.yes && !l.ask("release the "+what+"?") {
 		return fail(exitFindings, "not released")
 	}
@@ -104,7 +105,7 @@ func (l *liberation) run(name string) error {
 	if err := l.release(ctx, client, n, h); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.out, "released the %s; %s\n", what, hears(h))
+	fmt.Fprintf(l.out, "released the %s; %s\n", what, words.Hears(h))
 	l.next(ctx, client, n)
 	return nil
 }
@@ -152,22 +153,10 @@ func (l *liberation) release(ctx context.Context, client *headwaiter.Client, n i
 	case errors.Is(err, lease.ErrNotHeld):
 		return fail(exitNoSuch, "that hold of the %s %.80q has ended by itself: nothing was released", n.Kind, n.Name)
 	case errors.Is(err, lease.ErrUnwoken):
-		fmt.Fprintln(l.log, line("headwaiter: %s", oneLine(err.Error())))
+		fmt.Fprintln(l.log, line("headwaiter: %s", words.OneLine(err.Error())))
 		return nil
 	}
 	return l.refused(err)
-}
-
-// hears says when the holder will know.
-func hears(h lease.Holder) string {
-	f := strings.Split(h.Ticket, ":")
-	if len(f) == 6 {
-		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {
-			// Who does not hear learns of it by a renewal, which is a third of the lease away at the most.
-			return "its holder is told at once, or within " + ago(time.Duration(ms)*time.Millisecond/3) + " if it does not hear"
-		}
-	}
-	return "its holder is told"
 }
 
 // next says who holds now, as far as that can be had.
@@ -176,10 +165,10 @@ func (l *liberation) next(ctx context.Context, client *headwaiter.Client, n insp
 	if err != nil {
 		return
 	}
-	who := newRoll()
-	who.read(now.Info)
+	who := words.Roll{}
+	who.Read(now.Info)
 	if now.Info.Held {
-		fmt.Fprintln(l.out, line("now: %s, %d waiting", summary(now, who), now.Info.Waiting))
+		fmt.Fprintln(l.out, line("now: %s, %d waiting", words.Summary(now, who), now.Info.Waiting))
 	} else {
 		fmt.Fprintf(l.out, "now: nobody holds it, %d waiting\n", now.Info.Waiting)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
@@ -11,45 +12,14 @@ import (
 // goes to a terminal as it is: what prints lines makes them by line, cells of a table pass shown, and what a screen,
 // an error or JSON is written to escapes once more.
 
-// mostShown bounds one text of others in runes, far above the 512 bytes of a name: a table is as wide as its widest cell.
-const mostShown = 2000
-
-// shown is a text of others as a part of a line: without what a terminal obeys, what breaks the line or what turns its
-// direction. A space behind a space is escaped too: a text could push its end to where another line seems to begin.
-// What is shown already stays as it is.
-func shown(text string) string {
-	if n := 0; len(text) > mostShown {
-		for i := range text {
-			if n == mostShown {
-				text = text[:i] + "…"
-				break
-			}
-			n++
-		}
-	}
-	text = tty.Escaped(text)
-	if !strings.Contains(text, "  ") {
-		return text
-	}
-	var b strings.Builder
-	for i := range len(text) {
-		if text[i] == ' ' && i > 0 && text[i-1] == ' ' {
-			b.WriteString(`\x20`)
-		} else {
-			b.WriteByte(text[i])
-		}
-	}
-	return b.String()
-}
-
 // line is fmt.Sprintf for a line, or a part of one: strings and errors among the arguments are shown.
 func line(format string, args ...any) string {
 	for i, a := range args {
 		switch a := a.(type) {
 		case string:
-			args[i] = shown(a)
+			args[i] = words.Shown(a)
 		case error:
-			args[i] = shown(a.Error())
+			args[i] = words.Shown(a.Error())
 		}
 	}
 	return fmt.Sprintf(format, args...)
@@ -62,7 +32,7 @@ func shellWord(text string) string {
 	switch {
 	case text != "" && strings.Trim(text, plain) == "":
 		return text
-	case shown(text) == text:
+	case words.Shown(text) == text:
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}
 	octal := func(_ rune, raw string) (word string) {

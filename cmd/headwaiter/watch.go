@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -90,11 +91,12 @@ func (w *watching) run(out io.Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	s := newScene(first, withoutPassword(w.redis))
-	if s.heard, err = w.hear(first); err != nil {
+	heard, err := handoffs.Hear(client, first.Kind, name, nil)
+	if err != nil {
 		return err
 	}
-	defer s.heard.stop()
+	defer heard.Stop()
+	s := newScene(first, withoutPassword(w.redis), heard)
 	w.show(ctx, s, client, newStage(out))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/internal/tty"
 )
 
@@ -41,7 +42,7 @@ func (v *lineStage) draw(s *scene, now time.Time) {
 	v.last = changed
 	text := s.state()
 	if s.hands() {
-		text += "; hand-offs " + s.handOffs()
+		text += "; hand-offs " + s.handOffs.String()
 	}
 	if s.trouble != "" {
 		text = "no answer: " + s.trouble
@@ -62,25 +63,25 @@ func (v screenStage) close() { v.Close() }
 
 // rows are the scene as a screen of a height.
 func (s *scene) rows(now time.Time, width, height int) []tty.Row {
-	rows := []tty.Row{{Text: line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, ago(now.Sub(s.began))), Style: tty.Bold}}
+	rows := []tty.Row{{Text: line("%s %s   %s   watched for %s", s.kind, s.name, s.redis, words.Ago(now.Sub(s.began))), Style: tty.Bold}}
 	if s.trouble != "" {
-		rows = append(rows, tty.Row{Text: line("no answer, what follows is %s old: %s", ago(now.Sub(s.seen)), s.trouble), Style: tty.Red})
+		rows = append(rows, tty.Row{Text: line("no answer, what follows is %s old: %s", words.Ago(now.Sub(s.seen)), s.trouble), Style: tty.Red})
 	}
 	rows = append(rows, tty.Row{})
 	fact := func(style, label, format string, args ...any) {
 		rows = append(rows, tty.Row{Text: fmt.Sprintf("%-10s %s", label, line(format, args...)), Style: style})
 	}
 	if s.hands() {
-		fact("", "hand-offs", "%s", s.handOffs())
+		fact("", "hand-offs", "%s", s.handOffs.String())
 	}
 	switch {
 	case s.info.State != "":
-		fact("", "state", "%s", summary(s.listed(), s.who))
+		fact("", "state", "%s", words.Summary(s.listed(), s.who))
 	case s.info.Held:
 		h := s.info.Holder
-		fact(tty.Green, "held by", "%s", summary(s.listed(), s.who))
+		fact(tty.Green, "held by", "%s", words.Summary(s.listed(), s.who))
 		fact("", "client", "%s", h.Client)
-		fact("", "held for", "%s", ago(time.Since(h.Since)))
+		fact("", "held for", "%s", words.Ago(time.Since(h.Since)))
 		fact("", "lease", "%s", leaseLeft(h))
 		fact("", "token", "%d", h.Token)
 	default:

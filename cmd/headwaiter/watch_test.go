@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -216,17 +217,17 @@ func TestWatchOfALatch(t *testing.T) {
 }
 
 // scened is a scene of a lock, and looks at it.
-func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, look func()) {
+func scened(t *testing.T, c *headwaiter.Client, url, name string) (s *scene, heard *handoffs.Hearing, look func()) {
 	t.Helper()
 	w := watching{lookout: lookout{redis: url}}
 	first, err := w.findOne(t.Context(), c, name, "lock")
 	require.NoError(t, err)
-	s = newScene(first, url)
-	s.heard, err = w.hear(first)
+	heard, err = handoffs.Hear(c, first.Kind, name, nil)
 	require.NoError(t, err)
-	t.Cleanup(s.heard.stop)
+	t.Cleanup(heard.Stop)
+	s = newScene(first, url, heard)
 	m := fairlock.New(c, name)
-	return s, func() {
+	return s, heard, func() {
 		info, err := m.Inspect(t.Context())
 		s.see(info, err, time.Now())
 	}
@@ -238,8 +239,8 @@ func TestWatchCountsEveryHandOff(t *testing.T) {
 	server := redistest.Start(t)
 	clients := []*headwaiter.Client{kit.Dial(t, server), kit.Dial(t, server), kit.Dial(t, server)}
 	l := holds(t, clients[0], "orders")
-	s, look := scened(t, clients[0], urlOf(server), "orders")
-	kit.Eventually(t, "the subscription", s.heard.live)
+	s, heard, look := scened(t, clients[0], urlOf(server), "orders")
+	kit.Eventually(t, "the subscription", heard.Live)
 	look()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -265,9 +266,9 @@ func TestWatchCountsEveryHandOff(t *testing.T) {
 	}
 	kit.Release(t, l)
 	kit.All(t, &work)
-	kit.Eventually(t, "the last message", func() bool { return s.heard.count() == int64(handOffs()) })
+	kit.Eventually(t, "the last message", func() bool { return heard.Count() == int64(handOffs()) })
 	look()
-	perSecond, atLeast := s.rate()
+	perSecond, atLeast := s.handOffs.Rate()
 	require.Greater(t, perSecond, 20.0, "looks alone see 20 a second at most")
 	require.False(t, atLeast)
 }
@@ -278,17 +279,17 @@ func TestWatchSaysAtLeastWhereItCannotHear(t *testing.T) {
 	server := redistest.Start(t, redistest.WithUser("app", "secret", "+@all", "-psubscribe", "~*", "&*"))
 	c := kit.Dial(t, server)
 	first := holds(t, c, "orders")
-	s, look := scened(t, c, "redis://app:secret@"+server.Addr(), "orders")
+	s, heard, look := scened(t, c, "redis://app:secret@"+server.Addr(), "orders")
 	look()
 	waits := queued(t, c, "orders", 1)
 	kit.Release(t, first)
 	next := waits.Value(t)
 	look()
-	require.False(t, s.heard.live())
-	perSecond, atLeast := s.rate()
+	require.False(t, heard.Live())
+	perSecond, atLeast := s.handOffs.Rate()
 	require.Positive(t, perSecond)
 	require.True(t, atLeast)
-	require.Contains(t, s.handOffs(), "at least ")
+	require.Contains(t, s.handOffs.String(), "at least ")
 	kit.Release(t, next)
 	look()
 	s.see(lease.Info{}, errors.New("away\nand gone"), time.Now())

@@ -1,7 +1,6 @@
-package main
+package handoffs
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"sync/atomic"
@@ -9,14 +8,15 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// hearing counts the grants that go out as messages. It listens by a pattern, which makes nobody look alive who is
+// Hearing counts the grants that go out as messages. It listens by a pattern, which makes nobody look alive who is
 // not: subscribers are counted by channel.
-type hearing struct {
+type Hearing struct {
 	grants    atomic.Int64
+	heard     func([]lua.Grant)
 	listening atomic.Bool
 	end       context.CancelFunc
 	done      chan struct{} // closed when nothing listens any more; nil if nothing ever did
@@ -25,15 +25,16 @@ type hearing struct {
 // hearAgain is how long to wait before a connection is made anew.
 const hearAgain = 500 * time.Millisecond
 
-// hear begins to count. Sharded channels have no patterns, so in a cluster nothing is heard.
-func (w *watching) hear(n inspect.Listed) (*hearing, error) {
-	h := &hearing{end: func() {}}
-	o, err := w.options("headwaiter watch")
-	if err != nil || lua.ProtocolOf(n.Kind).Broadcast {
+// Hear begins to count, on a connection of its own. It calls heard, if that is not nil, with the grants of each message;
+// heard must not block. Sharded channels have no patterns, so in a cluster nothing is heard.
+func Hear(c *headwaiter.Client, kind, name string, heard func([]lua.Grant)) (*Hearing, error) {
+	h := &Hearing{end: func() {}, heard: heard}
+	w, err := c.Wiring()
+	if err != nil || lua.ProtocolOf(kind).Broadcast {
 		return h, err
 	}
-	o.Redis.DisableCache = true
-	redis, err := rueidis.NewClient(o.Redis)
+	w.Made.DisableCache = true
+	redis, err := rueidis.NewClient(w.Made)
 	if err != nil {
 		return h, nil // It is only to tell more.
 	}
@@ -41,8 +42,7 @@ func (w *watching) hear(n inspect.Listed) (*hearing, error) {
 		redis.Close()
 		return h, nil
 	}
-	prefix := cmp.Or(o.Prefix, defaultPrefix)
-	pattern := literally(lua.ProtocolOf(n.Kind).Keys(prefix, n.Name).Channel("")) + "*"
+	pattern := Literally(lua.ProtocolOf(kind).Keys(w.Prefix, name).Channel("")) + "*"
 	ctx, end := context.WithCancel(context.Background())
 	h.end, h.done = end, make(chan struct{})
 	go func() {
@@ -54,13 +54,16 @@ func (w *watching) hear(n inspect.Listed) (*hearing, error) {
 }
 
 // listen counts until its end, or until the server says that it will not have it.
-func (h *hearing) listen(ctx context.Context, redis rueidis.Client, pattern string) {
+func (h *Hearing) listen(ctx context.Context, redis rueidis.Client, pattern string) {
 	subscribed := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { h.listening.Store(true) })
 	for {
 		err := redis.Receive(subscribed, redis.B().Psubscribe().Pattern(pattern).Build(), func(m rueidis.PubSubMessage) {
 			if strings.HasPrefix(m.Message, string(lua.MessageGrant)) {
 				if told, err := lua.ParseMessage(m.Message); err == nil {
 					h.grants.Add(int64(len(told.Grants)))
+					if h.heard != nil {
+						h.heard(told.Grants)
+					}
 				}
 			}
 		})
@@ -76,12 +79,21 @@ func (h *hearing) listen(ctx context.Context, redis rueidis.Client, pattern stri
 	}
 }
 
-func (h *hearing) count() int64 { return h.grants.Load() }
-func (h *hearing) live() bool   { return h.listening.Load() }
+// Count is how many grants were heard.
+func (h *Hearing) Count() int64 { return h.grants.Load() }
 
-func (h *hearing) stop() {
+// Live reports whether grants are heard now.
+func (h *Hearing) Live() bool { return h.listening.Load() }
+
+// Stop ends the listening, and waits for that.
+func (h *Hearing) Stop() {
 	h.end()
 	if h.done != nil {
 		<-h.done
 	}
+}
+
+// Literally is a text as a pattern that matches it alone.
+func Literally(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }

@@ -1,0 +1,76 @@
+// Package words says in one line what an inspection has found, in the words that the commands and the console share.
+package words
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// Ago is a span as people read it at night: with two units at most.
+func Ago(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d >= 24*time.Hour:
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return strings.ReplaceAll(tty.Short(d), " ", "")
+}
+
+// Summary says in one line who holds.
+func Summary(n inspect.Listed, who Roll) string {
+	i := n.Info
+	switch {
+	case n.Err != nil:
+		return "? " + OneLine(n.Err.Error())
+	case i.State != "":
+		return Gathering(n)
+	case !i.Held:
+		return "-"
+	case i.Holder.Left <= 0:
+		return who.Of(i.Holder) + ", whose lease has run out"
+	}
+	switch text := who.Of(i.Holder); {
+	case n.Kind == "rwlock" && i.Holder.Permits == 1:
+		return fmt.Sprintf("%d read, %s", i.Used, text)
+	case n.Kind == "rwlock":
+		return "writes: " + text
+	case n.Kind == "semaphore":
+		return fmt.Sprintf("%d of %d held, %s", i.Used, i.Limit, text)
+	default:
+		return text
+	}
+}
+
+// Gathering is what there is to say of a latch or a barrier.
+func Gathering(n inspect.Listed) string {
+	i := n.Info
+	if n.Kind == "barrier" {
+		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)
+	}
+	return fmt.Sprintf("%s: %d of %d left to count", i.State, i.Used, i.Limit)
+}
+
+// Hears says when a holder knows that its hold was released by force.
+func Hears(h lease.Holder) string {
+	f := strings.Split(h.Ticket, ":")
+	if len(f) == 6 {
+		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {
+			// Who does not hear learns of it by a renewal, which is a third of the lease away at the most.
+			return "its holder is told at once, or within " + Ago(time.Duration(ms)*time.Millisecond/3) + " if it does not hear"
+		}
+	}
+	return "its holder is told"
+}
+
+// OneLine keeps an error that is several joined ones in one line.
+func OneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
