@@ -66,6 +66,19 @@ func (d diagnosis) rows() []tty.Row {
 	p, r := &page{}, d.Report
 	p.hang(tty.Bold, "headwaiter doctor:", 19, d.Redis)
 	p.add("", "")
+	p.facts(r)
+	for _, w := range r.Warnings {
+		p.add("", "")
+		p.warning(w, len(r.Servers) > 1)
+	}
+	p.add("", "")
+	style, result := d.result(p.gaps)
+	p.hang(style, "result:", 8, result)
+	return p.rows
+}
+
+// facts are what was found out, without what follows from it.
+func (p *page) facts(r *doctor.Report) {
 	p.overview(r)
 	for _, s := range r.Servers {
 		p.add("", "")
@@ -73,22 +86,20 @@ func (d diagnosis) rows() []tty.Row {
 	}
 	p.settings(r)
 	p.unknown(r)
-	for _, w := range r.Warnings {
-		p.add("", "")
-		p.warning(w, len(r.Servers) > 1)
-	}
-	p.add("", "")
-	switch count := tally(r.Warnings); {
+}
+
+// result says in one sentence what there is to fear, and its look.
+func (d diagnosis) result(gaps bool) (style, text string) {
+	count := tally(d.Report.Warnings)
+	switch {
 	case !d.Usable:
-		p.hang(tty.Red, "result:", 8, "it cannot be used for locks"+count)
+		return tty.Red, "it cannot be used for locks" + count
 	case d.Endangered:
-		p.hang(tty.Red, "result:", 8, "locks are in danger here"+count)
-	case p.gaps:
-		p.hang(tty.Green, "result:", 8, "nothing that is known endangers locks by itself"+count)
-	default:
-		p.hang(tty.Green, "result:", 8, "nothing here endangers locks by itself"+count)
+		return tty.Red, "locks are in danger here" + count
+	case gaps:
+		return tty.Green, "nothing that is known endangers locks by itself" + count
 	}
-	return p.rows
+	return tty.Green, "nothing here endangers locks by itself" + count
 }
 
 // tally counts warnings by their severities.

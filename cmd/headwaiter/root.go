@@ -88,7 +88,7 @@ came, and a release hands it straight to the next.`,
 	exec.ValidArgsFunction = completeExec
 	root.AddCommand(
 		exec, newLs(), newInspect(), newWatch(), newRelease(), newDeadlocks(),
-		newDoctor(), newSchema())
+		newDoctor(), newConsole(), newSchema())
 	refuseOtherShells(root)
 	return root
 }

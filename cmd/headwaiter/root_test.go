@@ -27,7 +27,7 @@ func TestEveryCommandHelps(t *testing.T) {
 	assert.Greater(t, commands, 5)
 	for _, cmd := range newRoot().Commands() {
 		switch cmd.Name() {
-		case "exec", "ls", "inspect", "watch", "release", "deadlocks", "doctor":
+		case "exec", "ls", "inspect", "watch", "release", "deadlocks", "doctor", "console":
 			assert.Contains(t, cmd.Example, "headwaiter "+cmd.Name(), cmd.Name())
 			assert.Contains(t, cmd.Long, "Exit codes:", cmd.Name())
 		}

@@ -1,0 +1,91 @@
+package console
+
+import (
+	"slices"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+const (
+	// mostHolds is how many holds of a name are kept.
+	mostHolds = 200
+	// toldHolders is how many holders a look tells: of more it is not known which have ended.
+	toldHolders = 100
+	// drawnOver is the time that a timeline shows at most.
+	drawnOver = time.Minute
+)
+
+// history is the last holds of a name, as messages and looks have told them.
+type history struct {
+	exclusive bool // one holds at a time, so the next hold ends the last
+	holds     []hold
+	full      bool // some were dropped
+}
+
+// hold is from when until when a ticket has held.
+type hold struct {
+	ticket string
+	token  uint64
+	from   time.Time
+	to     time.Time // zero: it holds
+	lapsed bool      // its lease ran out
+}
+
+// begin notes a hold, if it is not known yet.
+func (h *history) begin(ticket string, token uint64, from time.Time) {
+	if slices.ContainsFunc(h.holds, func(o hold) bool { return o.ticket == ticket && o.token == token }) {
+		return
+	}
+	next := hold{ticket: ticket, token: token, from: from}
+	if h.exclusive {
+		for i := range h.holds {
+			o := &h.holds[i]
+			if o.token < token && o.to.IsZero() {
+				o.to = from
+			}
+			if o.token > token && (next.to.IsZero() || o.from.Before(next.to)) {
+				next.to = o.from // A look has seen it late.
+			}
+		}
+	}
+	h.holds = append(h.holds, next)
+	if more := len(h.holds) - mostHolds; more > 0 {
+		h.holds, h.full = slices.Delete(h.holds, 0, more), true
+	}
+}
+
+// see takes in a look that began at a time: what it does not tell has ended by then.
+func (h *history) see(info lease.Info, begun time.Time) {
+	type key struct {
+		ticket string
+		token  uint64
+	}
+	held := make(map[key]lease.Holder, len(info.Holders))
+	for _, o := range info.Holders {
+		held[key{o.Ticket, o.Token}] = o
+		h.begin(o.Ticket, o.Token, o.Since)
+	}
+	for i := range h.holds {
+		o := &h.holds[i]
+		if o.to.IsZero() {
+			now, holds := held[key{o.ticket, o.token}]
+			o.lapsed = o.lapsed || holds && now.Left <= 0
+			if !holds && o.from.Before(begun) && len(info.Holders) < toldHolders {
+				o.to = begun
+			}
+		}
+	}
+}
+
+// drawn is the time that a timeline shows: from when on the holds are known.
+func (h *history) drawn(began, now time.Time) time.Time {
+	from := now.Add(-drawnOver)
+	if began.After(from) {
+		from = began
+	}
+	if h.full && h.holds[0].from.After(from) {
+		from = h.holds[0].from
+	}
+	return from
+}

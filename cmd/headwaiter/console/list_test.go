@@ -1,0 +1,159 @@
+package console
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/semaphore"
+)
+
+// fill makes locks job:00001 to job:n. Every second is held, for the longer the lower its number, and each hundredth is
+// waited for.
+const fill = `local now = tonumber(redis.call('TIME')[1]) * 1000000
+for i = 1, tonumber(ARGV[1]) do
+	local key = string.format('headwaiter:lock:{job:%05d}', i)
+	if i % 2 == 1 then
+		redis.call('HSET', key, 'owner', 'c' .. i % 7 .. ':' .. i .. ':x:1:3600000:2000', 'until', string.format('%.0f', now + 3.6e9),
+			'token', i, 'since', i .. ':' .. string.format('%.0f', now - (20000 - i) * 1e6), 'phase', 'held', 'version', '2')
+	else
+		redis.call('HSET', key, 'token', i, 'version', '2')
+	end
+	if i % 100 == 1 then
+		redis.call('ZADD', key .. ':queue', string.format('%.0f', now - 5e6), 'w' .. i .. ':1:x:1:10000:2000')
+	end
+end`
+
+func filled(t *testing.T, n int) *redistest.Server {
+	s := redistest.Start(t)
+	s.Do("EVAL", fill, "0", strconv.Itoa(n))
+	for i := range 7 {
+		s.Do("HSET", fmt.Sprintf("headwaiter:client:c%d", i), "who", fmt.Sprintf("worker%d@host%d#%d", i, i, 100+i))
+	}
+	return s
+}
+
+func TestTenThousandNamesAreListedFilteredAndSorted(t *testing.T) {
+	t.Parallel()
+	s := filled(t, 10_000)
+	b := opened(t, kit.Dial(t, s))
+	s.ResetStats()
+	first := b.listed(t, "/")
+	require.Len(t, first, pageNames)
+	require.Equal(t, "job:00001", first[0])
+	require.Contains(t, b.page(t, "/"), "10000 names, looked at")
+	require.Contains(t, b.page(t, "/"), "Page 1 of 100")
+
+	scripts := s.CommandStats()
+	require.Zero(t, scripts["keys"])
+	require.Equal(t, int64(10_000), scripts["evalsha"]+scripts["evalsha_ro"], "one script a name")
+	stats := s.Text("INFO", "commandstats")
+	for _, m := range regexp.MustCompile(`cmdstat_(evalsha\w*|scan):.*usec_per_call=([\d.]+)`).FindAllStringSubmatch(stats, -1) {
+		each, err := strconv.ParseFloat(m[2], 64)
+		require.NoError(t, err)
+		require.Less(t, each, 1000.0, "µs that a %s keeps others waiting", m[1])
+	}
+
+	for target, want := range map[string][]string{
+		"/?sort=-name":                      {"job:10000", "job:09999"},
+		"/?sort=-held":                      {"job:00001", "job:00003"},
+		"/?sort=held":                       {"job:09999", "job:09997"},
+		"/?sort=-waiting":                   {"job:00001", "job:00101"},
+		"/?sort=name&page=2":                {"job:00101", "job:00102"},
+		"/?page=100":                        {"job:09901", "job:09902"},
+		"/?page=7000":                       {"job:09901", "job:09902"},
+		"/?sort=nonsense&page=-3":           {"job:00001", "job:00002"},
+		"/?q=JOB:0990&sort=-name":           {"job:09909", "job:09908"},
+		"/?q=worker3%40host3&only=held":     {"job:00003", "job:00017"},
+		"/?only=waiting&sort=-name":         {"job:09901", "job:09801"},
+		"/?kind=lock&q=00042":               {"job:00042"},
+		"/?kind=semaphore":                  nil,
+		"/?q=%3Cscript%3E":                  nil,
+		"/?only=held&sort=holder&q=worker6": {"job:00013", "job:00027"},
+	} {
+		got := b.listed(t, target)
+		require.GreaterOrEqual(t, len(got), len(want), target)
+		assert.Equal(t, want, got[:min(2, len(got))], target)
+	}
+	require.Contains(t, b.page(t, "/?q=job:0990"), "10 of 10000 names")
+	require.Contains(t, b.page(t, "/?sort=-held"), `aria-sort="descending"`)
+	require.Contains(t, b.page(t, "/"), `href="/?sort=-held"`, "the first click on it shows what is held longest")
+	require.Equal(t, scripts, s.CommandStats(), "other orders and pages cost Redis nothing")
+	require.Regexp(t, `job:00001</a></th><td>lock</td><td>worker1@host1#101</td><td class="number">5h33m</td><td class="number busy">1</td>`, b.page(t, "/"))
+}
+
+// However many ask at a time, there is one walk, and for some seconds no other.
+func TestAWalkIsSharedByAllRequests(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		b := opened(t, c)
+		scans := func() int64 { return s.CommandStats()["scan"] }
+		s.ResetStats()
+		var asking sync.WaitGroup
+		for range 20 {
+			asking.Go(func() { b.do("GET", "/", nil) })
+		}
+		asking.Wait()
+		require.Equal(t, int64(1), scans())
+		time.Sleep(2900 * time.Millisecond) // The time that it is good for passes.
+		b.page(t, "/")
+		require.Equal(t, int64(1), scans())
+		time.Sleep(200 * time.Millisecond) // And is over.
+		b.page(t, "/")
+		require.Equal(t, int64(2), scans())
+		time.Sleep(time.Hour) // Nobody looks.
+		require.Equal(t, int64(2), scans())
+	})
+}
+
+func TestThereAreMoreNamesThanAreKept(t *testing.T) {
+	t.Parallel()
+	b := opened(t, kit.Dial(t, filled(t, 500)))
+	b.most = 300
+	page := b.page(t, "/")
+	require.Contains(t, page, "300 names, looked at")
+	require.Contains(t, page, "The server knows more than these 300 names")
+	require.Len(t, b.names.answer.value.found, 300)
+	b.names.answer = answer[names]{}
+	b.most = 500
+	require.NotContains(t, b.page(t, "/"), "The server knows more")
+}
+
+// What the list shows is what ls shows.
+func TestTheListSaysWhoHolds(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		_, err := fairlock.New(c, "orders").Lock(t.Context())
+		require.NoError(t, err)
+		_, err = semaphore.New(c, "pool", 5).Acquire(t.Context(), 3)
+		require.NoError(t, err)
+		wait := fairlock.New(c, "orders")
+		kit.Lock(t.Context(), wait.Lock)
+		kit.Waiting(t, 1, wait.Inspect)
+		page := opened(t, kit.Dial(t, s)).page(t, "/")
+		require.Regexp(t, `orders</a></th><td>lock</td><td>test@\S+#\d+</td><td class="number">[\d.]+m?s</td><td class="number busy">1</td>`, page)
+		require.Regexp(t, `pool</a></th><td>semaphore</td><td>3 of 5 held, test@\S+#\d+</td>`, page)
+	})
+}
+
+func TestWhyThereIsNoList(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := opened(t, kit.Dial(t, s))
+	s.Do("ACL", "SETUSER", "default", "-scan")
+	w := b.do("GET", "/", nil)
+	require.Equal(t, 502, w.Code)
+	require.Contains(t, strings.ToLower(w.Body.String()), "scan")
+	require.Contains(t, w.Body.String(), `href="/doctor"`, "the way on")
+	require.Equal(t, 400, b.do("GET", "/name?name=", nil).Code)
+}

@@ -1,0 +1,129 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/semaphore"
+)
+
+var field = regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
+
+// form is what the confirmation of a release would send.
+func (b *board) form(t *testing.T, kind, name string, token uint64) url.Values {
+	t.Helper()
+	form := url.Values{}
+	for _, f := range field.FindAllStringSubmatch(b.page(t, releaseLink(kind, name, token)), -1) {
+		form.Set(f[1], f[2])
+	}
+	require.Len(t, form, 4)
+	return form
+}
+
+func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, c := kit.Dial(t, s), kit.Dial(t, s)
+		m := fairlock.New(c, "orders")
+		held, err := fairlock.New(a, "orders").Lock(t.Context())
+		require.NoError(t, err)
+		wait := kit.Lock(t.Context(), m.Lock)
+		kit.Waiting(t, 1, m.Inspect)
+		b := opened(t, kit.Dial(t, s), allowed)
+
+		require.Contains(t, b.page(t, "/name?kind=lock&name=orders"), "Release…")
+		question := b.page(t, releaseLink("lock", "orders", held.Token()))
+		for _, part := range []string{"<b>test</b> on host ", a.ID(), strconv.FormatUint(held.Token(), 10), "1 waits", "may still be at work"} {
+			require.Contains(t, question, part)
+		}
+		require.NoError(t, held.Context().Err(), "the question changes nothing")
+
+		form := b.form(t, "lock", "orders", held.Token())
+		w := b.do("POST", "/release", form, "Sec-Fetch-Site: same-origin")
+		require.Equal(t, http.StatusOK, w.Code, w.Body)
+		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+		next := wait.Value(t)
+		require.Contains(t, w.Body.String(), "It was released by force")
+		require.Regexp(t, `Now: test@\S+#\d+\.`, w.Body)
+		require.Regexp(t, `^headwaiter: released the lock orders of test@\S+#\d+ \(client \S+, token \d+\) by force\n$`, b.log)
+
+		require.Equal(t, http.StatusConflict, b.do("POST", "/release", form).Code, "once")
+		require.NoError(t, next.Context().Err(), "the next hold is not the one that was shown")
+	})
+}
+
+func TestOneHolderOfSeveralIsReleased(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	pool := semaphore.New(kit.Dial(t, s), "pool", 3)
+	first, err := pool.Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	second, err := pool.Acquire(t.Context(), 2)
+	require.NoError(t, err)
+	b := opened(t, kit.Dial(t, s), allowed)
+	require.Equal(t, http.StatusOK, b.do("POST", "/release", b.form(t, "semaphore", "pool", second.Token())).Code)
+	require.ErrorIs(t, kit.Lost(t, second), lease.ErrForced)
+	require.NoError(t, first.Context().Err())
+	_, err = countdown.New(kit.Dial(t, s), "steps").TrySetCount(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusBadRequest, b.do("GET", releaseLink("latch", "steps", 7), nil).Code)
+}
+
+func TestWhatIsNotAConfirmedReleaseOfThisConsoleReleasesNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	held, err := fairlock.New(kit.Dial(t, s), "orders").Lock(t.Context())
+	require.NoError(t, err)
+	other, err := fairlock.New(kit.Dial(t, s), "stock").Lock(t.Context())
+	require.NoError(t, err)
+	look := kit.Dial(t, s)
+	b, reading, earlier := opened(t, look, allowed), opened(t, look), opened(t, look, allowed)
+	form := b.form(t, "lock", "orders", held.Token())
+	change := func(key, value string) url.Values {
+		changed := url.Values{}
+		for k, v := range form {
+			changed[k] = v
+		}
+		changed.Set(key, value)
+		return changed
+	}
+	refused := func(what string, code int, at *board, method, target string, form url.Values, headers ...string) {
+		t.Helper()
+		require.Equal(t, code, at.do(method, target, form, headers...).Code, what)
+	}
+	refused("another site", 403, b, "POST", "/release", form, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+	refused("another port", 403, b, "POST", "/release", form, "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+	refused("another origin", 403, b, "POST", "/release", form, "Origin: http://evil.example")
+	refused("an origin that hides", 403, b, "POST", "/release", form, "Origin: null")
+	refused("another host", 421, b, "POST", "/release", form, "Host: evil.example")
+	refused("no signature", 403, b, "POST", "/release", change("signature", ""))
+	refused("a signature of another hold", 403, b, "POST", "/release", change("token", strconv.FormatUint(other.Token(), 10)))
+	refused("a signature of another name", 403, b, "POST", "/release", change("name", "stock"))
+	refused("a form of a console that has ended", 403, b, "POST", "/release", earlier.form(t, "lock", "orders", held.Token()))
+	refused("values in the address", 403, b, "POST", "/release?"+form.Encode(), url.Values{})
+	refused("a GET", 200, b, "GET", "/release?"+form.Encode(), nil)
+	refused("other methods", 405, b, "PUT", "/release", form)
+	refused("a long form", 400, b, "POST", "/release", change("name", string(make([]byte, formLimit))))
+	refused("a console that only reads", 403, reading, "POST", "/release", form)
+	refused("its question", 403, reading, "GET", releaseLink("lock", "orders", held.Token()), nil)
+	refused("no token", 400, b, "GET", "/release?kind=lock&name=orders", nil)
+	refused("a hold that is over", 409, b, "GET", releaseLink("lock", "orders", held.Token()+1), nil)
+	require.NotContains(t, reading.page(t, "/name?kind=lock&name=orders"), "elease")
+	require.NoError(t, held.Context().Err())
+	require.NoError(t, other.Context().Err())
+	info, err := fairlock.New(look, "orders").Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, held.Token(), info.Holder.Token)
+	require.Empty(t, b.log.String())
+
+	refused("the same form, as it should be", 200, b, "POST", "/release", form, "Sec-Fetch-Site: same-origin", "Origin: http://127.0.0.1:7420")
+}
