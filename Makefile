@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -17,13 +17,15 @@ ALONE := /(internal/verify/(chaos|check|deploy|soak)|headwaiter/(bench|bench/com
 # What needs servers of other kinds, and what needs Prometheus.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
+# What needs a browser.
+BROWSER := /cmd/headwaiter/console/browser(/|$$)
 # What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
 SEQUENTIAL := /internal/verify/model(/|$$)
 WHOLE := /internal/verify/(model|sim)(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(SEQUENTIAL)')
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(SEQUENTIAL)')
 	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
@@ -34,6 +36,10 @@ test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper and Post
 test-monitoring: servers ## metrics, rules and the dashboard with a real Prometheus, and traces
 	@scripts/need prometheus promtool
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(MONITORING)')
+
+test-console: redis ## the console in a browser; fetches Chromium where it is missing; ARGS=-args -update writes docs/pictures
+	@scripts/need chromium
+	go test -count=1 $$(go list $(ALL) | grep -E '$(BROWSER)') $(ARGS)
 
 servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-server, Postgres, a C compiler
 	@scripts/need postgres gcc

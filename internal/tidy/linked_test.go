@@ -16,7 +16,7 @@ var unlinked = map[string][]string{
 	"lease":            {rueidis, module},
 	"observe":          {rueidis, module},
 	// What the demo and the benchmark want is theirs.
-	"cmd/headwaiter": {miniredis, "github.com/yuin/gopher-lua", "github.com/go-echarts"},
+	"cmd/headwaiter": {miniredis, "github.com/yuin/gopher-lua", "github.com/go-echarts", "github.com/chromedp"},
 }
 
 // linked returns those of the unwanted packages, and of what lies in them, that a package needs.

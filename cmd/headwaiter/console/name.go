@@ -134,6 +134,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // A proxy must pass on each event at once.
 	out := http.NewResponseController(w)
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()

@@ -42,7 +42,7 @@ func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
 
 		require.Contains(t, b.page(t, "/name?kind=lock&name=orders"), "Release…")
 		question := b.page(t, releaseLink("lock", "orders", held.Token()))
-		for _, part := range []string{"<b>test</b> on host ", a.ID(), strconv.FormatUint(held.Token(), 10), "1 waits", "may still be at work"} {
+		for _, part := range []string{"<b>test</b> on host ", a.ID(), strconv.FormatUint(held.Token(), 10), "1 call waits", "may still be at work"} {
 			require.Contains(t, question, part)
 		}
 		require.NoError(t, held.Context().Err(), "the question changes nothing")
