@@ -50,6 +50,8 @@ type Contender struct {
 	Ours bool
 	// Background: nobody waits for the answer to its release.
 	Background bool
+	// Replaces is the name of the lock in whose place it stands: this project's on another engine, beside what that offers.
+	Replaces string
 	// Only are the works that it takes part in; all if empty.
 	Only []string
 }

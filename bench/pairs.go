@@ -34,19 +34,27 @@ type Pair struct {
 }
 
 // Pairs are the first contender against each other one that has the work, and against itself where a work is that of
-// another synchronizer: then its mutex does the nearest work. Pairs with the same own work stand together. The works that
-// can only be measured alone are returned.
+// another synchronizer: then its mutex does the nearest work. What stands in the place of another lock is compared with
+// that too; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
+// The works that can only be measured alone are returned.
 func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 	own := cast[0]
+	inPlace := replacements(cast)
+	special := slices.ContainsFunc(inPlace, func(p Pair) bool { return p.Own.Name == own.Name || p.Other.Name == own.Name })
 	background := slices.IndexFunc(cast, func(c Contender) bool { return c.Ours && c.Background })
 	for _, w := range works {
 		if w.Kind == KindLatch {
 			alone = append(alone, w)
 			continue
 		}
+		for _, p := range inPlace {
+			if (w.ID == "W1" || w.ID == "W4" && w.Clients <= mostInPlace) && p.Own.takesPart(w) && p.Other.takesPart(w) {
+				pairs = append(pairs, Pair{p.Own, p.Other, w, w})
+			}
+		}
 		for _, other := range cast {
 			switch p := (Pair{own, other, w.mutex(), w}); {
-			case !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
+			case special, !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
 			case (other.Name == own.Name) == (w.Kind != "" && w.Kind != KindRedlock):
 				pairs = append(pairs, p)
 			}
@@ -63,6 +71,21 @@ func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 		return cmp.Compare(slices.Index(keys, a.key()), slices.Index(keys, b.key()))
 	})
 	return pairs, alone
+}
+
+// mostInPlace is with how many clients a lock is compared with what it replaces: more would take too long.
+const mostInPlace = 32
+
+// replacements are the locks that stand in the place of another, each with that one, without their works.
+func replacements(cast []Contender) (pairs []Pair) {
+	for _, c := range cast {
+		for _, other := range cast {
+			if c.Replaces == other.Name {
+				pairs = append(pairs, Pair{Own: c, Other: other})
+			}
+		}
+	}
+	return pairs
 }
 
 // mutex is the work that a mutex does in place of another synchronizer, without its kind and permits. Where many may

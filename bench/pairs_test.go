@@ -148,6 +148,28 @@ func TestPairsAreOfTheOwnLock(t *testing.T) {
 	}
 }
 
+func TestALockIsComparedWithWhatItReplaces(t *testing.T) {
+	own, rival, adapter := Contender{Name: "own", Ours: true}, Contender{Name: "rival"}, Contender{Name: "adapter", Replaces: "rival"}
+	works := []Work{{ID: "W1", Clients: 1, Workers: 1}, {ID: "W2", Clients: 1, Workers: 64, Own: true}, {ID: "W4", Clients: 8, Workers: 1}, {ID: "W4", Clients: 128, Workers: 1}}
+	for _, c := range []struct {
+		cast []Contender
+		want string
+	}{
+		{[]Contender{own, rival, adapter}, "own/rival W1, own/adapter W1, adapter/rival W1, own/rival W4 C=8, own/adapter W4 C=8, adapter/rival W4 C=8, own/rival W4 C=128, own/adapter W4 C=128"},
+		{[]Contender{rival, adapter}, "adapter/rival W1, adapter/rival W4 C=8"},
+		{[]Contender{adapter, {Name: "before"}}, "adapter/before W1, adapter/before W4 C=8, adapter/before W4 C=128"},
+	} {
+		pairs, _ := Pairs(c.cast, works)
+		var got []string
+		for _, p := range pairs {
+			got = append(got, p.Own.Name+"/"+p.Other.Name+" "+p.OwnWork.String())
+		}
+		if got, want := slices.Sorted(slices.Values(got)), slices.Sorted(strings.SplitSeq(c.want, ", ")); !slices.Equal(got, want) {
+			t.Errorf("%v\nwant\n%v", got, want)
+		}
+	}
+}
+
 // lucky is a lock each of whose clients is by chance faster or slower for as long as it lives.
 type lucky struct {
 	sham

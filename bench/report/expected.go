@@ -40,7 +40,7 @@ func (v view) expectations() Section {
 	}
 	for _, e := range expected {
 		for _, c := range v.Compared {
-			if c.Contender != e.lock || c.Work.String() != e.work || c.Kind != "" {
+			if c.Against != Own || c.Contender != e.lock || c.Work.String() != e.work || c.Kind != "" {
 				continue
 			}
 			s.Table.Rows = append(s.Table.Rows, []string{e.work, e.lock, e.span(), e.why, Times(c.Speed()), e.verdict(c.Speed())})

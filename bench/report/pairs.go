@@ -125,6 +125,22 @@ func (v view) unlocks() Section {
 	}
 }
 
+// replacements are this project's locks on other engines beside what they replace.
+func (v view) replacements() Section {
+	s := Section{
+		Title: "On other engines, beside what is there",
+		Text: []string{"This project's locks on etcd, ZooKeeper and Postgres beside the lock that the engine or its usual client offers, on the same server: so many times as fast, " +
+			"so many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second of the two. Each of this project's has a fencing token and a context that ends with the hold; the other has neither."},
+		Table: Table{Heads: []string{"lock", "what is there", "work", "so many times as fast", "its CPU", "a second"}},
+	}
+	for _, c := range v.Compared {
+		if strings.HasPrefix(c.Against, Own+"-") && !ours(c.Against) {
+			s.Table.Rows = append(s.Table.Rows, []string{c.Against, c.Contender, c.Work.String(), Times(c.Speed()), Times(c.CPU()), both(c, rate)})
+		}
+	}
+	return s
+}
+
 func (v view) processing() Section {
 	var known []bench.Compared
 	for _, c := range v.rivals() {

@@ -43,12 +43,12 @@ func Contenders(s *Servers) []bench.Contender {
 		rival(Redislock{s.Redis, 100 * time.Millisecond}, "bsm/redislock "+bench.Version("github.com/bsm/redislock")+" on "+goRedis+", polls every 100 ms as in its examples", session),
 		rival(Redislock{s.Redis, time.Millisecond}, "bsm/redislock, polls every ms", session),
 		other(EtcdMutex{s.Etcd}, "etcd", "etcd concurrency.Mutex "+bench.Version("go.etcd.io/etcd/client/v3")+", a session of 10 s a worker", session),
-		other(HeadwaiterEtcd{s.Etcd}, "etcd", "contrib/etcdlock", session),
+		inPlaceOf("etcd-mutex", other(HeadwaiterEtcd{s.Etcd}, "etcd", "contrib/etcdlock", session)),
 		patient(other(ZooKeeperLock{s.ZooKeeper}, "zookeeper", "go-zookeeper/zk "+bench.Version("github.com/go-zookeeper/zk")+" Lock, sessions of 10 s", session)),
-		other(HeadwaiterZooKeeper{s.ZooKeeper}, "zookeeper", "contrib/zklock", session),
+		inPlaceOf("zookeeper-lock", other(HeadwaiterZooKeeper{s.ZooKeeper}, "zookeeper", "contrib/zklock", session)),
 		late(other(Advisory{s.Postgres}, "postgres", "pg_advisory_lock on a kept connection, pgx "+bench.Version("github.com/jackc/pgx/v5"), 0)),
-		late(other(HeadwaiterSQL{URL: s.Postgres}, "postgres", "contrib/sqllock, session locks", 0)),
-		late(other(HeadwaiterSQL{URL: s.Postgres, Leased: true}, "postgres", "contrib/sqllock, leased locks", 10*time.Second)),
+		inPlaceOf("postgres-advisory", late(other(HeadwaiterSQL{URL: s.Postgres}, "postgres", "contrib/sqllock, session locks", 0))),
+		inPlaceOf("postgres-advisory", late(other(HeadwaiterSQL{URL: s.Postgres, Leased: true}, "postgres", "contrib/sqllock, leased locks", 10*time.Second))),
 	}
 	var contenders []bench.Contender
 	for _, e := range all {
@@ -87,6 +87,12 @@ func other(d bench.Driver, engine, about string, lease time.Duration) entry {
 // patient is one whose calls cannot be given up.
 func patient(e entry) entry {
 	e.Patient = true
+	return e
+}
+
+// inPlaceOf is one of this project that stands in the place of another lock of the same engine.
+func inPlaceOf(name string, e entry) entry {
+	e.Replaces = name
 	return e
 }
 

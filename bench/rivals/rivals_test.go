@@ -88,6 +88,27 @@ func TestWhatCannotRunIsNamedWithTheReason(t *testing.T) {
 	require.Equal(t, "it is not installed", reasons["headwaiter-etcd"])
 }
 
+// A name that is wrong would leave a lock without what it stands in the place of.
+func TestAdaptersAreBesideWhatTheyReplace(t *testing.T) {
+	var cast []bench.Contender
+	replaced := map[string]string{}
+	for _, c := range Contenders(&Servers{}) {
+		if c.Missing == nil {
+			cast = append(cast, c)
+		}
+	}
+	pairs, _ := bench.Pairs(cast, []bench.Work{{ID: "W4", Clients: 8, Workers: 1}})
+	for _, p := range pairs {
+		if p.Own.Replaces != "" {
+			replaced[p.Own.Name] = p.Other.Name
+		}
+	}
+	require.Equal(t, map[string]string{
+		"headwaiter-etcd": "etcd-mutex", "headwaiter-zookeeper": "zookeeper-lock",
+		"headwaiter-postgres-session": "postgres-advisory", "headwaiter-postgres-leased": "postgres-advisory",
+	}, replaced)
+}
+
 func TestOnlyTheServersThatAreNeededAreStarted(t *testing.T) {
 	require.Empty(t, Engines([]string{"headwaiter", "redisson-fair"}))
 	require.Equal(t, []string{"etcd", "postgres"}, Engines([]string{"headwaiter-etcd", "postgres-advisory"}))
