@@ -220,14 +220,34 @@ func (t *ticket) await(ctx context.Context, a answer) error {
 	}
 }
 
-// moved asks whether the ticket waits no longer, and for its place, without taking part in anything.
+// moved asks whether the ticket waits no longer, and for its place, without taking part in anything. What ends ctx does
+// not end the request: the driver would close the connection for that, and send a request to cancel, which ended a
+// PgBouncer 1.18.
 func (t *ticket) moved(ctx context.Context, place *int) bool {
 	const query = `SELECT 1 + (SELECT count(*) FROM (SELECT FROM headwaiter_ticket
 			WHERE name = $1 AND token IS NULL AND arrival < $2 LIMIT 19) ahead)
 		FROM headwaiter_ticket WHERE ticket = $3 AND token IS NULL`
-	limit, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	return t.client.pool.QueryRow(limit, query, t.lock.name, *t.arrival, t.id).Scan(place) != nil
+	c := t.client
+	answer, name, arrival, id := make(chan int, 1), t.lock.name, *t.arrival, t.id
+	c.work.Add(1) // The call is at work.
+	go func() {
+		defer c.work.Done()
+		limit, cancel := context.WithTimeout(c.last, attemptTime)
+		defer cancel()
+		place := 0
+		_ = c.pool.QueryRow(limit, query, name, arrival, id).Scan(&place) // 0 after an error.
+		answer <- place
+	}()
+	select {
+	case now := <-answer:
+		if now > 0 {
+			*place = now
+		}
+		return now == 0
+	case <-ctx.Done():
+	case <-c.life.Done():
+	}
+	return false
 }
 
 // next is when the ticket is to look again by itself: when the lease of the holder is over, the first in the queue

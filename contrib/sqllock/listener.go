@@ -97,15 +97,18 @@ func (c *Client) listen() (pooled, heard bool) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
+	// Close waits for these, as for all statements that a pooler may pass on; see moved.
+	first, done := context.WithTimeout(c.last, attemptTime)
+	defer done()
 	var pid uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+	if err := conn.QueryRow(first, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		return false, false
 	}
 	// A pooler has process ids of its own, as far as it tells any.
 	if pid != conn.PgConn().PID() && !c.opts.SessionPooling {
 		return true, false
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+c.id); err != nil {
+	if _, err := conn.Exec(first, "LISTEN "+c.id); err != nil {
 		return false, false
 	}
 	c.hearing(true)

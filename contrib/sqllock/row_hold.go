@@ -125,28 +125,26 @@ func (h *rowHold) release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
 	defer cancel()
-	was, err := 0, ctx.Err()
-	if err == nil {
-		was, err = c.endOnce(ctx, h.ticket)
-	}
-	if err == nil {
-		return h.verdict(was, true)
-	}
 	type result struct {
-		was int
-		err error
+		was   int
+		first bool
+		err   error
 	}
 	done := make(chan result, 1)
 	c.work.Go(func() {
-		was, err := c.endAlways(h.ticket)
-		done <- result{was, err}
+		was, err := c.endOnce(c.last, h.ticket)
+		first := err == nil
+		if err != nil {
+			was, err = c.endAlways(h.ticket)
+		}
+		done <- result{was, first, err}
 	})
 	select {
 	case r := <-done:
 		if r.err != nil {
 			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, r.err)
 		}
-		return h.verdict(r.was, false)
+		return h.verdict(r.was, r.first)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
@@ -208,7 +206,7 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 		FROM unnest($1::text[], $2::bigint[]) AS due (ticket, token)
 		WHERE t.ticket = due.ticket AND t.token = due.token AND t.until > clock_timestamp()
 		RETURNING t.ticket, t.lease`
-	ctx, cancel := context.WithTimeout(c.life, attemptTime)
+	ctx, cancel := context.WithTimeout(c.last, attemptTime)
 	defer cancel()
 	var ids []string
 	var tokens []int64

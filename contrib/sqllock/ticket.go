@@ -238,7 +238,7 @@ func (c *Client) look(name string) {
 		return
 	}
 	defer c.work.Done()
-	ctx, cancel := context.WithTimeout(c.life, attemptTime)
+	ctx, cancel := context.WithTimeout(c.last, attemptTime)
 	defer cancel()
 	var granted bool
 	err := c.pool.QueryRow(ctx, `SELECT headwaiter_look($1, $2)`, name, c.opts.GrantLease).Scan(&granted)
@@ -247,7 +247,8 @@ func (c *Client) look(name string) {
 	}
 }
 
-// endAlways ends a ticket, for as long as the server may have it.
+// endAlways ends a ticket, for as long as the server may have it. What ends the context of a call does not end it; see
+// moved.
 func (c *Client) endAlways(t *ticket) (was int, err error) {
 	limit, cancel := context.WithTimeout(c.last, max(window, t.lock.lasts)+attemptTime)
 	defer cancel()

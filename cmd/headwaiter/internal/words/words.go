@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/tty"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Ago is a span as people read it at night: with two units at most.
@@ -54,6 +55,9 @@ func Summary(n inspect.Listed, who Roll) string {
 // Gathering is what there is to say of a latch or a barrier.
 func Gathering(n inspect.Listed) string {
 	i := n.Info
+	if i.State == lua.StateUnset {
+		return "not set yet"
+	}
 	if n.Kind == "barrier" {
 		return fmt.Sprintf("%s: %d of %d have come", i.State, i.Used, i.Limit)
 	}
