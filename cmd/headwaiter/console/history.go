@@ -12,6 +12,8 @@ const (
 	mostHolds = 200
 	// toldHolders is how many holders a look tells: of more it is not known which have ended.
 	toldHolders = 100
+	// slack is how far two messages of a server may be off, by the time they take.
+	slack = 20 * time.Millisecond
 	// drawnOver is the time that a timeline shows at most.
 	drawnOver = time.Minute
 )
@@ -29,7 +31,14 @@ type hold struct {
 	token  uint64
 	from   time.Time
 	to     time.Time // zero: it holds
+	until  time.Time // when its lease ends, as the last look has seen it; zero: none has
 	lapsed bool      // its lease ran out
+}
+
+// end notes when a hold has ended. One that lasted as long as its lease was not released.
+func (o *hold) end(at time.Time) {
+	o.to = at
+	o.lapsed = o.lapsed || !o.until.IsZero() && at.Add(slack).After(o.until)
 }
 
 // begin notes a hold, if it is not known yet.
@@ -42,7 +51,7 @@ func (h *history) begin(ticket string, token uint64, from time.Time) {
 		for i := range h.holds {
 			o := &h.holds[i]
 			if o.token < token && o.to.IsZero() {
-				o.to = from
+				o.end(from)
 			}
 			if o.token > token && (next.to.IsZero() || o.from.Before(next.to)) {
 				next.to = o.from // A look has seen it late.
@@ -70,9 +79,12 @@ func (h *history) see(info lease.Info, begun time.Time) {
 		o := &h.holds[i]
 		if o.to.IsZero() {
 			now, holds := held[key{o.ticket, o.token}]
-			o.lapsed = o.lapsed || holds && now.Left <= 0
-			if !holds && o.from.Before(begun) && len(info.Holders) < toldHolders {
-				o.to = begun
+			switch {
+			case holds:
+				o.until = begun.Add(now.Left)
+				o.lapsed = o.lapsed || now.Left <= 0
+			case o.from.Before(begun) && len(info.Holders) < toldHolders:
+				o.end(begun)
 			}
 		}
 	}

@@ -67,7 +67,38 @@ func TestHistoryTellsWhoHeldFromWhenUntilWhen(t *testing.T) {
 	} {
 		h := history{exclusive: c.exclusive}
 		c.do(&h)
+		for i := range h.holds {
+			h.holds[i].until, h.holds[i].lapsed = time.Time{}, false // The next test's.
+		}
 		require.Equal(t, c.want, h.holds, name)
+	}
+}
+
+// A hold is lost where it lasted as long as its lease, whether a look has seen that or the next hold began.
+func TestHistoryTellsWhichLeasesRanOut(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	look := func(left time.Duration) lease.Info {
+		return lease.Info{Holders: []lease.Holder{{Ticket: "a", Token: 1, Since: start, Left: left}}}
+	}
+	for name, c := range map[string]struct {
+		do     func(h *history)
+		lapsed bool
+	}{
+		"released before its lease ended":  {func(h *history) { h.begin("b", 2, start.Add(9*time.Second)) }, false},
+		"the next holds when it has ended": {func(h *history) { h.begin("b", 2, start.Add(10*time.Second)) }, true},
+		"renewed, then released": {func(h *history) {
+			h.see(look(10*time.Second), start.Add(3*time.Second))
+			h.begin("b", 2, start.Add(11*time.Second))
+		}, false},
+		"a look finds it over its time": {func(h *history) { h.see(look(-time.Second), start.Add(11*time.Second)) }, true},
+		"a look does not find it":       {func(h *history) { h.see(lease.Info{}, start.Add(10*time.Second)) }, true},
+		"a look finds it released":      {func(h *history) { h.see(lease.Info{}, start.Add(5*time.Second)) }, false},
+	} {
+		h := history{exclusive: true}
+		h.see(look(10*time.Second), start)
+		c.do(&h)
+		require.Equal(t, c.lapsed, h.holds[0].lapsed, name)
 	}
 }
 

@@ -100,6 +100,8 @@ func TestANameIsFollowedThroughAKill(t *testing.T) {
 	b.shows("#timeline", "checkout@")
 	b.holds(`document.querySelectorAll("#timeline svg").length == 2`)
 	b.holds(`document.querySelector("#timeline rect.now")`)
+	b.holds(`document.querySelector("#timeline rect.lapsed")`)
+	b.shows("#timeline", "lease ran out")
 	b.holds(`window.same`) // Without loading the page again.
 	b.calm(address)
 }
@@ -121,6 +123,7 @@ func TestHandOffsAreCountedAndDrawn(t *testing.T) {
 	b.holds(`parseFloat(document.querySelectorAll("#state dd")[1].innerText) > 0.5`)
 	disguise(t, s, clients)
 	b.holds(`[...document.querySelectorAll("#queue tbody tr")].every((r) => r.innerText.includes("@web-"))`)
+	b.holds(`/^[1-4]\d\dms/.test(document.querySelector("#holders tbody td:nth-child(6)").innerText)`) // The picture is of one moment.
 	background := `getComputedStyle(document.body).backgroundColor`
 	dark := value[string](b, background)
 	b.picture("console-name.png", 960)
