@@ -23,6 +23,7 @@ type Client struct {
 	opts    Options
 	who     string
 	numbers atomic.Uint64 // of calls
+	watch   *engine.Watch
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -66,6 +67,7 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 		etcd: etcd, owned: owned, opts: o, who: names.Who(o.Name),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket),
 	}
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	// A member that has lost its leader is to say so, not to let requests wait for one.
 	c.life, c.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	return c
@@ -77,7 +79,10 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 // call waits for the first and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
 	retry.Given(ctx)
-	c.once.Do(func() { err = c.close(ctx) })
+	c.once.Do(func() {
+		err = c.close(ctx)
+		c.watch.Stop()
+	})
 	return err
 }
 

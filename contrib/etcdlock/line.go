@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,6 +19,7 @@ import (
 // in which they were created. It is immutable.
 type line struct {
 	client  *Client
+	kind    string // for the observer
 	name    string
 	prefix  string
 	terms   terms
@@ -35,7 +37,7 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, name: name, terms: with(opts), value: c.who, err: names.Check(name, nil)}
+	l := line{client: c, kind: strings.Replace(kind, "mutex", "lock", 1), name: name, terms: with(opts), value: c.who, err: names.Check(name, nil)}
 	if l.err == nil {
 		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
 	}
@@ -89,10 +91,12 @@ func (l *line) acquire(ctx context.Context, q queue) (*lease.Lease, error) {
 	}
 	defer free()
 	begun := time.Now()
-	return engine.Call{
-		Life: l.client.life, Again: again,
-		Once: func(place *int) (*lease.Lease, error) { return l.once(ctx, q, begun, place) },
-	}.Acquire(ctx)
+	return l.client.watch.Acquire(ctx, l.kind, l.name, func(ctx context.Context) (*lease.Lease, error) {
+		return engine.Call{
+			Life: l.client.life, Again: again,
+			Once: func(place *int) (*lease.Lease, error) { return l.once(ctx, q, begun, place) },
+		}.Acquire(ctx)
+	})
 }
 
 // again reports whether a call whose ticket failed may have another, at the end of the line: the etcd lease was lost, or

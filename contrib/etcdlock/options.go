@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 const (
@@ -41,6 +43,14 @@ type Options struct {
 	Lease time.Duration
 	// Name of the client, for operators; the default is the program's.
 	Name string
+	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
+	// [Options].HeldTooLong and WaitedTooLong are for. The default is nobody.
+	Observer observe.Observer
+	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	Log *slog.Logger
+	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
+	// are told: then, and again each time that it has doubled. The default is not to look.
+	HeldTooLong, WaitedTooLong time.Duration
 }
 
 func (o *Options) fill() error {

@@ -3,21 +3,25 @@ package sqllock
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	_ "embed"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // Schema makes the sequences and the table that both kinds of lock need, unless they are there, and brings the functions
@@ -75,6 +79,16 @@ type Options struct {
 	// GrantLease is how long the grant of a leased lock lasts that was waited for, until its first renewal: what a
 	// client that died at the head of the queue costs. The default is 2 s, and never more than the lease.
 	GrantLease time.Duration
+	// Name of the client, for operators; the default is the program's.
+	Name string
+	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
+	// HeldTooLong and WaitedTooLong are for. The default is nobody.
+	Observer observe.Observer
+	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	Log *slog.Logger
+	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
+	// are told: then, and again each time that it has doubled. The default is not to look.
+	HeldTooLong, WaitedTooLong time.Duration
 }
 
 // A Client has the connections that locks need, and what runs in the background. It is safe for use by several
@@ -85,6 +99,7 @@ type Client struct {
 	pool     *pgxpool.Pool // for statements
 	sessions *pgxpool.Pool // for session locks; it connects when the first is asked for
 	wires    *wires
+	watch    *engine.Watch
 
 	life context.Context // ends when Close begins
 	end  context.CancelCauseFunc
@@ -122,6 +137,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{}, due: map[*rowHold]struct{}{},
 		unlocks: map[any][]*unlock{},
 	}
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, names.Who(o.Name))
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.last, c.stop = context.WithCancel(context.Background())
 	err := c.connect(ctx)
@@ -243,6 +259,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.mu.Unlock()
 	defer close(c.gone)
+	defer c.watch.Stop()
 
 	c.end(lease.ErrClosed)
 	for _, call := range calls {

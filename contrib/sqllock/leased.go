@@ -134,12 +134,14 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 	if begun := time.Now(); !c.behindEnds(ctx, m.name) {
 		return nil, m.gaveUp(ctx, begun, -1, nil)
 	}
-	t := c.newTicket(m)
-	l, err := t.acquire(ctx, wait)
-	if err != nil {
-		c.drop(t)
-	}
-	return l, err
+	return c.watch.Acquire(ctx, "lock", m.name, func(ctx context.Context) (*lease.Lease, error) {
+		t := c.newTicket(m)
+		l, err := t.acquire(ctx, wait)
+		if err != nil {
+			c.drop(t)
+		}
+		return l, err
+	})
 }
 
 func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -86,6 +87,11 @@ func (m *Session) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	if err := m.usable(ctx); err != nil {
 		return nil, err
 	}
+	return m.client.watch.Acquire(ctx, "lock", m.name, func(ctx context.Context) (*lease.Lease, error) { return m.insist(ctx, try) })
+}
+
+// insist attempts until there is a hold, or none can be had.
+func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 	c := m.client
 	wait := &sessionCall{Context: ctx, client: c, done: make(chan struct{})}
 	if err := c.enterWith(wait); err != nil {
@@ -159,11 +165,11 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 		// A call that waited for long does not know since when the way to Postgres is silent.
 		doubtful: now.Sub(begun) > c.opts.SessionLease/4,
 	}
-	h.keeper = lease.New(ctx, lease.Terms{
+	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
 		Name:  m.label(),
 		Token: uint64(token), Key: m.held, Waited: now.Sub(begun),
 		Until: until(now, c.opts.SessionLease, slept), Release: h.release, Unlock: h.letGo,
-	})
+	}))
 	if !c.keep(h) {
 		c.clean(conn)
 		return nil, lease.ErrClosed

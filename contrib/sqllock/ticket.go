@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -146,10 +147,10 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.Lease {
 	c := t.client
 	h := &rowHold{ticket: t, token: token}
-	h.keeper = lease.New(ctx, lease.Terms{
+	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
 		Name:  t.lock.label(),
 		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release, Unlock: h.letGo,
-	})
+	}))
 	h.mu.Lock() // Whoever ends it, Close above all, waits until it has its timer.
 	defer h.mu.Unlock()
 	if h.keeper.Overdue() || !c.keep(h) {

@@ -22,6 +22,7 @@ type Client struct {
 	who     string
 	id      string        // the first half of the ids of its tickets
 	numbers atomic.Uint64 // of calls
+	watch   *engine.Watch
 
 	life context.Context // ends with Close, for the cause lease.ErrClosed
 	end  context.CancelCauseFunc
@@ -52,6 +53,7 @@ func Dial(o Options) (*Client, error) {
 		opts: o, who: names.Who(o.Name), id: hex.EncodeToString(id[:]),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket), idle: make(chan func()),
 	}
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	c.life, c.end = context.WithCancelCause(context.Background())
 	return c, nil
 }
@@ -62,7 +64,10 @@ func Dial(o Options) (*Client, error) {
 // waits for the first and returns nil.
 func (c *Client) Close(ctx context.Context) (err error) {
 	retry.Given(ctx)
-	c.once.Do(func() { err = c.close(ctx) })
+	c.once.Do(func() {
+		err = c.close(ctx)
+		c.watch.Stop()
+	})
 	return err
 }
 

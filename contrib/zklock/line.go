@@ -3,6 +3,7 @@ package zklock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // which they were numbered.
 type line struct {
 	client *Client
+	kind   string // for the observer
 	name   string
 	parent string
 	terms  terms
@@ -32,7 +34,7 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, name: name, terms: with(opts), past: new(atomic.Pointer[past]), err: names.Check(name, unprintable)}
+	l := line{client: c, kind: strings.Replace(kind, "mutex", "lock", 1), name: name, terms: with(opts), past: new(atomic.Pointer[past]), err: names.Check(name, unprintable)}
 	if l.err == nil {
 		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
 	}
@@ -64,15 +66,17 @@ func (l *line) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	}
 	defer free()
 	begun := time.Now()
-	return engine.Call{
-		Life: l.client.life, Again: again, Trouble: l.client.trouble,
-		Once: func(place *int) (*lease.Lease, error) { return l.once(ctx, try, begun, place) },
-		Between: func(err error) {
-			if errors.Is(err, errWorn) {
-				l.renew(ctx)
-			}
-		},
-	}.Acquire(ctx)
+	return l.client.watch.Acquire(ctx, l.kind, l.name, func(ctx context.Context) (*lease.Lease, error) {
+		return engine.Call{
+			Life: l.client.life, Again: again, Trouble: l.client.trouble,
+			Once: func(place *int) (*lease.Lease, error) { return l.once(ctx, try, begun, place) },
+			Between: func(err error) {
+				if errors.Is(err, errWorn) {
+					l.renew(ctx)
+				}
+			},
+		}.Acquire(ctx)
+	})
 }
 
 // again reports whether a call whose ticket failed may have another, at the end of the line: the session was lost, or

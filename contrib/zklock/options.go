@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 const (
@@ -48,6 +50,14 @@ type Options struct {
 	TLS *tls.Config
 	// Dialer makes the connections, in place of a [net.Dialer]; TLS is done on top of it.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
+	// [Options].HeldTooLong and WaitedTooLong are for. The default is nobody.
+	Observer observe.Observer
+	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
+	Log *slog.Logger
+	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
+	// are told: then, and again each time that it has doubled. The default is not to look.
+	HeldTooLong, WaitedTooLong time.Duration
 }
 
 // Auth is one identity: the scheme digest and user:password, for example.

@@ -122,7 +122,7 @@ type Grip struct {
 
 // Take makes the lease. After maxHold, if that is not zero, over is called on a goroutine of its own.
 func (g *Grip) Take(ctx context.Context, how lease.Terms, maxHold time.Duration, over func()) *lease.Lease {
-	g.Keeper = lease.New(ctx, how)
+	g.Keeper = lease.New(Hold(ctx, how))
 	if maxHold > 0 {
 		g.limit = time.AfterFunc(maxHold, over)
 	}

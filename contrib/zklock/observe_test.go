@@ -1,0 +1,22 @@
+package zklock_test
+
+import (
+	"testing"
+
+	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
+)
+
+func TestAnObserverIsToldOfCallsAndHolds(t *testing.T) {
+	t.Parallel()
+	s := zktest.Shared(t)
+	o := &kit.Observer{}
+	mine := zklock.New(dial(t, s, func(x *zklock.Options) { x.Observer = o }), "one")
+	theirs := zklock.New(dial(t, s), "one")
+	enginetest.AnObserverIsTold(t, o, "one", mine, theirs, func() error {
+		_, err := theirs.ForceRelease(t.Context(), 0)
+		return err
+	})
+}

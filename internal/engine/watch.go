@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
+)
+
+// A Watch tells an observer and a log what happens to the calls and holds of a client; nil tells nobody.
+type Watch struct {
+	notifier *notify.Notifier
+	client   string
+	calls    atomic.Uint64
+}
+
+// NewWatch returns what tells an observer and a log, of which either may be nil; nil if both are. held and waited are how
+// long a hold and a wait may last before that is told, 0 for as long as they like; who is the client, for operators.
+func NewWatch(to observe.Observer, log *slog.Logger, held, waited time.Duration, who string) *Watch {
+	n := notify.New(to, log, held, waited, who)
+	if n == nil {
+		return nil
+	}
+	return &Watch{notifier: n, client: rand.Text()}
+}
+
+// Stop writes what is left of the log.
+func (w *Watch) Stop() {
+	if w != nil {
+		w.notifier.Stop()
+	}
+}
+
+// watched is one call, and then its hold.
+type watched struct {
+	*notify.Notifier
+	ctx   context.Context     // with which is told
+	of    observe.Observation // what all that is told of it says
+	begun time.Time           // of the call, and then of the hold
+	held  atomic.Bool
+	once  sync.Once // for the end of the hold
+	now   *lasting  // nil if nobody wants to know how long it lasts
+}
+
+// callKey finds the call in its context.
+type callKey struct{}
+
+// Acquire runs a call, with a context by which [Watch.Hold] knows it.
+func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
+	if w == nil {
+		return call(ctx)
+	}
+	c := &watched{
+		Notifier: w.notifier, ctx: context.WithoutCancel(ctx), begun: time.Now(),
+		of: observe.Observation{Kind: kind, Name: name, Ticket: fmt.Sprintf("%s:%d", w.client, w.calls.Add(1))},
+	}
+	asked := c.of
+	asked.Moment = observe.Asked
+	if c.Traces() {
+		c.ctx = c.Wait(c.ctx, asked)
+	}
+	c.Tell(c.ctx, asked)
+	c.lasts(observe.WaitedLong, c.Waited)
+	l, err := call(context.WithValue(ctx, callKey{}, c))
+	switch {
+	case err == nil:
+		context.AfterFunc(l.Context(), func() {
+			if cause := context.Cause(l.Context()); errors.Is(cause, lease.ErrLost) {
+				c.end(cause)
+			}
+		})
+	case c.held.Load(): // The client was closed at that moment.
+		c.end(err)
+	default:
+		c.silence()
+		c.tell(observe.Failed, observe.Observation{Waited: time.Since(c.begun), Err: err})
+	}
+	return l, err
+}
+
+// Hold tells of the hold of a call that is about to be made, and returns the context and the terms to make it with.
+func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
+	c, _ := ctx.Value(callKey{}).(*watched)
+	if c == nil || !c.held.CompareAndSwap(false, true) {
+		return ctx, how // Nobody looks, or the context is that of another hold.
+	}
+	c.silence()
+	granted := c.of
+	granted.Moment, granted.Token, granted.Waited = observe.Granted, how.Token, how.Waited
+	if c.Traces() {
+		c.ctx = c.Notifier.Hold(c.ctx, granted)
+		ctx = c.ctx
+	}
+	c.Tell(c.ctx, granted)
+	c.of.Token, c.begun = how.Token, time.Now()
+	c.lasts(observe.HeldLong, c.Held)
+	release, unlock := how.Release, how.Unlock
+	how.Release = func(ctx context.Context) error {
+		err := release(ctx)
+		c.end(err)
+		return err
+	}
+	if unlock != nil {
+		how.Unlock = func() { unlock(); c.end(nil) }
+	}
+	return ctx, how
+}
+
+// end tells of the end of the hold, once.
+func (c *watched) end(err error) {
+	c.once.Do(func() {
+		c.silence()
+		moment := observe.Released
+		if errors.Is(err, lease.ErrLost) {
+			moment = observe.Lost
+		}
+		c.tell(moment, observe.Observation{Held: time.Since(c.begun), Err: err})
+	})
+}
+
+func (c *watched) tell(m observe.Moment, o observe.Observation) {
+	o.Moment, o.Kind, o.Name, o.Ticket, o.Token = m, c.of.Kind, c.of.Name, c.of.Ticket, c.of.Token
+	c.Tell(c.ctx, o)
+}
+
+// A lasting is what may last for too long.
+type lasting struct {
+	mu    sync.Mutex // guards the fields below
+	timer *time.Timer
+	over  bool
+}
+
+// lasts tells of what has lasted for a limit, and again whenever that has doubled, until silence.
+func (c *watched) lasts(m observe.Moment, limit time.Duration) {
+	if limit == 0 {
+		return
+	}
+	l, begun, told := &lasting{}, time.Now(), notify.Reminder(0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(limit, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.over {
+			return
+		}
+		lasted := time.Since(begun)
+		due, left := told.Look(lasted, limit)
+		switch {
+		case due && m == observe.WaitedLong:
+			c.tell(m, observe.Observation{Waited: lasted, Place: -1, Count: int(told)})
+		case due:
+			c.tell(m, observe.Observation{Held: lasted, Who: c.Who, Count: int(told)})
+		}
+		l.timer.Reset(left)
+	})
+	c.now = l
+}
+
+// silence ends that.
+func (c *watched) silence() {
+	l := c.now
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	l.timer.Stop()
+}
