@@ -61,7 +61,7 @@ func (f told) Observe(context.Context, observe.Observation) { f() }
 
 func TestAnObserverIsNotToldOfHoldsThatLastForLessThanNothing(t *testing.T) {
 	_, err := waitqueue.Dial(waitqueue.Options{HeldTooLong: -1})
-	require.EqualError(t, err, "headwaiter: held too long must not be negative")
+	require.EqualError(t, err, "headwaiter: held too long, and waited too long, must not be negative")
 }
 
 func TestMomentsHaveNames(t *testing.T) {
