@@ -35,7 +35,7 @@ type Pair struct {
 
 // Pairs are the first contender against each other one that has the work, and against itself where a work is that of
 // another synchronizer: then its mutex does the nearest work. What stands in the place of another lock is compared with
-// that too; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
+// that one alone; where the first is one of these two, there are no other pairs. Pairs with the same own work stand together.
 // The works that can only be measured alone are returned.
 func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 	own := cast[0]
@@ -54,7 +54,7 @@ func Pairs(cast []Contender, works []Work) (pairs []Pair, alone []Work) {
 		}
 		for _, other := range cast {
 			switch p := (Pair{own, other, w.mutex(), w}); {
-			case special, !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
+			case special, other.Replaces != "", !other.takesPart(w) || !other.Ours && w.ID != "W1" && w.ID != "W4":
 			case (other.Name == own.Name) == (w.Kind != "" && w.Kind != KindRedlock):
 				pairs = append(pairs, p)
 			}

@@ -155,7 +155,7 @@ func TestALockIsComparedWithWhatItReplaces(t *testing.T) {
 		cast []Contender
 		want string
 	}{
-		{[]Contender{own, rival, adapter}, "own/rival W1, own/adapter W1, adapter/rival W1, own/rival W4 C=8, own/adapter W4 C=8, adapter/rival W4 C=8, own/rival W4 C=128, own/adapter W4 C=128"},
+		{[]Contender{own, rival, adapter}, "own/rival W1, adapter/rival W1, own/rival W4 C=8, adapter/rival W4 C=8, own/rival W4 C=128"},
 		{[]Contender{rival, adapter}, "adapter/rival W1, adapter/rival W4 C=8"},
 		{[]Contender{adapter, {Name: "before"}}, "adapter/before W1, adapter/before W4 C=8, adapter/before W4 C=128"},
 	} {
