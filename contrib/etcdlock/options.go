@@ -44,7 +44,7 @@ type Options struct {
 	// Name of the client, for operators; the default is the program's.
 	Name string
 	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
-	// [Options].HeldTooLong and WaitedTooLong are for. The default is nobody.
+	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
 	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
 	Log *slog.Logger

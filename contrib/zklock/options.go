@@ -51,7 +51,7 @@ type Options struct {
 	// Dialer makes the connections, in place of a [net.Dialer]; TLS is done on top of it.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
-	// [Options].HeldTooLong and WaitedTooLong are for. The default is nobody.
+	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
 	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
 	Log *slog.Logger

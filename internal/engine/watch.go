@@ -53,7 +53,7 @@ type watched struct {
 // callKey finds the call in its context.
 type callKey struct{}
 
-// Acquire runs a call, with a context by which [Watch.Hold] knows it.
+// Acquire runs a call, with a context by which [Hold] knows it.
 func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
 	if w == nil {
 		return call(ctx)
