@@ -73,7 +73,7 @@ func (s settings) check() error {
 		return fmt.Errorf("%w: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, s.timeout, s.lease)
 	}
 	if s.maxStall != 0 && s.maxStall < MinLease {
-		return fmt.Errorf("%w: a longest time without progress of %v must be at least %v", lease.ErrInvalid, s.maxStall, MinLease)
+		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be at least %v", lease.ErrInvalid, s.maxStall, MinLease)
 	}
 	if s.maxHold != 0 && s.maxHold < MinLease {
 		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
