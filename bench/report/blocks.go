@@ -59,9 +59,6 @@ func (v view) source() string {
 func (v view) summary() string {
 	ahead, level, behind := 0, 0, []string{}
 	for _, c := range v.rivals() {
-		if strings.HasPrefix(c.Contender, Own+"-") {
-			continue // An adapter of this project.
-		}
 		switch speed := c.Speed(); {
 		case speed.Low > 1:
 			ahead++
@@ -79,44 +76,44 @@ func (v view) summary() string {
 	return text + "\n"
 }
 
-// engines are this project's locks on other engines and on several masters, beside the one on Redis.
+// engines are the pairs that help to choose an engine: the lock on Redis beside the one on several masters and beside what
+// other engines offer, and the adapters beside what they replace.
 func (v view) engines() string {
-	t := Table{Heads: []string{"lock", "cycle", "hand-off", "hand-offs: `fairlock` is so many times as fast"}}
-	ms := func(perSecond float64) string {
-		if perSecond <= 0 {
-			return none
+	adapter := func(name string) bool { return strings.HasPrefix(name, Own+"-") && !ours(name) }
+	beside := map[string]bool{}
+	for _, c := range v.Compared {
+		if adapter(c.Against) {
+			beside[c.Contender] = true
 		}
-		return Short(1e3/perSecond) + " ms"
 	}
-	const handOff = "W4 C=8"
-	first := []string{"`fairlock`", none, none, "1"}
-	if r, ok := v.find(Own, "W1"); ok {
-		first[1] = ms(r.Figures.Rate)
-	}
-	if r, ok := v.find(Own, handOff); ok {
-		first[2] = ms(r.Figures.Passed)
-	}
-	t.Rows = append(t.Rows, first)
+	titles := map[string]string{Own: "`fairlock`"}
 	for _, entry := range v.Environment.Contenders {
-		redlock := strings.HasPrefix(entry.Name, Own+"-"+bench.KindRedlock)
-		if !strings.HasPrefix(entry.Name, Own+"-") || ours(entry.Name) && !redlock {
+		if strings.HasPrefix(entry.Name, Own+"-") {
+			titles[entry.Name] = strings.TrimSuffix(entry.About, " locks")
+			if strings.HasPrefix(entry.Name, Own+"-"+bench.KindRedlock) {
+				beside[entry.Name] = true
+			}
+		}
+	}
+	var first, adapters [][]string
+	rows := map[[2]string][]string{}
+	for _, c := range v.Compared {
+		column := map[string]int{"W1": 2, "W4 C=8": 3}[c.AgainstWork.String()]
+		if column == 0 || !adapter(c.Against) && (c.Against != Own || !beside[c.Contender]) {
 			continue
 		}
-		row := []string{strings.TrimSuffix(entry.About, " locks"), none, none, none}
-		for _, c := range v.Compared {
-			if c.Contender != entry.Name {
-				continue
-			}
-			_, other := c.Median(rate)
-			switch c.AgainstWork.String() {
-			case "W1":
-				row[1] = ms(other)
-			case handOff:
-				row[2], row[3] = ms(other), Times(c.Speed())
+		key := [2]string{c.Against, c.Contender}
+		if rows[key] == nil {
+			rows[key] = []string{or(titles[c.Against], c.Against), or(titles[c.Contender], c.Contender), none, none}
+			if c.Against == Own {
+				first = append(first, rows[key])
+			} else {
+				adapters = append(adapters, rows[key])
 			}
 		}
-		t.Rows = append(t.Rows, row)
+		rows[key][column] = Times(c.Speed())
 	}
+	t := Table{Heads: []string{"lock", "is so many times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
 	var b strings.Builder
 	markdownTable(&b, t)
 	return fmt.Sprintf("%s:\n\n%s", v.source(), b.String())
