@@ -121,15 +121,15 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, lease.MinLease - 1,
 			lease.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
 		} {
-			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "must be from 1ms to 8760h")
+			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "WithLease: a lease of "+d.String()+" must be from 1ms to 8760h")
 			if d != 0 { // No maximum.
 				m := fairlock.New(c, "name", headwaiter.WithMaxHold(d))
-				rejected(t, s, m, lease.ErrInvalid, "maximum hold")
-				rejected(t, s, fairlock.New(c, "name", headwaiter.WithMaxStall(d)), lease.ErrInvalid, "without progress")
+				rejected(t, s, m, lease.ErrInvalid, "WithMaxHold: ")
+				rejected(t, s, fairlock.New(c, "name", headwaiter.WithMaxStall(d)), lease.ErrInvalid, "WithMaxStall: ")
 			}
 		}
-		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "priority")
-		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge, "priority")
+		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MaxInt)), lease.ErrTooLarge, "WithPriority: ")
+		rejected(t, s, fairlock.New(c, "name", headwaiter.WithPriority(math.MinInt)), lease.ErrTooLarge, "WithPriority: ")
 		rejected(t, s, fairlock.New(c, "", headwaiter.WithLease(0)), lease.ErrInvalid, "empty")
 	})
 }

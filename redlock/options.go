@@ -67,16 +67,16 @@ func with(opts []Option) settings {
 
 func (s settings) check() error {
 	if s.lease < MinLease {
-		return fmt.Errorf("%w: a lease of %v must be at least %v", lease.ErrInvalid, s.lease, MinLease)
+		return fmt.Errorf("%w: WithLease: a lease of %v must be at least %v", lease.ErrInvalid, s.lease, MinLease)
 	}
 	if s.timeout < time.Millisecond || s.timeout > s.lease/2 {
-		return fmt.Errorf("%w: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, s.timeout, s.lease)
+		return fmt.Errorf("%w: WithTimeout: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, s.timeout, s.lease)
 	}
 	if s.maxStall != 0 && s.maxStall < MinLease {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be at least %v", lease.ErrInvalid, s.maxStall, MinLease)
 	}
 	if s.maxHold != 0 && s.maxHold < MinLease {
-		return fmt.Errorf("%w: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be at least %v", lease.ErrInvalid, s.maxHold, MinLease)
 	}
 	return nil
 }

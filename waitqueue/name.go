@@ -161,25 +161,25 @@ func checkName(name string) error {
 
 func (t Terms) check() error {
 	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
-		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
+		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
 	}
 	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
-		return fmt.Errorf("%w: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
 	}
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
-		return fmt.Errorf("%w: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
 	}
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)
 	}
 	if t.Replicas < 0 {
-		return fmt.Errorf("%w: %d replicas", lease.ErrInvalid, t.Replicas)
+		return fmt.Errorf("%w: WithReplicas: %d replicas must not be negative", lease.ErrInvalid, t.Replicas)
 	}
 	if t.Replicas > 0 && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
-		return fmt.Errorf("%w: to wait %v for replicas must be from 1ms to half the lease of %v", lease.ErrInvalid, t.ReplicasTimeout, t.Lease)
+		return fmt.Errorf("%w: WithReplicas: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
 }

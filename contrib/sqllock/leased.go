@@ -34,7 +34,7 @@ func NewLeased(c *Client, name string, opts ...Option) *Leased {
 		o(m)
 	}
 	if m.err == nil && (m.lasts < minLease || m.lasts > lease.MaxLease) {
-		m.err = fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
+		m.err = fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
 	}
 	return m
 }

@@ -14,7 +14,7 @@ import (
 // CheckMaxHold says why a hold cannot have such an end.
 func CheckMaxHold(d, most time.Duration) error {
 	if d < 0 || d > most {
-		return fmt.Errorf("%w: a maximum hold of %v must be up to %v", lease.ErrInvalid, d, most)
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be up to %v", lease.ErrInvalid, d, most)
 	}
 	return nil
 }
