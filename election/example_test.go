@@ -106,7 +106,7 @@ func ExampleElection_Campaign() {
 	// Output:
 	// <nil>
 	// <nil>
-	// lease released
+	// lease released by Release
 }
 
 // A scheduler that runs wherever it leads, and stops with the program: ctx is that of signal.NotifyContext.

@@ -23,7 +23,7 @@ func TestARelease(t *testing.T) {
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
 		require.ErrorIs(t, l.Context().Err(), context.Canceled)
-		require.Equal(t, lease.ErrReleased, context.Cause(l.Context()))
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 		require.NotErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
 		require.False(t, inspect(t, m).Held)
 

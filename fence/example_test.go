@@ -345,7 +345,7 @@ func ExampleTransport_RoundTrip() {
 	fmt.Println(errors.Is(err, fence.ErrShared))
 	// Output:
 	// <nil>
-	// true Post "http://resource.invalid/7": fence: send to http://resource.invalid/7: lease released
+	// true Post "http://resource.invalid/7": fence: send to http://resource.invalid/7: lease released by Release
 	// true
 }
 

@@ -49,9 +49,9 @@ func TestABoundContextEndsWithTheFirstOfTwo(t *testing.T) {
 				c.end(e, gone)
 				<-child.Done() // Nobody has looked at the bound context.
 				require.Equal(t, context.Canceled, bound.Err())
-				require.Equal(t, c.cause, context.Cause(bound))
-				require.Equal(t, c.cause, context.Cause(child))
-				require.Equal(t, c.cause, context.Cause(bound), "it stays")
+				require.ErrorIs(t, context.Cause(bound), c.cause)
+				require.ErrorIs(t, context.Cause(child), c.cause)
+				require.ErrorIs(t, context.Cause(bound), c.cause, "it stays")
 			})
 		})
 	}

@@ -34,8 +34,8 @@ func Example() {
 	// 7 3ms <nil>
 	// given back
 	// <nil>
-	// lease released
-	// lease released
+	// lease released by Release
+	// lease released by Release
 }
 
 // Work that must not go on without the lock ends with its context.
@@ -150,7 +150,7 @@ func ExampleDo() {
 	// Output:
 	// given back
 	// the carrier is late
-	// lease released
+	// lease released at the end of Do
 }
 
 // Nobody waits for the server's word. The client's Close does, so it is deferred above.
@@ -165,6 +165,6 @@ func ExampleLease_Unlock() {
 	// Output:
 	// at work, until <nil>
 	// given back
-	// lease released
-	// lease released
+	// lease released by Unlock
+	// lease released by Unlock
 }

@@ -182,12 +182,17 @@ func (l *Lease) Release(ctx context.Context) error {
 		panic("lease: Release: nil context")
 	}
 	_ = ctx.Err() // Should it panic: as long as nothing has changed.
-	first := l.give()
+	return l.release(ctx, byRelease)
+}
+
+// release gives the hold back and waits for the server's word.
+func (l *Lease) release(ctx context.Context, by error) error {
+	first := l.give(by)
 	cause := context.Cause(l.inner)
 	if !first {
 		return l.named(cause)
 	}
-	if err := l.terms.Release(ctx); cause == ErrReleased {
+	if err := l.terms.Release(ctx); errors.Is(cause, ErrReleased) {
 		return l.named(err)
 	}
 	return cause
@@ -206,25 +211,18 @@ func (l *Lease) Release(ctx context.Context) error {
 // client's Close waits for it, so defer that above. A short program uses Release.
 func (l *Lease) Unlock() {
 	switch {
-	case l == nil || !l.give():
+	case l == nil || !l.give(byUnlock):
 	case l.terms.Unlock != nil:
 		l.terms.Unlock()
 	default:
-		_ = l.terms.Release(over) // Nobody waits for its answer.
+		_ = l.terms.Release(l.inner) // Which has ended: nobody waits for the answer.
 	}
 }
 
-// over is a context that has ended.
-var over = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // give ends the context, and reports whether the hold is the caller's to give back: the first one's.
-func (l *Lease) give() (first bool) {
+func (l *Lease) give(by error) (first bool) {
 	l.err() // A deadline that has passed is a loss, however late anybody looks.
-	l.cancel(ErrReleased)
+	l.cancel(by)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, l.given = !l.given, true

@@ -74,11 +74,11 @@ func TestARelease(t *testing.T) {
 	require.Equal(t, uint64(token), e.Token())
 	require.NoError(t, e.Release(t.Context()))
 	require.Equal(t, context.Canceled, ctx.Err())
-	require.Equal(t, lease.ErrReleased, context.Cause(ctx))
-	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.ErrorIs(t, context.Cause(ctx), lease.ErrReleased)
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
 	require.Equal(t, int64(1), e.released.Load())
 	e.Lose(lease.ErrForced)
-	require.Equal(t, lease.ErrReleased, context.Cause(ctx), "a hold that was released cannot be lost")
+	require.ErrorIs(t, context.Cause(ctx), lease.ErrReleased, "a hold that was released cannot be lost")
 	require.True(t, e.Overdue())
 }
 
@@ -87,8 +87,28 @@ func TestTheFirstReleaseAnswersWhatTheEngineSays(t *testing.T) {
 	e := newEngine(t.Context())
 	e.answer = lease.ErrUnconfirmed
 	require.Equal(t, lease.ErrUnconfirmed, e.Release(t.Context()))
-	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
-	require.Equal(t, lease.ErrReleased, context.Cause(e.Context()))
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
+	require.ErrorIs(t, context.Cause(e.Context()), lease.ErrReleased)
+}
+
+func TestTheCauseSaysByWhichCallTheHoldWasReleased(t *testing.T) {
+	t.Parallel()
+	released, unlocked, done := newEngine(t.Context()), newEngine(t.Context()), newEngine(t.Context())
+	require.NoError(t, released.Release(t.Context()))
+	unlocked.Unlock()
+	lock := func(context.Context) (*lease.Lease, error) { return done.Lease, nil }
+	require.NoError(t, lease.Do(t.Context(), lock, func(context.Context) error { return nil }))
+	for _, c := range []struct {
+		lease *engine
+		text  string
+	}{
+		{released, "lease released by Release"},
+		{unlocked, "lease released by Unlock"},
+		{done, "lease released at the end of Do"},
+	} {
+		require.EqualError(t, context.Cause(c.lease.Context()), c.text)
+		require.ErrorContains(t, c.lease.Release(t.Context()), c.text)
+	}
 }
 
 func TestTheContextHasEndedBeforeTheHoldIsGivenBack(t *testing.T) {
@@ -97,7 +117,7 @@ func TestTheContextHasEndedBeforeTheHoldIsGivenBack(t *testing.T) {
 	e = newEngine(t.Context(), func(terms *lease.Terms) {
 		terms.Release = func(context.Context) error { return context.Cause(e.Context()) }
 	})
-	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
 }
 
 func TestALossTellsWhyAndStays(t *testing.T) {
@@ -287,7 +307,7 @@ func TestAHoldEndsOnceHoweverManyEndIt(t *testing.T) {
 		require.Equal(t, int64(1), e.released.Load())
 		require.Zero(t, nils.Load())
 		cause := context.Cause(e.Context())
-		require.True(t, cause == lease.ErrForced || cause == lease.ErrReleased, "%v", cause)
+		require.True(t, cause == lease.ErrForced || errors.Is(cause, lease.ErrReleased), "%v", cause)
 	}
 }
 
@@ -317,9 +337,9 @@ func TestAnUnlockGivesBackOnce(t *testing.T) {
 	var n atomic.Int64
 	e := newEngine(t.Context(), unlocking(&n))
 	e.Unlock()
-	require.Equal(t, lease.ErrReleased, context.Cause(e.Context()))
+	require.ErrorIs(t, context.Cause(e.Context()), lease.ErrReleased)
 	e.Unlock()
-	require.Equal(t, lease.ErrReleased, e.Release(t.Context()))
+	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
 	require.Equal(t, int64(1), n.Load())
 	require.Zero(t, e.released.Load())
 	(*lease.Lease)(nil).Unlock()

@@ -45,8 +45,8 @@ func TestTheErrorsOfAReleaseNameTheHold(t *testing.T) {
 	require.EqualError(t, err, `lease: release "orders:42": release not confirmed`)
 	err = e.Release(t.Context())
 	require.ErrorIs(t, err, lease.ErrReleased)
-	require.EqualError(t, err, `lease: release "orders:42": lease released`)
-	require.Equal(t, lease.ErrReleased, context.Cause(e.Context()))
+	require.EqualError(t, err, `lease: release "orders:42": lease released by Release`)
+	require.ErrorIs(t, context.Cause(e.Context()), lease.ErrReleased)
 
 	e = newEngine(t.Context(), called("orders:42"))
 	e.answer = lease.ErrForced // The word of the server, behind the end of the context.

@@ -45,6 +45,6 @@ func Example() {
 	fmt.Println(m.Do(ctx, func(ctx context.Context) error { return ctx.Err() }))
 	// Output:
 	// etcdlock: try lock "orders:42": busy
-	// <nil> lease released
+	// <nil> lease released by Release
 	// <nil>
 }

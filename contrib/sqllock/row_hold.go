@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (h *rowHold) take() bool {
 func (h *rowHold) lose(cause error) {
 	h.keeper.Lose(cause)
 	c := h.ticket.client
-	if context.Cause(h.keeper.Lease().Context()) == lease.ErrReleased || c.enter() != nil {
+	if errors.Is(context.Cause(h.keeper.Lease().Context()), lease.ErrReleased) || c.enter() != nil {
 		return // Its owner, or Close, ends it.
 	}
 	if !h.take() {

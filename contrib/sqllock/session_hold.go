@@ -65,7 +65,7 @@ func (h *sessionHold) watch(ask bool) {
 			return
 		}
 		if !h.keeper.Extend(until(sent, lasts, slept)) {
-			if cause := context.Cause(h.keeper.Lease().Context()); cause != lease.ErrReleased {
+			if cause := context.Cause(h.keeper.Lease().Context()); !errors.Is(cause, lease.ErrReleased) {
 				h.lose(context.DeadlineExceeded)
 			}
 			return
