@@ -39,7 +39,7 @@ func Do(ctx context.Context, lock func(context.Context) (*Lease, error), f func(
 	}
 	// The caller's context may have ended, which is no reason to keep the others waiting.
 	defer func() {
-		if ended := l.release(context.WithoutCancel(ctx), byDo); ended != nil && !errors.Is(err, ended) {
+		if ended := l.release(context.WithoutCancel(ctx), errByDo); ended != nil && !errors.Is(err, ended) {
 			err = errors.Join(err, ended)
 		}
 	}()

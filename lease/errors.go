@@ -13,10 +13,10 @@ var (
 	ErrLost = errors.New("lease lost")
 	// ErrReleased ends the context of a hold that its owner released, and answers a second Release. What wraps it says by
 	// which call: compare with errors.Is.
-	ErrReleased = errors.New("lease released")
-	byRelease   = fmt.Errorf("%w by Release", ErrReleased)
-	byUnlock    = fmt.Errorf("%w by Unlock", ErrReleased)
-	byDo        = fmt.Errorf("%w at the end of Do", ErrReleased)
+	ErrReleased  = errors.New("lease released")
+	errByRelease = fmt.Errorf("%w by Release", ErrReleased)
+	errByUnlock  = fmt.Errorf("%w by Unlock", ErrReleased)
+	errByDo      = fmt.Errorf("%w at the end of Do", ErrReleased)
 	// ErrUnconfirmed says that a release was sent, or tried, and no answer came: the hold may have been
 	// given back, and if not it ends with its lease.
 	ErrUnconfirmed = errors.New("release not confirmed")

@@ -182,7 +182,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		panic("lease: Release: nil context")
 	}
 	_ = ctx.Err() // Should it panic: as long as nothing has changed.
-	return l.release(ctx, byRelease)
+	return l.release(ctx, errByRelease)
 }
 
 // release gives the hold back and waits for the server's word.
@@ -211,7 +211,7 @@ func (l *Lease) release(ctx context.Context, by error) error {
 // client's Close waits for it, so defer that above. A short program uses Release.
 func (l *Lease) Unlock() {
 	switch {
-	case l == nil || !l.give(byUnlock):
+	case l == nil || !l.give(errByUnlock):
 	case l.terms.Unlock != nil:
 		l.terms.Unlock()
 	default:
