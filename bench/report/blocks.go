@@ -63,17 +63,21 @@ func (v view) summary() string {
 		case speed.Low > 1:
 			ahead++
 		case speed.High < 1:
-			behind = append(behind, fmt.Sprintf("%s %s in %v", c.Contender, short(speed.Median), c.Work))
+			who := "uncontended"
+			if c.Clients > 1 {
+				who = fmt.Sprintf("with %d clients", c.Clients)
+			}
+			behind = append(behind, fmt.Sprintf("%s %s %s", c.Contender, short(speed.Median), who))
 		default:
 			level++
 		}
 	}
-	text := fmt.Sprintf("%s. In each of %d cells, headwaiter and another lock took turns. headwaiter is ahead in %d and level in %d.",
-		v.source(), ahead+level+len(behind), ahead, level)
+	text := fmt.Sprintf("%s. In %d cells, headwaiter took turns with another lock: it was ahead in %d, level in %d, behind in %d",
+		v.source(), ahead+level+len(behind), ahead, level, len(behind))
 	if len(behind) > 0 {
-		text += fmt.Sprintf(" It is behind in %d, with these shares of the other's speed: %s.", len(behind), strings.Join(behind, ", "))
+		text += ", with these shares of the other's speed: " + strings.Join(behind, ", ")
 	}
-	return text + "\n"
+	return text + ".\n"
 }
 
 // engines are the pairs that help to choose an engine: the lock on Redis beside the one on several masters and beside what
