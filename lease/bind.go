@@ -37,14 +37,14 @@ func Do(ctx context.Context, lock func(context.Context) (*Lease, error), f func(
 	if err != nil {
 		return err
 	}
+	b := l.bind(ctx) // The values of the hold are those of ctx, and what a tracer has added.
+	defer b.free()
 	// The caller's context may have ended, which is no reason to keep the others waiting.
 	defer func() {
 		if ended := l.release(context.WithoutCancel(ctx), errByDo); ended != nil && !errors.Is(err, ended) {
 			err = errors.Join(err, ended)
 		}
 	}()
-	b := l.bind(ctx) // The values of the hold are those of ctx, and what a tracer has added.
-	defer b.free()
 	return f(b)
 }
 

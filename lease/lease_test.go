@@ -97,7 +97,9 @@ func TestTheCauseSaysByWhichCallTheHoldWasReleased(t *testing.T) {
 	require.NoError(t, released.Release(t.Context()))
 	unlocked.Unlock()
 	lock := func(context.Context) (*lease.Lease, error) { return done.Lease, nil }
-	require.NoError(t, lease.Do(t.Context(), lock, func(context.Context) error { return nil }))
+	var kept context.Context
+	require.NoError(t, lease.Do(t.Context(), lock, func(ctx context.Context) error { kept = ctx; return nil }))
+	require.EqualError(t, context.Cause(kept), "lease released at the end of Do")
 	for _, c := range []struct {
 		lease *engine
 		text  string
