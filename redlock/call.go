@@ -56,13 +56,13 @@ type vote struct {
 
 // begin asks all nodes.
 func (m *Mutex) begin(try bool) *call {
-	arrival, floor := m.clocks()
+	now, floor := m.clocks()
 	m.above(floor)
 	c := &call{
 		m: m, try: try, terms: m.set.terms(), begun: time.Now(), changed: make(chan struct{}, 1),
 		votes: make([]vote, len(m.nodes)),
 	}
-	c.terms.Arrival = max(arrival-int64(c.terms.Priority)*waitqueue.PriorityStep.Microseconds(), 1)
+	c.terms.Arrival = max(m.arrive(now)-int64(c.terms.Priority)*waitqueue.PriorityStep.Microseconds(), 1)
 	c.alive = c.begun.Add(m.set.timeout)
 	slept := lease.Slept()
 	c.slept = [2]time.Duration{slept, slept}

@@ -12,8 +12,9 @@
 // certain, and then all are given back, also where nothing is known of them: the end of a ticket is repeated until it
 // is acknowledged or its lease is over.
 //
-//	V1  All tickets of a call have the same arrival at all nodes: the median of the nodes' clocks. So all queues have
-//	    one order, and a release is handed to the same call everywhere, by message; nobody polls.
+//	V1  All tickets of a call have the same arrival at all nodes: the median of the nodes' clocks, and up to a quarter
+//	    of a millisecond more by chance, so that hardly two calls have the same. So all queues have one order, and a
+//	    release is handed to the same call everywhere, by message; nobody polls.
 //	V2  A call with votes, and fewer than a quorum, asks the nodes that have voted for it who waits there. It gives
 //	    way where somebody with an earlier arrival does: gives the vote back and asks for it again, with the arrival
 //	    that it has.

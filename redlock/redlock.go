@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -29,6 +31,7 @@ type Mutex struct {
 	held   heldKey
 	err    error // why it cannot be used
 	work   background
+	latest atomic.Int64 // the arrival of the last call
 }
 
 // A node is one of the servers.
@@ -159,10 +162,9 @@ func given(ctx context.Context) {
 	}
 }
 
-// clocks returns an arrival for a call of now, by the median of the nodes' clocks as far as their last answers tell,
-// and the token to rise above: it is ahead of all clocks, so that all nodes give the same, but for those that are
-// far ahead of the median.
-func (m *Mutex) clocks() (arrival int64, floor uint64) {
+// clocks returns the time by the median of the nodes' clocks, as far as their last answers tell, and the token to rise
+// above: it is ahead of all clocks, so that all nodes give the same, but for those that are far ahead of the median.
+func (m *Mutex) clocks() (now int64, floor uint64) {
 	var few [8]int64
 	times := few[:0]
 	for i := range m.nodes {
@@ -180,7 +182,24 @@ func (m *Mutex) clocks() (arrival int64, floor uint64) {
 	return median, uint64(latest + ahead.Microseconds())
 }
 
+// arrive returns the arrival of a call that comes now: later than those of all calls of m before it, and by chance a
+// little later than now, so that calls of several processes which come at the same microsecond have another each.
+func (m *Mutex) arrive(now int64) int64 {
+	now += rand.Int64N(spread.Microseconds())
+	for {
+		latest := m.latest.Load()
+		arrival := max(now, latest+1)
+		if m.latest.CompareAndSwap(latest, arrival) {
+			return arrival
+		}
+	}
+}
+
 const (
+	// spread is how far apart calls are put that come at once: less than a request to a node takes, mostly, and so
+	// less than what their order goes by.
+	spread = 250 * time.Microsecond
+
 	// farAhead is how much later than the median a clock may be that the others' tokens follow.
 	farAhead = time.Second
 	// Tokens run ahead of the clocks by a thousandth of the lease within these bounds: it should be more than a

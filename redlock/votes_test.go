@@ -109,3 +109,23 @@ func TestAnOutcomeIsDecidedByAQuorum(t *testing.T) {
 		}
 	}
 }
+
+// Of calls with the same arrival none is ahead, and then their votes come together by chance alone.
+func TestCallsThatComeAtOnceHaveAnotherArrivalEach(t *testing.T) {
+	const calls = 1000
+	now := time.Now().UnixMicro()
+	m := new(Mutex)
+	for last, i := int64(0), 0; i < calls; i++ {
+		arrival := m.arrive(now)
+		require.Greater(t, arrival, last, "of one Mutex, in the order of its calls")
+		last = arrival
+	}
+	same := 0
+	for range calls {
+		if new(Mutex).arrive(now) == new(Mutex).arrive(now) {
+			same++
+		}
+	}
+	require.Less(t, same, calls/20) // one in 250 is expected
+	require.Less(t, new(Mutex).arrive(now)-now, spread.Microseconds())
+}
