@@ -93,8 +93,9 @@ func WithPriority(p int) HoldOption {
 // replication takes. If fewer have within timeout, the hold is given back, and the error wraps [lease.ErrReplicas] and
 // says how many; timeout is half the lease at the most. The default is not to ask.
 //
-// It makes a second holder after a failover unlikely, not impossible: Sentinel and clusters do not always promote
-// the replica that knows most. Renewals are not waited for. See docs/guarantees.md.
+// Renewals need the same: a hold lasts no longer than n replicas know of. So it is lost at its deadline where they stay
+// away for longer than a lease. With n less than all replicas a second holder after a failover is unlikely, not
+// impossible: Sentinel and clusters do not always promote the replica that knows most. See docs/guarantees.md.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout = n, timeout }}
 }

@@ -59,7 +59,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	g := t.grant
-	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || s.vouched(t.queue.terms) && !g.vouched {
+	if g.stale() || lease.Slept()-g.slept > timers.WokeUp || !g.vouched && s.proof(t.queue.terms) != (conn.Proof{}) {
 		t.to(confirming)
 		return nil
 	}

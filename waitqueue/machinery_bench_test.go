@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -110,7 +111,7 @@ func BenchmarkRenewals(b *testing.B) {
 	require.Len(b, batch, renewBatch)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.renew(c.servers.Single(), batch)
+		c.renew(c.servers.Single(), batch, conn.Proof{})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
 }

@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -44,23 +43,19 @@ func (r *renewals) flush() {
 	if len(due) == 0 {
 		return
 	}
-	if only := r.client.servers.Single(); only != nil {
-		r.send(only, due)
-		return
+	type alike struct {
+		node  *conn.Node
+		proof conn.Proof
 	}
-	at := make(map[*conn.Node][]*hold)
+	groups := make(map[alike][]*hold, 1)
 	for _, h := range due {
-		n := h.ticket.site.node()
-		at[n] = append(at[n], h)
+		as := alike{h.ticket.site.node(), h.ticket.queue.terms.replicated()}
+		groups[as] = append(groups[as], h)
 	}
-	for n, due := range at {
-		r.send(n, due)
-	}
-}
-
-func (r *renewals) send(n *conn.Node, due []*hold) {
-	for batch := range slices.Chunk(due, renewBatch) {
-		r.client.servers.Spawn(func() { r.client.renew(n, batch) })
+	for as, due := range groups {
+		for batch := range slices.Chunk(due, renewBatch) {
+			r.client.servers.Spawn(func() { r.client.renew(as.node, batch, as.proof) })
+		}
 	}
 }
 
@@ -74,29 +69,39 @@ type renewal struct {
 	entries string // what the server is to be told of how often the hold was entered
 }
 
-// renew renews a batch: those that can go together in few scripts, and what is left of them one by one.
-func (c *client) renew(n *conn.Node, batch []*hold) {
+// renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
+// too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
+func (c *client) renew(n *conn.Node, batch []*hold, proof conn.Proof) {
 	a := n.Attempt(conn.AttemptTime)
 	asked := make([]renewal, len(batch))
 	for i, h := range batch {
 		asked[i] = h.next(a.Sent)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
-	if alone := c.renewTogether(n, a, asked); len(alone) > 0 {
-		c.renewEach(n, a, alone)
+	alone := asked
+	if proof.Replicas == 0 {
+		alone = c.renewTogether(n, a, asked)
+	}
+	if len(alone) > 0 {
+		c.renewEach(n, a, alone, proof)
 	}
 }
 
 // renewEach renews with a script for each hold.
-func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal) {
+func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, proof conn.Proof) {
 	jobs := make([]conn.Job, len(asked))
 	for i, r := range asked {
 		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)
 	}
-	for i, res := range c.servers.RunBeside(n, jobs) {
-		r, err := jobs[i].Script.Decode(res)
+	found := c.servers.Vouch(n, jobs, proof)
+	for i := range found {
+		v := &found[i]
+		r, err := v.Reply()
 		if err == nil {
 			c.sawReply(n, a, asked[i].hold.ticket.queue, &r)
+			if r.Status == lua.Granted {
+				err = v.Short()
+			}
 		}
 		asked[i].answered(a, &r, err)
 	}
@@ -224,18 +229,10 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	s.mu.Unlock()
 
 	c.stats.renewals.Add(1)
-	var v conn.Voucher
-	if s.vouched(t.queue.terms) {
-		connection := n.Connection()
-		v = s.vouch(n, j, t.queue.terms)
-		n.Aged(s.slot, v, a.Sent, connection)
-	} else {
-		v.Renewal = c.servers.RunBeside(n, []conn.Job{j})[0]
-	}
-	r, err := j.Script.Decode(v.Renewal)
-	if err == nil && r.Status == lua.Granted {
-		err = v.Err
-	}
+	connection := n.Connection()
+	v := &c.servers.Vouch(n, []conn.Job{j}, s.proof(t.queue.terms))[0]
+	n.Aged(s.slot, v, a.Sent, connection)
+	r, err := v.Reply()
 	if err != nil {
 		if !conn.Transient(err) {
 			s.mu.Lock()
@@ -255,8 +252,8 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.Sent, a.Slept, true, wanted.final
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
-		case v.Acks < int64(t.queue.terms.Replicas):
-			t.refused = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, v.Acks, t.queue.terms.Replicas, t.queue.terms.ReplicasTimeout)
+		case v.Short() != nil:
+			t.refused = v.Short()
 		case v.Left > 0:
 			t.believed = time.Now().Add(v.Left)
 		default:
@@ -279,18 +276,21 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 // replicas that know of it, and a server that cannot have forgotten another's lease. Both are asked for behind a
 // renewal, on the connection that wrote it: a grant by message was written by somebody else's.
 
-// vouched reports whether a hold of the site on these terms needs more than the word of its node.
-func (s *site) vouched(t Terms) bool {
-	return t.Replicas > 0 || t.SafeRestart && !s.node().Sound(s.slot, t.Lease)
+// proof is what a hold of the site on these terms needs beside the word of its node; nothing by default.
+func (s *site) proof(t Terms) conn.Proof {
+	p := t.replicated()
+	if t.SafeRestart && !s.node().Sound(s.slot, t.Lease) {
+		p.Lease, p.Mark = t.Lease, lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
+	}
+	return p
 }
 
-// vouch runs a renewal and what its terms want behind it.
-func (s *site) vouch(n *conn.Node, j conn.Job, t Terms) conn.Voucher {
-	p := conn.Proof{Replicas: t.Replicas, Timeout: t.ReplicasTimeout, Lease: t.Lease}
-	if t.SafeRestart {
-		p.Mark = lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
+// replicated is the part of the proof that renewals need too.
+func (t *Terms) replicated() conn.Proof {
+	if t.Replicas == 0 {
+		return conn.Proof{}
 	}
-	return s.client.servers.Vouch(n, j, p)
+	return conn.Proof{Replicas: t.Replicas, Timeout: t.ReplicasTimeout}
 }
 
 // giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the

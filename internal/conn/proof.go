@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,20 +24,53 @@ type Proof struct {
 
 // A Voucher is what was found.
 type Voucher struct {
-	Renewal rueidis.RedisResult
-	Left    time.Duration // how long the server is not to be believed yet
-	Age     time.Duration // for how long it has forgotten nothing, at the least
-	Acks    int64         // replicas that know of the renewal
-	Err     error
+	Left time.Duration // how long the server is not to be believed yet
+	Age  time.Duration // for how long it has forgotten nothing, at the least
+	Err  error         // why that, or what the replicas know, could not be asked
+
+	job     Job
+	renewal rueidis.RedisResult
+	unsent  error // why there is no renewal
+	short   error // replicas that know of it, if they are too few
 }
 
-// Vouch runs a renewal, and what it is to bring.
-func (c *Servers) Vouch(n *Node, j Job, p Proof) Voucher {
-	w := &vouchee{job: j, Proof: p}
-	if p.Replicas > 0 {
-		return c.vouchers.ask(voucherKey{n, p.Replicas, p.Timeout}, w)
+// Reply is the answer to the renewal. It is an error where the node has renewed and the proof could not be asked.
+func (v *Voucher) Reply() (lua.Reply, error) {
+	if v.unsent != nil {
+		return lua.Reply{}, v.unsent
 	}
-	return c.prove(c.Patient, c.Side, []*vouchee{w}, voucherKey{})[0]
+	r, err := v.job.Script.Decode(v.renewal)
+	if err == nil && r.Status == lua.Granted {
+		err = v.Err
+	}
+	return r, err
+}
+
+// Short is an error that wraps [lease.ErrReplicas] where fewer replicas know of the renewal than were asked for.
+func (v *Voucher) Short() error { return v.short }
+
+// Vouch runs renewals, and what each is to bring.
+func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
+	if p == (Proof{}) {
+		found := make([]Voucher, len(jobs))
+		for i, res := range c.RunBeside(n, jobs) {
+			found[i] = Voucher{job: jobs[i], renewal: res}
+		}
+		return found
+	}
+	asked := make([]*vouchee, len(jobs))
+	for i, j := range jobs {
+		asked[i] = &vouchee{job: j, Proof: p, done: make(chan Voucher, 1)}
+	}
+	if p.Replicas == 0 {
+		return c.prove(c.Patient, c.Side, asked, voucherKey{})
+	}
+	c.vouchers.ask(voucherKey{n, p.Replicas, p.Timeout}, asked)
+	found := make([]Voucher, len(asked))
+	for i, w := range asked {
+		found[i] = <-w.done
+	}
+	return found
 }
 
 // vouchers batches the waits for replicas: a connection waits for them once, for all renewals sent before.
@@ -64,17 +98,18 @@ type vouchee struct {
 // vouchBatch is how many renewals one wait for replicas is for at the most.
 const vouchBatch = 128
 
-func (v *vouchers) ask(key voucherKey, w *vouchee) Voucher {
-	w.done = make(chan Voucher, 1)
+// ask lets renewals wait for their replicas together with what waits already. Each is told through its channel.
+func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	pending, running := v.pending[key]
-	v.pending[key] = append(pending, w)
+	v.pending[key] = append(pending, asked...)
 	if !running && !v.servers.Spawn(func() { v.serve(key) }) {
 		delete(v.pending, key)
-		w.done <- Voucher{Err: lease.ErrClosed}
+		for _, w := range asked {
+			w.done <- Voucher{unsent: lease.ErrClosed}
+		}
 	}
-	v.mu.Unlock()
-	return <-w.done
 }
 
 // serve runs in the background while somebody waits for the same number of replicas of the same node.
@@ -96,7 +131,7 @@ func (v *vouchers) serve(key voucherKey) {
 		for i, w := range batch {
 			w.done <- found[i]
 		}
-		if err := found[0].Err; err != nil && !Answered(err) {
+		if err := cmp.Or(found[0].unsent, found[0].Err); err != nil && !Answered(err) {
 			release()
 			conn, release = key.node.dedicate()
 		}
@@ -107,7 +142,7 @@ func (v *vouchers) serve(key voucherKey) {
 func (v *vouchers) through(conn rueidis.DedicatedClient, batch []*vouchee, key voucherKey) []Voucher {
 	if conn == nil {
 		v.servers.routes.doubt()
-		return slices.Repeat([]Voucher{{Err: errSilent}}, len(batch))
+		return slices.Repeat([]Voucher{{unsent: errSilent}}, len(batch))
 	}
 	ctx, cancel := context.WithTimeout(v.servers.life, key.timeout+AnswerTime)
 	defer cancel()
@@ -153,14 +188,16 @@ func (c *Servers) proveWith(
 		}
 		c.demoted(res)
 	}
-	var acks int64
-	var err error
+	var err, short error
 	if key.replicas > 0 {
-		acks, err = results[len(results)-1].ToInt64()
+		var acks int64
+		if acks, err = results[len(results)-1].ToInt64(); err == nil && acks < int64(key.replicas) {
+			short = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, acks, key.replicas, key.timeout)
+		}
 	}
 	found = make([]Voucher, len(batch))
 	for i, w := range batch {
-		v := Voucher{Renewal: results[0], Acks: acks, Err: err}
+		v := Voucher{job: w.job, renewal: results[0], Err: err, short: short}
 		results = results[1:]
 		if w.Mark != "" {
 			var err error
@@ -214,7 +251,7 @@ func (n *Node) Connection() uint64 {
 }
 
 // Aged notes the age that a node told to a request sent at a time, when its newest connection was that one.
-func (n *Node) Aged(slot uint16, v Voucher, sent time.Time, connection uint64) {
+func (n *Node) Aged(slot uint16, v *Voucher, sent time.Time, connection uint64) {
 	if v.Err == nil && v.Age > 0 && connection != 0 {
 		n.sound.Store(slot, &sound{connection, sent.Add(-v.Age), sent})
 	}

@@ -118,6 +118,39 @@ func TestAHoldThatReplicasDoNotKnowOfIsGivenBack(t *testing.T) {
 	kit.Release(t, l)
 }
 
+// The replica is cut off while the lock is held: then it knows of no later end than that of the last renewal that it has
+// acknowledged, and so the hold ends by then, though its master renews. Where it comes back in time nothing is lost.
+func TestAHoldEndsWhereReplicasDoNotKnowOfItsRenewals(t *testing.T) {
+	t.Parallel()
+	const lasts = 6 * time.Second
+	set := redistest.Replicated(t, 1)
+	s, replica := set.Master(), set.Replicas()[0]
+	c := kit.Dial(t, s)
+	name := kit.Name(t)
+	ends := func() time.Time {
+		return time.UnixMicro(int64(replica.Int("HGET", "headwaiter:lock:{"+name+"}", "until")))
+	}
+	l, err := fairlock.New(c, name, headwaiter.WithLease(lasts), headwaiter.WithReplicas(1, short)).Lock(t.Context())
+	require.NoError(t, err)
+	first := l.Deadline()
+	kit.Eventually(t, "a renewal", func() bool { return l.Deadline().After(first) })
+
+	set.Cut(replica)
+	renewals := c.Stats().Renewals
+	kit.Eventually(t, "a renewal that is not acknowledged", func() bool { return c.Stats().Renewals > renewals })
+	set.Rejoin(replica)
+	last := l.Deadline()
+	kit.Eventually(t, "one that is", func() bool { return l.Deadline().After(last) })
+	require.NoError(t, l.Context().Err())
+
+	set.Cut(replica)
+	cause := kit.Lost(t, l)
+	require.ErrorIs(t, cause, lease.ErrExpired)
+	require.ErrorIs(t, cause, lease.ErrReplicas)
+	require.ErrorContains(t, cause, "0 of 1 within 200ms")
+	require.False(t, l.Deadline().After(ends()), "longer than the replica knows")
+}
+
 // Sixty-four calls that wait for replicas use one connection more.
 func TestCallsWaitForReplicasTogether(t *testing.T) {
 	t.Parallel()
