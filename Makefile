@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy soak mutants \
+.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy failovers soak mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -112,8 +112,12 @@ soak: redis ## sixteen workers and one lock for SPAN (20m), with calls that give
 chaos: redis ## what happens in production, for a long time; ends with what was measured
 	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/chaos
 
-deploy: redis ## clusters, Sentinel, replicas: fifty failovers and twenty moving slots under load
-	DEPLOY_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/deploy
+deploy: redis ## clusters, Sentinel, replicas: twenty failovers of each kind and twenty moving slots under load
+	DEPLOY_ROUNDS=20 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/deploy
+
+failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (hours; ROUNDS=20 for fewer)
+	DEPLOY_ROUNDS=$(or $(ROUNDS),200) DEPLOY_PAGE=$(CURDIR)/docs/failovers.md \
+		go test -count=1 -v -timeout 6h -run TestFailoversUnderLoad ./internal/verify/deploy
 
 SEEDS ?= 50000
 

@@ -26,7 +26,7 @@ func Answered(err error) bool {
 
 // passing are the errors of Redis that pass by themselves: it starts, it is busy with a script, slots move, or it is a
 // master no more, and its name, the sentinels or the cluster are about to lead to another.
-var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY"}
+var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "UNKILLABLE", "READONLY", "UNBLOCKED"}
 
 // hints say which setting mends what Redis refuses.
 var hints = []struct{ sign, hint string }{
@@ -62,7 +62,8 @@ func Transient(err error) bool {
 			return true
 		}
 	}
-	return strings.Contains(text, "max number of clients")
+	// A WAIT for replicas ends with the second one, or UNBLOCKED, where its master is replaced meanwhile.
+	return strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
 }
 
 // Advise adds to an error of Redis what to change.

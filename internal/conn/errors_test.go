@@ -31,6 +31,8 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 	for _, text := range []string{
 		"LOADING Redis is loading the dataset in memory",
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+		"ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 writes are not propagated",
 		"TRYAGAIN Multiple keys request during rehashing of slot",
 		"CLUSTERDOWN The cluster is down",
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -131,7 +130,7 @@ func (v *vouchers) serve(key voucherKey) {
 		for i, w := range batch {
 			w.done <- found[i]
 		}
-		if err := cmp.Or(found[0].unsent, found[0].Err); err != nil && !Answered(err) {
+		if found[0].unsent != nil || found[0].Err != nil { // Redis too ends it where its master is replaced.
 			release()
 			conn, release = key.node.dedicate()
 		}

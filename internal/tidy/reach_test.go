@@ -15,7 +15,9 @@ var reach = []string{
 	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
 }
 
-const maxReach = 9630
+// maxReach grows with what a lock can do, and with nothing else: say with each change what for. 9,630 lines were those of
+// 24 November 2026; 28 came with renewals that replicas must know of.
+const maxReach = 9658
 
 // codeLines counts the lines of Go code that are neither blank nor a comment alone.
 func codeLines(source string) (n int) {

@@ -106,6 +106,7 @@ func (a *admin) others(all map[string]int64) map[string]int64 {
 			delete(all, name)
 		}
 	}
+	delete(all, "ping")
 	return all
 }
 

@@ -37,7 +37,8 @@ type Backend interface {
 	List(args ...string) []string
 
 	// CommandStats counts the commands that ran since the start or the last ResetStats, by name in lower
-	// case, those inside scripts too, those of this interface not: "evalsha", "pubsub|numsub".
+	// case, those inside scripts too, those of this interface not: "evalsha", "pubsub|numsub". PING is left out: a
+	// client asks with it, by its clock, whether its connection lives.
 	CommandStats() map[string]int64
 	// ResetStats starts CommandStats again from zero.
 	ResetStats()

@@ -2,51 +2,241 @@ package deploy
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// rounds is how often a test shakes a deployment: as often as the promise says in the long form, `make deploy`.
-func rounds(brief, long int) int {
-	if os.Getenv("DEPLOY_LONG") != "" {
-		return long
+// rounds is how often a test shakes a deployment in each way: DEPLOY_ROUNDS, or a few times.
+func rounds(few int) int {
+	if n, err := strconv.Atoi(os.Getenv("DEPLOY_ROUNDS")); err == nil && n > 0 {
+		return n
 	}
-	return brief
+	return few
 }
 
 // failover is one that a test made: from when on another master may have been there, and until when the old one may
 // not have known that it is none any more.
 type failover struct {
+	how           string
 	old, new      string // addresses
 	began, agreed time.Time
+	took          time.Duration // until everybody had held again
 }
 
-// replace makes a failover, and returns when everybody agrees and every worker has held again.
-func (tr *traffic) replace(t *testing.T, old string, replace func() (new string)) failover {
-	t.Helper()
-	f := failover{old: old, began: time.Now()}
-	f.new = replace()
-	f.agreed = time.Now()
-	require.NotEqual(t, f.old, f.new)
-	tr.flows(t)
-	tr.worst = max(tr.worst, time.Since(f.began))
-	return f
+// A shaker makes failovers of a deployment under load, of several kinds in turn.
+type shaker struct {
+	what     string
+	replicas int // of a master, all of which must know of a hold where that is asked for
+	names    []string
+	start    func(t *testing.T) (option func(client int) rueidis.ClientOption, replace func(t *testing.T, tr *traffic, how string) (old, new string))
+	kinds    []string
+}
+
+// takeover is a failover that nobody agrees to: the old master may go on by itself, and two may hold.
+const takeover = "TAKEOVER"
+
+const killed = "master killed"
+
+var shakers = []shaker{
+	{"Sentinel", 2, []string{"a", "b", long}, sentinels, []string{"asked for", killed}},
+	// Names of all three shards: what one does must not hold up the others.
+	{"cluster", 1, []string{"a", "b", "c", "d"}, shards, []string{"with consent", "FORCE", takeover, killed}},
+	{"by hand", 1, []string{"a", long}, halves, []string{"master cut off with half of the clients"}},
+}
+
+func sentinels(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (old, new string)) {
+	s := redistest.Sentinel(t)
+	replace := func(t *testing.T, tr *traffic, how string) (string, string) {
+		old := s.Master()
+		if how != killed {
+			return old.Addr(), s.Failover().Addr()
+		}
+		old.Kill()
+		kit.Eventually(t, "another master", func() bool { return s.Master() != old })
+		if tr.replicas == 0 { // Else a replica is missing until it is back.
+			tr.flows(t)
+		}
+		old.Restart()
+		s.Settle()
+		return old.Addr(), s.Master().Addr()
+	}
+	return func(int) rueidis.ClientOption { return s.Option() }, replace
+}
+
+func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (old, new string)) {
+	s := redistest.Cluster(t)
+	const key = "headwaiter:lock:{a}"
+	replace := func(t *testing.T, tr *traffic, how string) (string, string) {
+		old := s.MasterOf(key)
+		switch how {
+		case killed:
+			old.Kill()
+			kit.Eventually(t, "another master", func() bool {
+				master := s.MasterOf(key)
+				return master != nil && master != old
+			})
+			if tr.replicas == 0 {
+				tr.flows(t)
+			}
+			old.Restart()
+			s.Settle()
+			return old.Addr(), s.MasterOf(key).Addr()
+		case "with consent":
+			return old.Addr(), s.Failover(old).Addr()
+		default:
+			return old.Addr(), s.Failover(old, how).Addr()
+		}
+	}
+	return func(int) rueidis.ClientOption { return s.Option() }, replace
+}
+
+// halves are a master, its replica and a spare server. A failover cuts the master and the odd clients off from the
+// others: the replica is promoted and the spare follows it, while the old master knows nothing of that.
+func halves(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (old, new string)) {
+	set := redistest.Replicated(t, 2)
+	servers := append([]*redistest.Server{set.Master()}, set.Replicas()...)
+	nobody := func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") }
+	follow := func(s, master *redistest.Server) {
+		_, port, err := net.SplitHostPort(master.Addr())
+		require.NoError(t, err)
+		s.Do("REPLICAOF", "127.0.0.1", port)
+		kit.Eventually(t, "a replica", func() bool {
+			return strings.Contains(s.Text("INFO", "replication"), "master_link_status:up")
+		})
+	}
+	set.Cut(servers[2])
+	ways := [2]*way{{}, {}}
+	for _, w := range ways {
+		w.lead(servers[0].Addr())
+	}
+	option := func(client int) rueidis.ClientOption {
+		o := set.Option()
+		o.DialCtxFn = ways[client%2].dial
+		return o
+	}
+	replace := func(t *testing.T, tr *traffic, _ string) (string, string) {
+		old, next, spare := servers[0], servers[1], servers[2]
+		next.Do("REPLICAOF", "NO", "ONE")
+		ways[0].lead(next.Addr())
+		follow(spare, next)
+		tr.flows(t, 0) // Behind the leases of those who held when it happened.
+		ways[1].lead(next.Addr())
+		nobody(old)
+		servers = []*redistest.Server{next, spare, old}
+		return old.Addr(), next.Addr()
+	}
+	return option, replace
+}
+
+// TestFailoversUnderLoad makes failovers while clients take turns, and judges what the holders saw: where all replicas
+// must know of a hold and of its renewals, nobody holds beside somebody who was not told. Without that, and after a
+// takeover, such overlaps are counted.
+func TestFailoversUnderLoad(t *testing.T) {
+	var p page
+	for _, s := range shakers {
+		for _, replicas := range []int{0, s.replicas} {
+			t.Run(fmt.Sprintf("%s/%d replicas must know", s.what, replicas), func(t *testing.T) {
+				option, replace := s.start(t)
+				tr := load(t, option, 4, s.names, replicas)
+				tr.flows(t)
+				var made []failover
+				for i := range rounds(len(s.kinds) + 1) {
+					f := failover{how: s.kinds[i%len(s.kinds)], began: time.Now()}
+					f.old, f.new = replace(t, tr, f.how)
+					f.agreed = time.Now()
+					require.NotEqual(t, f.old, f.new)
+					tr.flows(t)
+					f.took = time.Since(f.began)
+					made = append(made, f)
+				}
+				p.add(s.what, replicas, tr.judge(t, made))
+			})
+		}
+	}
+	p.write(t)
 }
 
 // judge ends the traffic and fails the test where tokens fall, or holds are not what the failovers excuse.
-func (tr *traffic) judge(t *testing.T, failovers []failover) {
+func (tr *traffic) judge(t *testing.T, made []failover) []*count {
 	t.Helper()
 	holds := tr.end(t)
 	rising(t, holds)
-	require.Empty(t, unexcused(holds, failovers))
-	t.Logf("%d holds, %d of them lost, %d overlaps of two masters; longest failover until everybody had held again: %v",
-		len(holds), lost(holds), len(overlaps(holds)), tr.worst)
+	require.Empty(t, unexcused(holds, made))
+	counts := counted(holds, made)
+	for _, c := range counts {
+		t.Log(c)
+		if tr.replicas > 0 && c.how != takeover {
+			require.Zero(t, c.untold, "two held, and were not told: %s", c.how)
+		}
+	}
+	return counts
+}
+
+// A count is what came of all failovers of a kind.
+type count struct {
+	how       string
+	failovers int
+	holds     int           // from the beginning of such a failover to that of the next
+	lost      int           // of these, told
+	untold    int           // pairs of holds that lay over each other
+	longest   time.Duration // of these
+	slowest   time.Duration // failover, until everybody had held again
+}
+
+func (c *count) String() string {
+	return fmt.Sprintf("%d times %s: %d holds, %d told that they were lost, %d overlaps that were not told (the longest %v); everybody held again within %v",
+		c.failovers, c.how, c.holds, c.lost, c.untold, c.longest, c.slowest)
+}
+
+func counted(holds []seen, made []failover) (counts []*count) {
+	of := func(at time.Time) *count {
+		how := made[0].how
+		for _, f := range made {
+			if !f.began.After(at) {
+				how = f.how
+			}
+		}
+		i := slices.IndexFunc(counts, func(c *count) bool { return c.how == how })
+		if i < 0 {
+			i = len(counts)
+			counts = append(counts, &count{how: how})
+		}
+		return counts[i]
+	}
+	for _, f := range made {
+		c := of(f.began)
+		c.failovers++
+		c.slowest = max(c.slowest, f.took)
+	}
+	for _, s := range holds {
+		c := of(s.to)
+		c.holds++
+		if s.lost != nil {
+			c.lost++
+		}
+	}
+	for _, pair := range overlaps(holds) {
+		one, two := pair[0], pair[1]
+		c := of(two.from)
+		c.untold++
+		end := one.to
+		if two.to.Before(end) {
+			end = two.to
+		}
+		c.longest = max(c.longest, end.Sub(two.from))
+	}
+	return counts
 }
 
 // unexcused says what is wrong with holds beside these failovers: who held by nobody's word, or longer than certain,
@@ -94,62 +284,4 @@ func (f failover) excuses(old, new seen) string {
 		return "who held by the old master was told after the rest of its lease"
 	}
 	return ""
-}
-
-func TestFailoversOfSentinelUnderLoad(t *testing.T) {
-	s := redistest.Sentinel(t)
-	tr := load(t, s.Option, 4, []string{"a", "b", "c"})
-	tr.flows(t)
-	var failovers []failover
-	for range rounds(5, 50) {
-		failovers = append(failovers, tr.replace(t, s.Master().Addr(), func() string { return s.Failover().Addr() }))
-	}
-	tr.judge(t, failovers)
-}
-
-func TestFailoversOfAShardUnderLoad(t *testing.T) {
-	s := redistest.Cluster(t)
-	// Names of all three shards: what one does must not hold up the others.
-	tr := load(t, s.Option, 4, []string{"a", "b", "c", "d"})
-	tr.flows(t)
-	var failovers []failover
-	for i := range rounds(6, 50) {
-		master := s.MasterOf("headwaiter:lock:{a}")
-		how := [][]string{
-			nil, // With the master's consent: nothing is forgotten.
-			{"FORCE"}, {"TAKEOVER"},
-		}[i%3]
-		failovers = append(failovers, tr.replace(t, master.Addr(), func() string { return s.Failover(master, how...).Addr() }))
-	}
-	tr.judge(t, failovers)
-}
-
-// A master that is killed is replaced without anybody's consent.
-func TestAMasterIsKilledUnderLoad(t *testing.T) {
-	t.Run("Sentinel", func(t *testing.T) {
-		s := redistest.Sentinel(t)
-		tr := load(t, s.Option, 4, []string{"a", "b"})
-		tr.flows(t)
-		old := s.Master()
-		tr.judge(t, []failover{tr.replace(t, old.Addr(), func() string {
-			old.Kill()
-			tr.flows(t)
-			return s.Master().Addr()
-		})})
-	})
-	t.Run("cluster", func(t *testing.T) {
-		s := redistest.Cluster(t)
-		tr := load(t, s.Option, 4, []string{"a", "b", "c", "d"})
-		tr.flows(t)
-		old := s.MasterOf("headwaiter:lock:{a}")
-		tr.judge(t, []failover{tr.replace(t, old.Addr(), func() string {
-			old.Kill()
-			tr.flows(t)
-			kit.Eventually(t, "another master", func() bool {
-				master := s.MasterOf("headwaiter:lock:{a}")
-				return master != nil && master != old
-			})
-			return s.MasterOf("headwaiter:lock:{a}").Addr()
-		})})
-	})
 }

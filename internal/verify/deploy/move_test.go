@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
@@ -29,10 +30,10 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		s.Do("EVAL", "for i = 1, 3000 do redis.call('SET', KEYS[1] .. ':' .. i, ARGV[1]) end", "1",
 			"{"+name+"}", strings.Repeat("x", 100))
 	}
-	tr := load(t, s.Option, 4, []string{"a", "b"})
+	tr := load(t, func(int) rueidis.ClientOption { return s.Option() }, 4, []string{"a", "b"}, 0)
 	tr.flows(t)
 	worst := time.Duration(0)
-	moves := rounds(6, 20)
+	moves := rounds(6)
 	for i := range moves {
 		key := "headwaiter:lock:{" + []string{"a", "b"}[i%2] + "}"
 		began := time.Now()

@@ -3,6 +3,7 @@ package deploy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,15 +17,16 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // traffic is load on some locks of a deployment that is shaken meanwhile, and all that its holders have seen.
 type traffic struct {
-	clients []*headwaiter.Client
-	names   []string
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	worst   time.Duration // the longest failover until everybody had held again
+	clients  []*headwaiter.Client
+	names    []string
+	replicas int // that must know of a hold
+	stop     context.CancelFunc
+	workers  sync.WaitGroup
 
 	mu    sync.Mutex // guards holds
 	holds []seen
@@ -52,16 +54,21 @@ const (
 	trafficLease = 3 * time.Second
 	// trafficHold is long enough for most holds to be there when something happens.
 	trafficHold = 20 * time.Millisecond
+
+	// long is the name of a lock whose holds mostly last longer than what their first grant gives them.
+	long      = "long"
+	longLease = time.Second
+	longHold  = 1500 * time.Millisecond
 )
 
-// load begins traffic: clients with a worker for each of the names.
-func load(t *testing.T, option func() rueidis.ClientOption, clients int, names []string) *traffic {
+// load begins traffic: clients with a worker for each of the names, whose holds so many replicas must know of.
+func load(t *testing.T, option func(client int) rueidis.ClientOption, clients int, names []string, replicas int) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	tr := &traffic{names: names, stop: cancel}
+	tr := &traffic{names: names, replicas: replicas, stop: cancel}
 	for i := range clients {
 		w := &witness{by: map[uint64]string{}}
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: w.listens(option()), Name: "traffic"})
+		c, err := headwaiter.Dial(headwaiter.Options{Redis: w.listens(option(i)), Name: "traffic"})
 		require.NoError(t, err)
 		tr.clients = append(tr.clients, c)
 		for _, name := range names {
@@ -73,10 +80,21 @@ func load(t *testing.T, option func() rueidis.ClientOption, clients int, names [
 }
 
 func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string, w *witness) {
-	m := fairlock.New(tr.clients[client], name, headwaiter.WithLease(trafficLease))
+	lasts, holds := trafficLease, trafficHold
+	if name == long {
+		lasts, holds = longLease, longHold
+	}
+	opts := []fairlock.Option{headwaiter.WithLease(lasts)}
+	if tr.replicas > 0 {
+		opts = append(opts, headwaiter.WithReplicas(tr.replicas, lasts/6))
+	}
+	m := fairlock.New(tr.clients[client], name, opts...)
 	for ctx.Err() == nil {
 		called := time.Now()
 		l, err := m.Lock(ctx)
+		if errors.Is(err, lease.ErrReplicas) {
+			continue // One is away.
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				t.Errorf("client %d: %v", client, err)
@@ -84,7 +102,7 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 			return
 		}
 		s := seen{name: name, client: client, token: l.Token(), by: w.of(l.Token()), called: called, from: time.Now()}
-		timer := time.NewTimer(rand.N(trafficHold))
+		timer := time.NewTimer(rand.N(holds))
 		select {
 		case <-timer.C:
 		case <-l.Context().Done():
@@ -104,14 +122,15 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 	}
 }
 
-// flows waits until every lock was held again by every client since now: nobody is left behind.
-func (tr *traffic) flows(t *testing.T) {
+// flows waits until every lock was held again by every client since now, or by every second one from the given one on:
+// nobody is left behind.
+func (tr *traffic) flows(t *testing.T, half ...int) {
 	t.Helper()
 	since := time.Now()
-	behind := tr.behind(since)
+	behind := tr.behind(since, half...)
 	for len(behind) > 0 && time.Since(since) < kit.Patience {
 		time.Sleep(time.Millisecond) // Between two looks at the counts.
-		behind = tr.behind(since)
+		behind = tr.behind(since, half...)
 	}
 	if len(behind) == 0 {
 		return
@@ -127,7 +146,7 @@ func (tr *traffic) flows(t *testing.T) {
 }
 
 // behind tells who has not held since a time: names and numbers of clients.
-func (tr *traffic) behind(since time.Time) []string {
+func (tr *traffic) behind(since time.Time, half ...int) []string {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	again := map[string]bool{}
@@ -140,6 +159,9 @@ func (tr *traffic) behind(since time.Time) []string {
 	var behind []string
 	for _, name := range tr.names {
 		for i := range tr.clients {
+			if len(half) > 0 && i%2 != half[0] {
+				continue
+			}
 			if who := fmt.Sprint(name, i); !again[who] {
 				behind = append(behind, who)
 			}

@@ -20,14 +20,48 @@ const digits = 15
 
 // listens has the witness hear all that comes in by the connections that o leads to.
 func (w *witness) listens(o rueidis.ClientOption) rueidis.ClientOption {
-	o.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		conn, err := d.DialContext(ctx, "tcp", address)
+	dial := o.DialCtxFn
+	if dial == nil {
+		dial = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", address)
+		}
+	}
+	o.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, address, d, c)
 		if err != nil {
 			return nil, err
 		}
-		return &heard{Conn: conn, address: address, witness: w}, nil
+		return &heard{Conn: conn, address: conn.RemoteAddr().String(), witness: w}, nil
 	}
 	return o
+}
+
+// A way is what clients take for one server, and leads to one after the other.
+type way struct {
+	mu    sync.Mutex // guards the rest
+	to    string
+	conns []net.Conn
+}
+
+// lead sets where the way leads from now on, and ends what it led to before.
+func (w *way) lead(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = to
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.conns = nil
+}
+
+func (w *way) dial(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	conn, err := d.DialContext(ctx, "tcp", w.to)
+	if err == nil {
+		w.conns = append(w.conns, conn)
+	}
+	return conn, err
 }
 
 // of is the server that has said the number last, before now.
