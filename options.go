@@ -97,7 +97,17 @@ func WithPriority(p int) HoldOption {
 // away for longer than a lease. With n less than all replicas a second holder after a failover is unlikely, not
 // impossible: Sentinel and clusters do not always promote the replica that knows most. See docs/guarantees.md.
 func WithReplicas(n int, timeout time.Duration) Option {
-	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout = n, timeout }}
+	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false }}
+}
+
+// WithFsync is WithReplicas for disks: a call returns a hold only when the master has it in its append-only file on
+// disk, and n replicas in theirs, which WAITAOF tells; renewals need the same. So a master that crashes and reads its
+// file has forgotten no hold. n may be 0: the master alone.
+//
+// It wants appendonly yes, Redis 7.2 or newer or Valkey, and +waitaof. With appendfsync everysec, the default, it costs
+// up to a second a hold; with always what the disk takes. Of WithReplicas and WithFsync the last one counts.
+func WithFsync(n int, timeout time.Duration) Option {
+	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true }}
 }
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has

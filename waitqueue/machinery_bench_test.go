@@ -111,7 +111,7 @@ func BenchmarkRenewals(b *testing.B) {
 	require.Len(b, batch, renewBatch)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.renew(c.servers.Single(), batch, conn.Proof{})
+		c.renew(c.servers.Single(), batch, conn.Acks{})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
@@ -23,9 +24,11 @@ type Terms struct {
 	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
 	// agree on, instead of the server's time of their first ask. Priority then has no effect.
 	Arrival int64
-	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it.
+	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it; OnDisk: when it is on their disks,
+	// and on the master's.
 	Replicas        int
 	ReplicasTimeout time.Duration
+	OnDisk          bool
 	// Shared: several may hold at once, by tokens of their own.
 	Shared bool
 	// SafeRestart: no hold from a server that may have forgotten another's.
@@ -175,11 +178,15 @@ func (t Terms) check() error {
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)
 	}
-	if t.Replicas < 0 {
-		return fmt.Errorf("%w: WithReplicas: %d replicas must not be negative", lease.ErrInvalid, t.Replicas)
+	option := "WithReplicas"
+	if t.OnDisk {
+		option = "WithFsync"
 	}
-	if t.Replicas > 0 && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
-		return fmt.Errorf("%w: WithReplicas: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, t.ReplicasTimeout, t.Lease)
+	if t.Replicas < 0 {
+		return fmt.Errorf("%w: %s: %d replicas must not be negative", lease.ErrInvalid, option, t.Replicas)
+	}
+	if t.acks() != (conn.Acks{}) && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
+		return fmt.Errorf("%w: %s: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, option, t.ReplicasTimeout, t.Lease)
 	}
 	return nil
 }

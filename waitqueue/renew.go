@@ -44,17 +44,17 @@ func (r *renewals) flush() {
 		return
 	}
 	type alike struct {
-		node  *conn.Node
-		proof conn.Proof
+		node *conn.Node
+		acks conn.Acks
 	}
 	groups := make(map[alike][]*hold, 1)
 	for _, h := range due {
-		as := alike{h.ticket.site.node(), h.ticket.queue.terms.replicated()}
+		as := alike{h.ticket.site.node(), h.ticket.queue.terms.acks()}
 		groups[as] = append(groups[as], h)
 	}
 	for as, due := range groups {
 		for batch := range slices.Chunk(due, renewBatch) {
-			r.client.servers.Spawn(func() { r.client.renew(as.node, batch, as.proof) })
+			r.client.servers.Spawn(func() { r.client.renew(as.node, batch, as.acks) })
 		}
 	}
 }
@@ -71,7 +71,7 @@ type renewal struct {
 
 // renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
 // too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
-func (c *client) renew(n *conn.Node, batch []*hold, proof conn.Proof) {
+func (c *client) renew(n *conn.Node, batch []*hold, acks conn.Acks) {
 	a := n.Attempt(conn.AttemptTime)
 	asked := make([]renewal, len(batch))
 	for i, h := range batch {
@@ -79,21 +79,21 @@ func (c *client) renew(n *conn.Node, batch []*hold, proof conn.Proof) {
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
 	alone := asked
-	if proof.Replicas == 0 {
+	if acks == (conn.Acks{}) {
 		alone = c.renewTogether(n, a, asked)
 	}
 	if len(alone) > 0 {
-		c.renewEach(n, a, alone, proof)
+		c.renewEach(n, a, alone, acks)
 	}
 }
 
 // renewEach renews with a script for each hold.
-func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, proof conn.Proof) {
+func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks conn.Acks) {
 	jobs := make([]conn.Job, len(asked))
 	for i, r := range asked {
 		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)
 	}
-	found := c.servers.Vouch(n, jobs, proof)
+	found := c.servers.Vouch(n, jobs, conn.Proof{Acks: acks})
 	for i := range found {
 		v := &found[i]
 		r, err := v.Reply()
@@ -278,19 +278,19 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 
 // proof is what a hold of the site on these terms needs beside the word of its node; nothing by default.
 func (s *site) proof(t Terms) conn.Proof {
-	p := t.replicated()
+	p := conn.Proof{Acks: t.acks()}
 	if t.SafeRestart && !s.node().Sound(s.slot, t.Lease) {
 		p.Lease, p.Mark = t.Lease, lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
 	}
 	return p
 }
 
-// replicated is the part of the proof that renewals need too.
-func (t *Terms) replicated() conn.Proof {
-	if t.Replicas == 0 {
-		return conn.Proof{}
+// acks are the part of the proof that renewals need too.
+func (t *Terms) acks() conn.Acks {
+	if t.Replicas == 0 && !t.OnDisk {
+		return conn.Acks{}
 	}
-	return conn.Proof{Replicas: t.Replicas, Timeout: t.ReplicasTimeout}
+	return conn.Acks{Replicas: t.Replicas, Disk: t.OnDisk, Timeout: t.ReplicasTimeout}
 }
 
 // giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the

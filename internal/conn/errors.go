@@ -40,6 +40,8 @@ var hints = []struct{ sign, hint string }{
 	{"MISCONF", "Redis cannot save and refuses writes: see its log"},
 	{"NOREPLICAS", "Redis has too few replicas and refuses writes: see min-replicas-to-write"},
 	{"CROSSSLOT", "the keys of one lock are in different slots: report this"},
+	{"unknown command 'WAITAOF'", "WithFsync needs Redis 7.2 or newer, or Valkey"},
+	{"appendonly is disabled", "WithFsync needs an append-only file: set appendonly yes"},
 	{"unknown command", "this server lacks a command: Redis 6.2 or newer is needed (and of sentinels, Sentinel.MasterSet must be named)"},
 }
 

@@ -50,6 +50,8 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'.":                                         "maxmemory",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk": "cannot save",
 		"NOREPLICAS Not enough good replicas to write.":                                                   "min-replicas-to-write",
+		"ERR unknown command 'WAITAOF', with args beginning with: '1' '0' '500'":                          "7.2",
+		"ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.":                     "appendonly yes",
 		"ERR unknown command 'ZMSCORE'":                                                                   "6.2",
 	} {
 		err := redisError(t, c, text)

@@ -13,12 +13,18 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+// Acks are what must know of a renewal beside its node; nothing by default.
+type Acks struct {
+	Replicas int
+	Disk     bool // it is on the disks of the node and of the replicas
+	Timeout  time.Duration
+}
+
 // A Proof is what a renewal is to bring beside the word of its node.
 type Proof struct {
-	Replicas int           // that know of it, if that is asked for
-	Timeout  time.Duration // for the replicas
-	Mark     string        // the key by which the server is asked for its age, if it is
-	Lease    time.Duration // for as long a server that has just started is not believed
+	Acks
+	Mark  string        // the key by which the server is asked for its age, if it is
+	Lease time.Duration // for as long a server that has just started is not believed
 }
 
 // A Voucher is what was found.
@@ -30,7 +36,7 @@ type Voucher struct {
 	job     Job
 	renewal rueidis.RedisResult
 	unsent  error // why there is no renewal
-	short   error // replicas that know of it, if they are too few
+	short   error // who knows of it, if that is too few
 }
 
 // Reply is the answer to the renewal. It is an error where the node has renewed and the proof could not be asked.
@@ -61,10 +67,10 @@ func (c *Servers) Vouch(n *Node, jobs []Job, p Proof) []Voucher {
 	for i, j := range jobs {
 		asked[i] = &vouchee{job: j, Proof: p, done: make(chan Voucher, 1)}
 	}
-	if p.Replicas == 0 {
-		return c.prove(c.Patient, c.Side, asked, voucherKey{})
+	if p.Acks == (Acks{}) {
+		return c.prove(c.Patient, c.Side, asked, Acks{})
 	}
-	c.vouchers.ask(voucherKey{n, p.Replicas, p.Timeout}, asked)
+	c.vouchers.ask(voucherKey{n, p.Acks}, asked)
 	found := make([]Voucher, len(asked))
 	for i, w := range asked {
 		found[i] = <-w.done
@@ -82,9 +88,8 @@ type vouchers struct {
 
 // A voucherKey is what those have in common who can wait together.
 type voucherKey struct {
-	node     *Node
-	replicas int
-	timeout  time.Duration
+	node *Node
+	Acks
 }
 
 // A vouchee is one renewal that waits to be vouched for.
@@ -143,9 +148,9 @@ func (v *vouchers) through(conn rueidis.DedicatedClient, batch []*vouchee, key v
 		v.servers.routes.doubt()
 		return slices.Repeat([]Voucher{{unsent: errSilent}}, len(batch))
 	}
-	ctx, cancel := context.WithTimeout(v.servers.life, key.timeout+AnswerTime)
+	ctx, cancel := context.WithTimeout(v.servers.life, key.Timeout+AnswerTime)
 	defer cancel()
-	return v.servers.prove(ctx, conn, batch, key)
+	return v.servers.prove(ctx, conn, batch, key.Acks)
 }
 
 // A pipeline is a client, or a connection of one.
@@ -156,10 +161,10 @@ type pipeline interface {
 
 // prove runs renewals, what must be known of the server behind each, and the wait for replicas behind all, in this
 // order on one connection. If the server does not know a script, all is sent again in full: the order must hold.
-func (c *Servers) prove(ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey) []Voucher {
-	found, known := c.proveWith(ctx, conn, batch, key, c.evalsha)
+func (c *Servers) prove(ctx context.Context, conn pipeline, batch []*vouchee, acks Acks) []Voucher {
+	found, known := c.proveWith(ctx, conn, batch, acks, c.evalsha)
 	if !known {
-		found, _ = c.proveWith(ctx, conn, batch, key, c.eval)
+		found, _ = c.proveWith(ctx, conn, batch, acks, c.eval)
 	}
 	return found
 }
@@ -167,7 +172,7 @@ func (c *Servers) prove(ctx context.Context, conn pipeline, batch []*vouchee, ke
 type encoder func(b rueidis.Builder, s *lua.Script, keys, args []string) rueidis.Completed
 
 func (c *Servers) proveWith(
-	ctx context.Context, conn pipeline, batch []*vouchee, key voucherKey, encode encoder,
+	ctx context.Context, conn pipeline, batch []*vouchee, acks Acks, encode encoder,
 ) (found []Voucher, known bool) {
 	cmds := make([]rueidis.Completed, 0, 2*len(batch)+1)
 	for _, w := range batch {
@@ -177,8 +182,8 @@ func (c *Servers) proveWith(
 			cmds = append(cmds, encode(conn.B(), lua.Restart, []string{w.Mark}, nil))
 		}
 	}
-	if key.replicas > 0 {
-		cmds = append(cmds, conn.B().Wait().Numreplicas(int64(key.replicas)).Timeout(key.timeout.Milliseconds()).Build())
+	if acks != (Acks{}) {
+		cmds = append(cmds, acks.command(conn.B()))
 	}
 	results := conn.DoMulti(ctx, cmds...)
 	for _, res := range results {
@@ -188,11 +193,8 @@ func (c *Servers) proveWith(
 		c.demoted(res)
 	}
 	var err, short error
-	if key.replicas > 0 {
-		var acks int64
-		if acks, err = results[len(results)-1].ToInt64(); err == nil && acks < int64(key.replicas) {
-			short = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, acks, key.replicas, key.timeout)
-		}
+	if acks != (Acks{}) {
+		short, err = acks.missing(results[len(results)-1])
 	}
 	found = make([]Voucher, len(batch))
 	for i, w := range batch {
@@ -209,6 +211,34 @@ func (c *Servers) proveWith(
 		found[i] = v
 	}
 	return found, true
+}
+
+// command waits for the acknowledgements.
+func (a Acks) command(b rueidis.Builder) rueidis.Completed {
+	if a.Disk {
+		return b.Waitaof().Numlocal(1).Numreplicas(int64(a.Replicas)).Timeout(a.Timeout.Milliseconds()).Build()
+	}
+	return b.Wait().Numreplicas(int64(a.Replicas)).Timeout(a.Timeout.Milliseconds()).Build()
+}
+
+// missing reads the answer to the command, and says which acknowledgements are not there.
+func (a Acks) missing(res rueidis.RedisResult) (short, err error) {
+	if !a.Disk {
+		replicas, err := res.ToInt64()
+		if err == nil && replicas < int64(a.Replicas) {
+			short = fmt.Errorf("%w: %d of %d within %v", lease.ErrReplicas, replicas, a.Replicas, a.Timeout)
+		}
+		return short, err
+	}
+	disks, err := res.AsIntSlice()
+	switch {
+	case err == nil && len(disks) != 2:
+		err = fmt.Errorf("%d fields of WAITAOF: %w", len(disks), errOdd)
+	case err == nil && (disks[0] < 1 || disks[1] < int64(a.Replicas)):
+		short = fmt.Errorf("%w: on the disks of %d of 1 master and of %d of %d replicas within %v",
+			lease.ErrReplicas, disks[0], disks[1], a.Replicas, a.Timeout)
+	}
+	return short, err
 }
 
 // age reads for how long a server has forgotten nothing.

@@ -176,12 +176,39 @@ func TestCallsWaitForReplicasTogether(t *testing.T) {
 	require.Less(t, s.CommandStats()["wait"], int64(640), "every call waited by itself")
 }
 
+// A master that was killed reads its file when it starts again, of which the last second may be missing by default.
+func TestAHoldIsOnDiskBeforeLockReturns(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--dir", t.TempDir()))
+	c := kit.Dial(t, s)
+	name := kit.Name(t)
+	m := fairlock.New(c, name, headwaiter.WithFsync(0, ample))
+	if _, err := s.Try("WAITAOF", "0", "0", "0"); err != nil {
+		_, err = m.Lock(t.Context())
+		require.ErrorContains(t, err, "WithFsync needs Redis 7.2 or newer")
+		return
+	}
+	for range 3 {
+		l, err := m.Lock(t.Context())
+		require.NoError(t, err)
+		s.Restart()
+		require.NotEmpty(t, s.Text("HGET", "headwaiter:lock:{"+name+"}", "owner"), "the server has forgotten the hold")
+		kit.Release(t, l)
+	}
+	_, err := fairlock.New(c, name, headwaiter.WithFsync(1, short)).Lock(t.Context())
+	require.ErrorIs(t, err, lease.ErrReplicas)
+	require.ErrorContains(t, err, "of 0 of 1 replicas within 200ms")
+
+	_, err = fairlock.New(kit.Dial(t, redistest.Start(t)), name, headwaiter.WithFsync(0, short)).Lock(t.Context())
+	require.ErrorContains(t, err, "set appendonly yes")
+}
+
 func TestReplicasWithoutSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	c := kit.Dial(t, redistest.Mini(t))
 	for _, o := range []fairlock.Option{
 		headwaiter.WithReplicas(-1, time.Second), headwaiter.WithReplicas(1, 0), headwaiter.WithReplicas(1, -time.Second),
-		headwaiter.WithReplicas(1, lease.DefaultLease),
+		headwaiter.WithReplicas(1, lease.DefaultLease), headwaiter.WithFsync(0, 0), headwaiter.WithFsync(-1, time.Second),
 	} {
 		_, err := fairlock.New(c, "x", o).Lock(t.Context())
 		require.Error(t, err)
