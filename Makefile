@@ -29,8 +29,8 @@ test: servers ## the suite of the core and the command, with the race detector; 
 	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
-test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper and Postgres, and all rivals, on real servers; fetches those that are missing
-	@scripts/need etcd zookeeper pgbouncer
+test-engines: servers bench-redisson ## the adapters to etcd, ZooKeeper, Postgres and MariaDB, and all rivals, on real servers; fetches those that are missing
+	@scripts/need etcd zookeeper pgbouncer mariadbd
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ENGINES)')
 
 test-monitoring: servers ## metrics, rules and the dashboard with a real Prometheus, and traces

@@ -1,5 +1,6 @@
 // Package sqllock has locks between processes on Postgres, with the handle of package lease: its context ends with the
-// hold, and its token is a fencing token.
+// hold, and its token is a fencing token. Beside them is [LockRow], the lock on a row that a transaction has of a
+// database itself, on Postgres and on MySQL, without a handle.
 //
 // There are two kinds, and they do not meet: [NewSession] is Postgres' own advisory lock, on a connection that is
 // watched; [NewLeased] is a row with a lease, which works where connections are shared. Take a session lock where every

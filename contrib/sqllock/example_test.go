@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -87,6 +88,50 @@ func ExampleNewLeased() {
 	// Output:
 	// true
 	// <nil>
+}
+
+func ExampleLockRow() {
+	ctx := context.Background()
+	url, err := pgtest.Make(ctx)
+	if err != nil {
+		panic(err)
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE TABLE jobs (id int PRIMARY KEY, state text, task text); "+
+		"INSERT INTO jobs VALUES (1, 'open', 'bill'), (2, 'open', 'ship')")
+	if err != nil {
+		panic(err)
+	}
+	open := sqllock.Row{
+		Table: "jobs", Key: map[string]any{"state": "open"}, Columns: []string{"id", "task"},
+		SkipLocked: true, OrderBy: []string{"id"},
+	}
+	// Each worker takes the first job that no other has.
+	for range 3 {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			panic(err)
+		}
+		defer tx.Rollback() // A worker would do the job, mark it as done in tx, and commit.
+		var id int
+		var task string
+		switch err := sqllock.LockRow(ctx, tx, open, &id, &task); {
+		case errors.Is(err, lease.ErrBusy):
+			fmt.Println("others do all that is open")
+		case errors.Is(err, sql.ErrNoRows):
+			fmt.Println("nothing is open")
+		default:
+			fmt.Println(id, task, err)
+		}
+	}
+	// Output:
+	// 1 bill <nil>
+	// 2 ship <nil>
+	// others do all that is open
 }
 
 func ExampleKey() {

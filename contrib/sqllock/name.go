@@ -44,13 +44,16 @@ func newLock(c *Client, kind, name string) lock {
 	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: names.Check(name, nil)}
 }
 
-// label is the name, cut to what an error should show.
-func (l *lock) label() string {
+// label is the name, as errors show it.
+func (l *lock) label() string { return cut(l.name) }
+
+// cut cuts a name to what an error should show.
+func cut(name string) string {
 	const most = 64
-	if len(l.name) <= most {
-		return l.name
+	if len(name) <= most {
+		return name
 	}
-	return strings.ToValidUTF8(l.name[:most], "") + "…"
+	return strings.ToValidUTF8(name[:most], "") + "…"
 }
 
 // usable is why a call with this context cannot lock, if it cannot.
