@@ -1,0 +1,134 @@
+package headwaiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// away reports whether a call with a maximum wait has failed because Redis did not answer, and not because others hold.
+func away(err error) bool {
+	var wait *lease.WaitError
+	return errors.Is(err, lease.ErrWaitTimeout) && errors.As(err, &wait) && (wait.Last != nil || wait.Place < 0)
+}
+
+// A guard lets one in at a time: of all processes while Redis answers, of this process when it does not.
+type guard struct {
+	here   chan struct{}   // has room for one
+	shared *fairlock.Mutex // with a maximum wait
+}
+
+// do runs f under the lock, whose loss ends its context. The token is 0 if it is only that of this process.
+func (g guard) do(ctx context.Context, f func(ctx context.Context, token uint64) error) error {
+	select {
+	case g.here <- struct{}{}: // Always, and first: so whoever does without Redis excludes those who do not.
+		defer func() { <-g.here }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	held, err := g.shared.Lock(ctx)
+	if away(err) {
+		return f(ctx, 0)
+	} else if err != nil {
+		return err
+	}
+	return errors.Join(f(held.Bind(ctx), held.Token()), held.Release(ctx))
+}
+
+// What calls say when Redis does not answer, and how a program that must not go on without its lock tells that from a
+// lock that others hold.
+func Example_away() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+	orders := fairlock.New(client, "orders:42", headwaiter.WithLease(time.Second), headwaiter.WithMaxWait(500*time.Millisecond))
+	held, err := orders.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = orders.Lock(ctx)
+	fmt.Println("held by others:", errors.Is(err, lease.ErrWaitTimeout), away(err))
+
+	server.Close()
+	_, err = orders.Lock(ctx)
+	fmt.Println("away:", errors.Is(err, lease.ErrWaitTimeout), away(err))
+	<-held.Context().Done() // So the work ends in time, though nobody can be asked.
+	fmt.Println(errors.Is(context.Cause(held.Context()), lease.ErrExpired))
+	fmt.Println(errors.Is(held.Release(ctx), lease.ErrLost))
+	// Output:
+	// held by others: true false
+	// away: true true
+	// true
+	// true
+}
+
+// For work that may rather be done twice than not at all: while Redis is away, the calls of one process still exclude
+// each other.
+func Example_withoutRedis() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(ctx)
+	g := guard{make(chan struct{}, 1), fairlock.New(client, "report", headwaiter.WithLease(time.Second), headwaiter.WithMaxWait(500*time.Millisecond))}
+	fmt.Println(g.do(ctx, func(_ context.Context, token uint64) error {
+		fmt.Println("the only one of all:", token > 0)
+		return nil
+	}))
+
+	server.Close()
+	fmt.Println(g.do(ctx, func(ctx context.Context, token uint64) error {
+		fmt.Println("the only one of this process:", token == 0)
+		second, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		fmt.Println(g.do(second, func(context.Context, uint64) error { panic("two at a time") }))
+		return nil
+	}))
+	// Output:
+	// the only one of all: true
+	// <nil>
+	// the only one of this process: true
+	// context deadline exceeded
+	// <nil>
+}
+
+// A server that is there and silent, and one that was heard of before, are away too.
+func TestASilentServerIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	first, second := kit.Dial(t, server), kit.Dial(t, server)
+	_, err := fairlock.New(first, "orders:42").Lock(t.Context())
+	require.NoError(t, err)
+	late := kit.Go(func() (*lease.Lease, error) {
+		return fairlock.New(second, "orders:42", headwaiter.WithMaxWait(4*time.Second)).Lock(context.Background())
+	})
+	kit.Waiting(t, 1, fairlock.New(first, "orders:42").Inspect)
+	server.Stop()
+	defer server.Cont()
+	_, err = fairlock.New(first, "other", headwaiter.WithMaxWait(300*time.Millisecond)).Lock(t.Context())
+	require.True(t, away(err), err)
+	require.True(t, away(late.Err(t)), "it was queued, and its checks were not answered since")
+}
