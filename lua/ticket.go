@@ -12,6 +12,7 @@ const (
 	Permit    = 'p' // permits of a semaphore
 	Read      = 'r' // one of many readers
 	Write     = 'w' // all that readers could have
+	Moving    = 't' // the whole lock, in transit from one process to another
 	Party     = 'b' // one that meets others at a barrier, waits at a latch, or observes an election
 )
 

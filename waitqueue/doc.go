@@ -78,6 +78,7 @@
 //	layer         what makes calls of a client wait for each other before they ask, or go step by step
 //	claim         a call of a layer; it asks when its turn has come
 //	use           what one call has of a hold; a plain hold has one use
+//	transit       where a hold is that was handed over and not adopted yet: it is in nobody's hand
 //	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
 //	event         what a latch, a barrier or an election waits for; its generation says which one
 //
@@ -110,6 +111,11 @@
 //	    time though its subscription stood, is deaf until a new connection has carried an echo. Its tickets
 //	    are not in the queue meanwhile: only its own checks may take a lock.
 //
+//	R11 A hold moves by one script: the owner's ticket is exchanged for another, with a higher token. In transit
+//	    the owner is a ticket that nobody has, for one grant lease, which no repetition prolongs; it ends like
+//	    any other. Only who knows its secret takes the hold out, once. Who gives a hold has ended its context
+//	    before that is sent; who adopts it holds when the answer is there.
+//
 // What they are there to keep:
 //
 //	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
@@ -127,6 +133,9 @@
 // # What failure does
 //
 //	the holder dies               its lease runs out; the next is granted by the first look after that
+//	it dies as it hands over      either the hold is in transit, or its lease runs out
+//	nobody adopts a hold          it is in transit for one grant lease, and the next is granted by the first look
+//	                              after that: the one who gave it looks then
 //	the head dies                 nobody subscribes to its channel: skipped in the script that would grant
 //	the head is stopped           it gets the grant, lets it lapse after the grant lease, and is a suspect:
 //	                              its other tickets are passed over without asking
@@ -156,6 +165,14 @@
 // A hold has one lease, or several where it is entered again by a call whose context comes from it. That is
 // a matter of the client alone; the server has one hold with one token, whose number of entries the renewals
 // tell. The end of the last lease is the end of the ticket; a loss ends them all.
+//
+// # Handing over
+//
+// A hold can go to another process, by a text that its holder passes on in a way of its own: it names the lock, and has
+// a secret of 128 bits. The owner in Redis is a ticket of kind t meanwhile, with the digest of the secret in place of a
+// number (R11). To adopt it is an ask that names that ticket: it is repeated under its own ticket until there is an answer,
+// and given up like any other. To hand over is the end of a ticket: it is repeated for as long as the lease lasts, and the
+// text is good from the first of them on that Redis has run.
 //
 // # Events
 //

@@ -78,7 +78,7 @@ func (h *happened) answer() error {
 		}
 	}
 	if h.granted() && lua.TicketClient(h.after.owner()) == h.caller() && len(h.reply.Grants) == 0 {
-		if ask, ok := h.request.(Ask); !ok || ask.Ticket != h.after.owner() {
+		if ask, ok := h.request.(Ask); (!ok || ask.Ticket != h.after.owner()) && !h.moved() {
 			return fmt.Errorf("granted %s and did not tell", h.after.owner())
 		}
 	}
@@ -143,6 +143,9 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 		return nil
 	}
 	ask, asks := r.(Ask)
+	if _, moves := r.(Move); moves && one.Status != two.Status {
+		return fmt.Errorf("answers %s, at first %s", replyText(two), replyText(one))
+	}
 	if c, ok := r.(Check); ok && c.Mode == lua.Proven && one.Expired > 0 {
 		return nil // The second proof is taken for one of what the first has found out.
 	}

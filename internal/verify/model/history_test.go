@@ -23,6 +23,7 @@ const (
 	opRenew  = "renew"
 	opCheck  = "check"
 	opForce  = "force"
+	opMove   = "move" // into transit, or out of it
 	opRepeat = "repeat" // an earlier request, word for word
 	opHear   = "hear"
 	opHush   = "hush" // the client's subscription is gone
@@ -88,7 +89,7 @@ var (
 		weight int
 	}{
 		{opAsk, 18}, {opEnd, 9}, {opRenew, 5}, {opCheck, 10}, {opForce, 2}, {opRepeat, 3}, {opHear, 3},
-		{opHush, 3}, {opPass, 6}, {opClock, 1}, {opDelete, 1}, {opDeny, 2}, {opCrowd, 1},
+		{opHush, 3}, {opPass, 6}, {opClock, 1}, {opDelete, 1}, {opDeny, 2}, {opCrowd, 1}, {opMove, 8},
 	}
 )
 
@@ -156,6 +157,8 @@ func decodeStep(a, b, c, d byte) step {
 		}
 	case opRenew:
 		s.lease, s.final = leases[d%8], c>>3%4 == 0
+	case opMove:
+		s.lease, s.grant, s.final = leases[d%8], grants[d>>3%4], c>>3%4 == 0
 	case opCheck:
 		s.mode, s.slots = checkModes[c%8], int(d)%(1<<slots)
 	case opPass:
@@ -196,19 +199,20 @@ func (s step) String() string {
 			fmt.Fprintf(&b, " "+format, args...)
 		}
 	}
-	ticket := s.op == opAsk || s.op == opEnd || s.op == opRenew
+	ticket := s.op == opAsk || s.op == opEnd || s.op == opRenew || s.op == opMove
 	request := ticket || s.op == opCheck || s.op == opForce
 	say(ticket, "%s/%d", clientName(s.client), s.slot)
 	say(s.op == opCheck, "%s %s slots %03b", clientName(s.client), s.mode, s.slots)
 	say(s.op == opHear || s.op == opHush, "%s", clientName(s.client))
 	say(s.op == opAsk, "%s lease %d ms grant %d ms", s.mode, s.lease, s.grant)
+	say(s.op == opMove, "lease %d ms, %d ms in transit", s.lease, s.grant)
 	say(s.op == opAsk && s.fresh, "fresh")
 	say(s.op == opRenew, "lease %d ms", s.lease)
 	say((s.op == opAsk || s.op == opRenew) && s.final, "final")
 	say(s.head != 0, "head start %d µs", s.head)
 	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
 	say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
-	say(!ticket && s.op != opCheck && s.op != opHear && s.op != opHush || s.op == opRenew, "choice %d", s.choice)
+	say(!ticket && s.op != opCheck && s.op != opHear && s.op != opHush || s.op == opRenew || s.op == opMove, "choice %d", s.choice)
 	say(request && s.floor > 0, "floor %d", s.floor)
 	say(request && s.late, "late")
 	say(request && s.blank, "uncounted")

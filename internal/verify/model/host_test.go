@@ -26,7 +26,7 @@ var _ backend = host{}
 
 // scripts are those of the lock.
 var scripts = []*lua.Script{
-	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Force,
+	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Force, lua.Move,
 	lua.MultiAsk, lua.MultiEnd,
 }
 

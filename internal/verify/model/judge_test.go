@@ -55,6 +55,8 @@ func (h *happened) caller() string {
 		return lua.TicketClient(r.Ticket)
 	case Check:
 		return r.Client
+	case Move:
+		return lua.TicketClient(r.To)
 	}
 	return ""
 }
@@ -68,6 +70,8 @@ func (h *happened) uncounted() bool {
 	case Check:
 		return r.Uncounted
 	case Force:
+		return r.Uncounted
+	case Move:
 		return r.Uncounted
 	}
 	return false
@@ -111,6 +115,16 @@ func (h *happened) freed() bool {
 		return h.reply.Status == lua.Done
 	}
 	return false
+}
+
+// moved reports whether the request let a hold that lasted go to another ticket: by its token, or by the secret of one in
+// transit (R11).
+func (h *happened) moved() bool {
+	r, ok := h.request.(Move)
+	if !ok || !h.held() || r.From != h.before.owner() || r.Token != 0 && r.Token != h.before.number("token") {
+		return false
+	}
+	return h.after.owner() == r.To && r.To != r.From && (!lua.InTransit(r.From) || r.genuine())
 }
 
 // granted reports whether the script granted the lock to somebody.
@@ -253,13 +267,15 @@ func (h *happened) floor() int64 {
 		return r.Floor
 	case Force:
 		return r.Floor
+	case Move:
+		return r.Floor
 	}
 	return 0
 }
 
 // owners: a hold with time left stays, and no owner is queued (I1).
 func (h *happened) owners() error {
-	if h.held() && !h.freed() && (h.after.owner() != h.before.owner() || h.granted()) {
+	if h.held() && !h.freed() && !h.moved() && (h.after.owner() != h.before.owner() || h.granted()) {
 		return fmt.Errorf("%s held until %d, and at %d the owner is %q", h.before.owner(),
 			h.before.number("until"), h.now, h.after.owner())
 	}

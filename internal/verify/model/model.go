@@ -42,6 +42,8 @@ type Hash struct {
 	Phase string
 	Began [2]int64 // the last token that was not the time of its grant, and that time
 
+	Moved string // the ticket from which the hold moved to another, the last time
+
 	Who string // of an election: what its leader said of itself
 
 	Entries *Entries // of a reentrant hold
@@ -83,7 +85,7 @@ func (h *Hash) Fields() map[string]string {
 		line.Numbers(f, map[string]int64{"until": h.Until})
 		f["phase"], f["version"] = h.Phase, "2"
 	}
-	line.Texts(f, map[string]string{"who": h.Who})
+	line.Texts(f, map[string]string{"who": h.Who, "moved": h.Moved})
 	if h.Began[0] != 0 {
 		f["since"] = fmt.Sprintf("%d:%d", h.Began[0], h.Began[1])
 	}

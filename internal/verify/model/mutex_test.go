@@ -63,6 +63,7 @@ func everySight() []string {
 		lua.Fairlock.Renew: {lua.Granted, lua.Refused, lua.Late},
 		lua.Fairlock.Check: {lua.Done, lua.Late},
 		lua.Fairlock.Force: {lua.Done, lua.Refused},
+		lua.Move:           {lua.Granted, lua.Refused, lua.Late},
 	} {
 		for _, status := range statuses {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
@@ -72,7 +73,7 @@ func everySight() []string {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone,
-		lua.StateExpired, lua.StateForced, lua.StateForgotten)
+		lua.StateExpired, lua.StateForced, lua.StateForgotten, lua.StateMoved, "adopted")
 }
 
 // A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by

@@ -34,6 +34,7 @@ type player struct {
 	highest int64 // token that anybody has seen
 	now     int64 // the newest time of the server
 	sent    []Request
+	moving  []lua.Transit // newest last
 	muted   bool // for the next request
 	blinded bool
 	before  state // the keys after the last step
@@ -248,6 +249,11 @@ func (p *player) build(s step) Request {
 			Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
 			Revision: int64(s.slots), Count: int64(s.choice % 3),
 		}
+	case opMove:
+		if s.choice%2 == 0 {
+			return p.give(t, s, notAfter, floor)
+		}
+		return p.adopt(t, s, notAfter, floor)
 	case opCheck:
 		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank}
 		for i, t := range p.clients[s.client] {
@@ -259,6 +265,42 @@ func (p *player) build(s step) Request {
 		return r
 	}
 	return Force{Token: [...]int64{0, p.highest, p.highest, p.highest - 1}[s.choice%4], Floor: floor, Uncounted: s.blank}
+}
+
+// give puts a hold in transit, mostly the present one.
+func (p *player) give(t *slot, s step, notAfter, floor int64) Request {
+	if owner := p.find(p.before.owner()); owner != nil && s.choice > 0 {
+		t = owner
+	}
+	if t.text == "" || passesOf(t.text) > 0 {
+		return nil
+	}
+	p.number++
+	x := lua.Transit{Client: t.ticket.Client, Lease: time.Duration(s.grant) * time.Millisecond, Secret: strconv.FormatUint(p.number, 10)}
+	p.moving = append(p.moving, x)
+	t.ended = true
+	return Move{
+		From: t.text, To: x.Ticket(), Token: t.token - int64(s.choice/6), Phase: lua.PhaseFinal,
+		NotAfter: notAfter, Floor: floor, Uncounted: s.blank,
+	}
+}
+
+// adopt takes a hold out of transit, mostly the last, for a new ticket.
+func (p *player) adopt(t *slot, s step, notAfter, floor int64) Request {
+	if len(p.moving) == 0 {
+		return nil
+	}
+	x := p.moving[max(len(p.moving)-1-s.choice/7, 0)]
+	secret := x.Hex()
+	if s.choice == 3 {
+		secret = secret[1:]
+	}
+	s.fresh = true
+	p.renumber(t, s)
+	return Move{
+		From: x.Ticket(), To: t.text, Secret: secret, Phase: phase(s.final),
+		NotAfter: notAfter, Floor: floor, Uncounted: s.blank,
+	}
 }
 
 func phase(final bool) string {
@@ -357,6 +399,9 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if r, ok := r.(Renew); ok && r.Still && reply.Status == lua.Granted {
 		p.seen["renewed still"]++
 	}
+	if r, ok := r.(Move); ok && lua.InTransit(r.From) && reply.Status == lua.Granted {
+		p.seen["adopted"]++
+	}
 	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
 		if reply.Has(flag) {
 			p.seen[fmt.Sprint("flag ", flag)]++
@@ -410,8 +455,13 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 	for _, g := range reply.Grants {
 		p.granted(g.Ticket, g.Token)
 	}
-	if r, ok := r.(Renew); ok {
+	switch r := r.(type) {
+	case Renew:
 		p.renewed(r, reply)
+	case Move:
+		if reply.Status == lua.Granted {
+			p.granted(r.To, reply.Token)
+		}
 	}
 	a, ok := r.(Ask)
 	if !ok {

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,6 +24,11 @@ var situations = []struct {
 		p.over(t, lease)
 		p.must(t, p.asks("x", 1, lua.Try)) // The holder is a suspect now, and b owns for a millisecond.
 		p.after(t, 2*millisecond)
+	}},
+	{"in transit", 10 * second, func(p *player, t *testing.T, lease int64) {
+		p.line(t, lease)
+		give := p.everything(lease)["give"]
+		require.Equal(t, lua.Granted, p.must(t, give).Status)
 	}},
 	{"free", 10 * second, func(p *player, t *testing.T, lease int64) {
 		p.line(t, lease)
@@ -75,6 +81,9 @@ func (p *player) after(t *testing.T, micros int64) {
 	p.model.Expire(p.now)
 }
 
+// moving is a hold of "a" in transit.
+var moving = lua.Transit{Client: "a", Lease: time.Second, Secret: "secret"}
+
 // everything are requests of every script, from the holder and from others.
 func (p *player) everything(lease int64) map[string]Request {
 	b := lua.Arrival{Ticket: short("b", 10*second), Arrival: p.now - 10}
@@ -91,6 +100,8 @@ func (p *player) everything(lease int64) map[string]Request {
 		"proven check": p.looks("b", lua.Proven, b),
 		"mere look":    p.looks("e", lua.Hears),
 		"force":        Force{},
+		"give":         Move{From: short("a", lease), To: moving.Ticket(), Phase: lua.PhaseFinal, NotAfter: p.later()},
+		"adopt":        Move{From: moving.Ticket(), To: short("e", lease), Secret: moving.Hex(), Phase: lua.PhaseHeld, NotAfter: p.later()},
 	}
 }
 

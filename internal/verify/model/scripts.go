@@ -1,7 +1,10 @@
 package model
 
 import (
+	"crypto/sha1" //nolint:gosec // As the script.
+	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -66,6 +69,17 @@ type Check struct {
 // A Force is a request of fairlock/force.
 type Force struct {
 	Token     int64
+	Floor     int64
+	Uncounted bool
+}
+
+// A Move is a request of fairlock/move.
+type Move struct {
+	From, To  string
+	Token     int64 // 0: any
+	Secret    string
+	Phase     string
+	NotAfter  int64
 	Floor     int64
 	Uncounted bool
 }
@@ -145,6 +159,14 @@ func (Force) Script() *lua.Script { return lua.Fairlock.Force }
 
 // Args returns what the script gets.
 func (r Force) Args() []string { return stage.Args(r.Token, r.Floor, !r.Uncounted) }
+
+// Script returns fairlock/move.
+func (Move) Script() *lua.Script { return lua.Move }
+
+// Args returns what the script gets.
+func (r Move) Args() []string {
+	return stage.Args(r.From, r.To, r.Token, r.Secret, r.Phase, r.NotAfter, r.Floor, !r.Uncounted)
+}
 
 // Run takes the lock if it is free and nobody waits, else keeps a place in the queue.
 func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
@@ -382,4 +404,43 @@ func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 	c.advance()
 	c.keep(size)
 	return c.reply(lua.Done, -1, size, 0, ticket)
+}
+
+// Run lets a hold that lasts go from one ticket to another, with a higher token. What is in transit only who has the secret
+// takes out of it (R11).
+func (r Move) Run(m *Mutex, now int64) lua.Tuple {
+	if now > r.NotAfter {
+		return lua.Tuple{Status: lua.Late, Now: now}
+	}
+	c := m.call(now, lua.TicketClient(r.To), r.Floor, !r.Uncounted)
+	h := &m.Lock
+	if !c.held() || c.over() || c.stepped() {
+		c.settle()
+		c.advance()
+	}
+	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
+		c.open()
+		c.own(r.To, stage.Lease(r.To), r.Phase)
+		h.Moved = r.From
+	}
+	c.keep(len(m.Queue))
+	switch {
+	case h.Owner == r.To:
+		return c.reply(lua.Granted, 0, 0, 0)
+	case !r.genuine():
+		return c.reply(lua.Refused, -1, 0, 0, lua.StateForgotten)
+	case h.Moved == r.From:
+		return c.reply(lua.Refused, -1, 0, 0, lua.StateMoved)
+	}
+	return c.reply(lua.Refused, -1, 0, 0, m.reason(r.From))
+}
+
+// genuine reports whether the request may take a hold out of transit, if that is what it wants.
+func (r Move) genuine() bool {
+	f := strings.Split(r.From, ":")
+	if f[2] != string(lua.Moving) {
+		return true
+	}
+	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.
+	return f[1] == hex.EncodeToString(sum[:])
 }
