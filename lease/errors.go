@@ -17,6 +17,8 @@ var (
 	errByRelease = fmt.Errorf("%w by Release", ErrReleased)
 	errByUnlock  = fmt.Errorf("%w by Unlock", ErrReleased)
 	errByDo      = fmt.Errorf("%w at the end of Do", ErrReleased)
+
+	errByHandOver = fmt.Errorf("%w by HandOver", ErrReleased)
 	// ErrUnconfirmed says that a release was sent, or tried, and no answer came: the hold may have been
 	// given back, and if not it ends with its lease.
 	ErrUnconfirmed = errors.New("release not confirmed")
@@ -55,6 +57,16 @@ var (
 	ErrRestarted = errors.New("the server has restarted without its data, less than a lease ago")
 	// ErrUnusable: the server, or the user that was logged on as, lacks what the protocol needs.
 	ErrUnusable = errors.New("this Redis cannot be used")
+)
+
+// Why a hold could not be adopted: one of these, or the cause of a loss, [ErrExpired] where the text came too late and
+// [ErrForced] where the hold in transit was released by force.
+var (
+	// ErrAdopted: the text was used before.
+	ErrAdopted = errors.New("the text was used before")
+	// ErrNotGenuine: it is no text of HandOver, or not the whole of one, or Redis knows nothing of it: it is for another
+	// Redis, not confirmed, or of longer ago than Redis remembers.
+	ErrNotGenuine = errors.New("the text is not genuine")
 )
 
 // Why there was nothing to release by force.

@@ -38,6 +38,8 @@ type Holder struct {
 	Token   uint64
 	Since   time.Time     // when it was granted, by the clock of this machine
 	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
+	// InTransit: Client has handed the hold over, and nobody has adopted it yet. It is nobody's meanwhile.
+	InTransit bool
 }
 
 // A Leader is who leads, as far as the server knew when it was asked. The zero Leader is nobody.

@@ -41,7 +41,7 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Lease
-	// Engine is what whoever makes the lease wants to find again by it.
+	// Engine is what whoever makes the lease wants to find again by it. It may be a [Giver].
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any

@@ -18,6 +18,9 @@ var Move = load("fairlock/move")
 // StateMoved is the reason for which a ticket was refused from which the hold has moved.
 const StateMoved = "moved"
 
+// Ever is a not-after that never comes.
+const Ever = "9007199254740991"
+
 // A Transit is a hold that is under way from one process to another, as the text says that the two pass on.
 type Transit struct {
 	Lock   string        // the key of the lock

@@ -42,7 +42,7 @@ const MaxNote = 128
 type Moment int
 
 // The moments of a call. Each begins with Asked, and its wait ends with one of Granted, Entered, Passed and Failed. A
-// hold ends with one of Released and Lost.
+// hold ends with one of Released, HandedOver and Lost.
 const (
 	Asked         Moment = iota + 1 // a call begins
 	Queued                          // it has a place in the queue: Place, Waiting
@@ -56,6 +56,7 @@ const (
 	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
 	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
 	Lost                            // the hold is lost: Held, Err
+	HandedOver                      // it gave the hold to whoever adopts it: Held, and Err if that is not confirmed
 )
 
 // The moments of a name, which may concern other clients.
@@ -72,7 +73,7 @@ const (
 
 var moments = map[Moment]string{
 	Asked: "asked", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
-	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Released: "released", Lost: "lost",
+	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Released: "released", Lost: "lost", HandedOver: "handed over",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
 	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back",
 }

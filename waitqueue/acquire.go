@@ -18,24 +18,24 @@ const tryTime = 3 * time.Second
 
 // Acquire waits its turn and returns the hold.
 func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := obtain(ctx, q, lua.Wait)
+	l, _, err := obtain(ctx, q, lua.Wait, nil)
 	return l, err
 }
 
 // Try returns the hold if it can be had at once and nobody waits, and an error that wraps [lease.ErrBusy]
 // otherwise.
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	l, _, err := obtain(ctx, q, lua.Try)
+	l, _, err := obtain(ctx, q, lua.Try, nil)
 	return l, err
 }
 
 // Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
 func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
-	return obtain(ctx, q.For(q.kind, 0), lua.Drain)
+	return obtain(ctx, q.For(q.kind, 0), lua.Drain, nil)
 }
 
-// obtain is one call for a hold.
-func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, error) {
+// obtain is one call for a hold, which may be in transit.
+func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*lease.Lease, int64, error) {
 	begun := time.Now()
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
@@ -53,7 +53,7 @@ func obtain(ctx context.Context, q Queue, mode string) (*lease.Lease, int64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	w := &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode}
+	w := &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode, from: from}
 	l, err := w.toTheEnd()
 	return l, w.taken, err
 }
@@ -92,6 +92,7 @@ type wait struct {
 	site   *site
 	begun  time.Time
 	mode   string        // try or drain: it does not wait
+	from   *lua.Transit  // where the hold is that it wants; nil: with whom the queue says
 	budget time.Duration // of the next ask
 	tries  int           // repeats since the last answer
 	last   error         // the last error that was waited out
@@ -199,6 +200,9 @@ func (w *wait) answered(a *answer) error {
 		w.taken = a.drained
 	default:
 		w.clean = true
+		if w.from != nil {
+			return unadopted(a.States)
+		}
 		return w.ticket.verdict(a.Status, a.States)
 	}
 	w.tries, w.last = 0, nil
@@ -244,7 +248,7 @@ func (w *wait) confirm() {
 		t.believed = time.Time{}
 	}
 	s.mu.Unlock()
-	if waited && w.mode == lua.Wait {
+	if waited && w.mode == lua.Wait && w.from == nil { // What was handed over has its turn already.
 		w.giveWay()
 	}
 	if left > 0 && err == nil && w.mode == lua.Wait {

@@ -22,6 +22,7 @@ type ask struct {
 	args    []string
 	room    [16]string // where args are
 	light   int        // how many of args will do in the usual case; 0: all are needed
+	script  *lua.Script
 	hearing int        // how often the channel was confirmed before it was sent
 	ahead   []*end     // go in the same round trip
 	jobs    []conn.Job // of these; the room is used again
@@ -75,7 +76,7 @@ func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 		s.told(t, q, &r, err)
 		return answer{Head: r.Head, err: err}
 	}
-	r, err := s.proto.Ask.Decode(res)
+	r, err := q.script.Decode(res)
 	r.Complete(t.lease(), 0)
 	s.taken(t, q, &r, err)
 	return answer{r.Head(), r.Drained(), busyBy(&r), err}
@@ -106,10 +107,16 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	s.mu.Unlock()
 
 	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10)
+	q.light, q.script = 0, s.proto.Ask
+	if w.from != nil {
+		q.script = lua.Move
+		q.args = append(q.room[:0], w.from.Ticket(), q.text, "0", w.from.Hex(), t.phase(), q.NotAfter, c.highest(), c.servers.Counted())
+		return q
+	}
 	if light, _ := s.proto.Light(); light {
 		seen, floor := c.floor.highest()
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, floor, place, head, c.servers.Counted(), t.phase())
-		if q.light = 0; arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+		if arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = 3
 			if seen > uint64(max(lua.SentBy(q.Latest), 0)) {
 				q.light = 4
@@ -117,7 +124,6 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 		}
 		return q
 	}
-	q.light = 0
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
 	if w.event != nil && w.event.Extras != nil {

@@ -62,7 +62,8 @@ type end struct {
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
 	taken  bool    // somebody sends it, or it rests before it is sent again; guarded by the lock of ends
 	tries  int
-	until  time.Time // when repeating is given up
+	heir   *lua.Transit // where the hold goes; nil: to the next in the queue
+	until  time.Time    // when repeating is given up
 
 	owes    time.Time // of an unknown ticket: until when the server may have what it ends
 	unended error     // of an unknown ticket: why that was not confirmed
@@ -139,14 +140,14 @@ func (t *ticket) overLocked() <-chan struct{} {
 }
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
-func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
+func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
 	s.client.ends.owe() // Close waits for it.
 	defer s.client.ends.done(1)
 	sent := conn.Sending()
 	sent.Note = t.note
 	s.client.stats.ends.Add(1)
 	d := endPool.Get().(*end)
-	*d = end{site: s, text: t.text, ticket: t, token: t.used}
+	*d = end{site: s, text: t.text, ticket: t, token: t.used, heir: heir}
 	a := s.ended(d, sent, s.endFor(ctx, d))
 	if a.err == nil { // Otherwise it may be sent again.
 		endPool.Put(d)
@@ -156,7 +157,7 @@ func (s *site) sendEnd(ctx context.Context, t *ticket) answer {
 
 // ended takes in the answer to an end, which is of the kind of the site's protocol.
 func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
-	h, _, err := s.read(s.proto.End, a, res, d.ticket, false)
+	h, _, err := s.read(d.script(), a, res, d.ticket, false)
 	s.endAnswered(d, a, &h, err)
 	return answer{Head: h, err: err}
 }
@@ -183,12 +184,25 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 
 // job is an end as it is sent with other requests.
 func (d *end) job() conn.Job {
-	return conn.Job{Script: d.site.proto.End, Keys: d.site.keys.All(), Args: d.args()}
+	return conn.Job{Script: d.script(), Keys: d.site.keys.All(), Args: d.args()}
 }
 
-// args is what the script for the end of a ticket gets.
+// script is that for the end of a ticket.
+func (d *end) script() *lua.Script {
+	if d.heir != nil {
+		return lua.Move
+	}
+	return d.site.proto.End
+}
+
+// args is what it gets.
 func (d *end) args() []string {
 	c, room := d.site.client, d.room[:0]
+	if d.heir != nil {
+		token := strconv.FormatUint(d.ticket.grant.token, 10)
+		// It may run at any time: it has no effect where the ticket does not hold.
+		return []string{d.text, d.heir.Ticket(), token, "", lua.PhaseFinal, lua.Ever, c.highest(), c.servers.Counted()}
+	}
 	if d.tries > 0 {
 		room = nil // A request that was not answered may still read those of before.
 	}
@@ -216,6 +230,9 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket
+	if d.heir != nil && err == nil {
+		t.hold.movedLocked(d.heir, r)
+	}
 	if t != nil && err == nil {
 		t.unlockedLocked(r, nil)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.

@@ -200,7 +200,7 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 	if ended {
 		return h.outlast(ctx)
 	}
-	a := h.ticket.site.sendEnd(ctx, h.ticket)
+	a := h.ticket.site.sendEnd(ctx, h.ticket, nil)
 	return h.conclude(ctx, &a)
 }
 

@@ -45,6 +45,7 @@ func infoOf(v lua.View) lease.Info {
 		info.Holders = append(info.Holders, lease.Holder{
 			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
+			InTransit: lua.InTransit(h.Ticket),
 		})
 	}
 	for _, w := range v.Queue {

@@ -253,7 +253,7 @@ func (h *Hold) relay(ctx context.Context, next *Claim) answer {
 	d := &end{site: t.site, text: t.text, ticket: t, token: t.used}
 	a := t.site.client.sendFor(ctx, n, asks, []*end{d}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
-		return t.site.sendEnd(ctx, t)
+		return t.site.sendEnd(ctx, t, nil)
 	}
 	return a
 }

@@ -18,15 +18,15 @@ import (
 func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
 	servers := s.client.servers
 	if sluggish != nil {
-		return servers.Patiently(sluggish, q.jobs, s.proto.Ask, s.keys.All(), q.args)
+		return servers.Patiently(sluggish, q.jobs, q.script, s.keys.All(), q.args)
 	}
 	if q.light > 0 {
-		if res := servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+		if res := servers.RunBehind(ctx, q.jobs, q.script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
 			return res
 		}
-		return servers.RunFor(ctx, s.proto.Ask, s.keys.All(), q.args...)
+		return servers.RunFor(ctx, q.script, s.keys.All(), q.args...)
 	}
-	return servers.RunBehind(ctx, q.jobs, s.proto.Ask, s.keys.All(), q.args...)
+	return servers.RunBehind(ctx, q.jobs, q.script, s.keys.All(), q.args...)
 }
 
 // endFor sends the end of a ticket, light if it can be.
@@ -37,14 +37,14 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 			return res
 		}
 	}
-	return servers.RunFor(ctx, s.proto.End, s.keys.All(), d.args()...)
+	return servers.RunFor(ctx, d.script(), s.keys.All(), d.args()...)
 }
 
 // lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its
 // grant; for any other lightly is nil.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
-	if _, light := d.site.proto.Light(); !light || h == nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
+	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], d.text), d.note()

@@ -93,11 +93,14 @@ func (w *wait) ended(err error) {
 func (h *hold) held() time.Duration { return time.Since(h.use.since) }
 
 // released tells how the release of a hold went that lasted for so long.
-func (h *hold) released(held time.Duration, err error) {
+func (h *hold) released(held time.Duration, err error) { h.ended(observe.Released, held, err) }
+
+// ended tells how a hold ended that its holder gave away.
+func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
 	if h.ticket.site.client.notifier == nil {
 		return
 	}
-	o := observe.Observation{Moment: observe.Released, Token: h.use.token, Held: held, Err: err}
+	o := observe.Observation{Moment: by, Token: h.use.token, Held: held, Err: err}
 	if errors.Is(err, lease.ErrLost) {
 		o.Moment = observe.Lost
 	}

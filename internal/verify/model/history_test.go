@@ -23,7 +23,7 @@ const (
 	opRenew  = "renew"
 	opCheck  = "check"
 	opForce  = "force"
-	opMove   = "move" // into transit, or out of it
+	opMove   = "move"   // into transit, or out of it
 	opRepeat = "repeat" // an earlier request, word for word
 	opHear   = "hear"
 	opHush   = "hush" // the client's subscription is gone

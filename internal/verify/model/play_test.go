@@ -35,7 +35,7 @@ type player struct {
 	now     int64 // the newest time of the server
 	sent    []Request
 	moving  []lua.Transit // newest last
-	muted   bool // for the next request
+	muted   bool          // for the next request
 	blinded bool
 	before  state // the keys after the last step
 	judge   judge

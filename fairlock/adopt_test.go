@@ -1,0 +1,358 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/observe"
+)
+
+// give hands a hold over.
+func give(t testing.TB, l *lease.Lease) (text string) {
+	t.Helper()
+	text, err := l.HandOver(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, text)
+	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+	return text
+}
+
+// notAdopted asserts that a text is not good, and why.
+func notAdopted(t testing.TB, c *headwaiter.Client, text string, why error) {
+	t.Helper()
+	l, err := fairlock.Adopt(t.Context(), c, text)
+	require.ErrorIs(t, err, why)
+	require.Nil(t, l)
+}
+
+func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		from, to := kit.Dial(t, s), kit.Dial(t, s)
+		m, waiter := fairlock.New(from, kit.Name(t)), dialMutex(t, s)
+		l := hold(t, m)
+		c := begin(t.Context(), waiter)
+		queued(t, m, 1)
+		scripts := from.Stats().Asks + from.Stats().Ends
+		text := give(t, l)
+		require.Equal(t, scripts+1, from.Stats().Asks+from.Stats().Ends, "one round trip")
+		info := inspect(t, m)
+		require.True(t, info.Held)
+		require.True(t, info.Holder.InTransit)
+		require.Equal(t, from.ID(), info.Holder.Client)
+		require.LessOrEqual(t, info.Holder.Left, 2*time.Second)
+		require.NotContains(t, text, kit.Name(t))
+		_, err := waiter.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+
+		next, err := fairlock.Adopt(t.Context(), to, text)
+		require.NoError(t, err)
+		require.Equal(t, uint64(1), to.Stats().Asks, "one round trip")
+		require.Greater(t, next.Token(), l.Token())
+		require.False(t, inspect(t, m).Holder.InTransit)
+		require.Equal(t, to.ID(), inspect(t, m).Holder.Client)
+		holds(t, m, next)
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+		l.Unlock()
+		_, err = l.HandOver(t.Context())
+		require.ErrorIs(t, err, lease.ErrReleased)
+		notAdopted(t, to, text, lease.ErrAdopted)
+		notAdopted(t, from, text, lease.ErrAdopted)
+		holds(t, m, next)
+		require.False(t, c.Returned())
+
+		back, err := fairlock.Adopt(t.Context(), from, give(t, next)) // And back again.
+		require.NoError(t, err)
+		kit.Release(t, back)
+		last := c.Value(t)
+		require.Greater(t, last.Token(), back.Token())
+		kit.Release(t, last)
+		free(t, m)
+	})
+}
+
+// What nobody adopts is free after one grant lease: for those that wait, whose clients have longer to their next looks, and
+// for those that come.
+func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
+	const grant = time.Second
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprint(waits), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				from := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = grant })
+				m, other := fairlock.New(from, kit.Name(t)), dialMutex(t, s)
+				l := hold(t, m)
+				var c *call
+				if waits {
+					c = begin(t.Context(), other)
+					queued(t, m, 1)
+				}
+				text, begun := give(t, l), time.Now()
+				if waits {
+					kit.Release(t, c.Value(t))
+					require.WithinDuration(t, begun.Add(grant), time.Now(), 50*time.Millisecond)
+				} else {
+					_, err := other.TryLock(t.Context())
+					require.ErrorIs(t, err, lease.ErrBusy)
+					synctime.Pass(grant)
+					kit.Release(t, hold(t, other))
+				}
+				notAdopted(t, from, text, lease.ErrExpired)
+				info := inspect(t, m)
+				require.Empty(t, info.Suspects, "nobody is to blame")
+				free(t, other)
+			})
+		})
+	}
+}
+
+func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t))
+		text := give(t, hold(t, m))
+		asks := c.Stats().Asks
+		for _, bad := range []string{"", "hold1.", "hold2." + text[6:], text[:len(text)-1], text + "A", text[:20] + "_" + text[21:], strings.ToLower(text), "\x00", strings.Repeat("A", 1<<16)} {
+			if bad != text {
+				notAdopted(t, c, bad, lease.ErrNotGenuine)
+			}
+		}
+		require.Equal(t, asks, c.Stats().Asks, "nothing is sent for a text that is none")
+		x, ok := lua.ReadTransit(text)
+		require.True(t, ok)
+		forged := x
+		forged.Secret = strings.Repeat("x", 16)
+		notAdopted(t, c, forged.Text(), lease.ErrNotGenuine)
+		// Who reads Redis knows the ticket, and not the secret: to name it is of no use.
+		args := []string{"EVAL", lua.Move.Source, "3", x.Lock, x.Lock + ":queue", x.Lock + ":suspects",
+			x.Ticket(), c.ID() + ":99:x:1:10000:2000", "0", "", lua.PhaseHeld, lua.Ever, "0", "1"}
+		require.Equal(t, "forgotten", s.Do(args...).([]any)[11].([]any)[0])
+		elsewhere := kit.Dial(t, s, func(o *headwaiter.Options) { o.Prefix = "other" })
+		notAdopted(t, elsewhere, text, lease.ErrNotGenuine)
+		_, err := fairlock.Adopt(t.Context(), c, text, fairlock.WithCohort(2))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithCohort")
+		_, err = fairlock.Adopt(t.Context(), c, text, headwaiter.WithLease(-1))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithLease")
+
+		l, err := fairlock.Adopt(t.Context(), c, text) // It is as good as before.
+		require.NoError(t, err)
+		text = give(t, l)
+		force(t, m)
+		notAdopted(t, c, text, lease.ErrForced)
+		free(t, m)
+	})
+}
+
+func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithCohort(2))
+		l := hold(t, m)
+		text, err := l.HandOver(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.Empty(t, text)
+		holds(t, m, l)
+		kit.Release(t, l)
+
+		m = fairlock.New(c, kit.Name(t))
+		l = hold(t, m)
+		ended, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("no time")
+		cancel(cause)
+		text, err = l.HandOver(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cause)
+		require.Empty(t, text)
+		require.Panics(t, func() { _, _ = l.HandOver(nil) }) //nolint:staticcheck // That is what is tested.
+		holds(t, m, l)
+		force(t, m)
+		text, err = l.HandOver(t.Context())
+		require.ErrorIs(t, err, lease.ErrForced)
+		require.Empty(t, text)
+		free(t, m)
+	})
+}
+
+// Each reply that is lost makes a request come twice: the second time nothing happens, and the answer is that of the first.
+func TestALostReplyMovesAHoldOnce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		p := kit.Proxy(t, s)
+		from, to, other := kit.Dial(t, s, kit.Through(p)), kit.Dial(t, s, kit.Through(p)), dialMutex(t, s)
+		m := fairlock.New(from, kit.Name(t))
+		adopt := func(text string) *lease.Lease {
+			l, err := fairlock.Adopt(t.Context(), to, text)
+			require.NoError(t, err)
+			return l
+		}
+		kit.Release(t, adopt(give(t, hold(t, m)))) // Now the script is known to the server.
+		for i := range cuts {
+			l := hold(t, m)
+			p.LoseReplies(1+i%2, kit.Runs(lua.Move))
+			text := give(t, l)
+			token := inspect(t, other).Token
+			next := adopt(text)
+			require.Greater(t, next.Token(), token)
+			holds(t, other, next)
+			kit.Release(t, next)
+			free(t, other)
+		}
+		replies, _ := p.Lost()
+		require.Equal(t, cuts+cuts/2, replies)
+	})
+}
+
+// An Adopt that is given up, answered or not, leaves nothing behind.
+func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
+	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {
+		t.Run(fmt.Sprint(way), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				d := faults.NewDialer(t, s.Dial)
+				to, from := kit.Dial(t, s, kit.Over(d)), dialMutex(t, s)
+				l, err := fairlock.Adopt(t.Context(), to, give(t, hold(t, from)))
+				require.NoError(t, err)
+				kit.Release(t, l) // Now the script is known to the server.
+				text := give(t, hold(t, from))
+				d.Freeze(way)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				_, err = fairlock.Adopt(ctx, to, text)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				d.Heal()
+				begun := time.Now()
+				kit.Release(t, hold(t, from))
+				require.Less(t, time.Since(begun), 4*time.Second)
+				synctime.Pass(time.Minute)
+				free(t, from)
+			})
+		})
+	}
+}
+
+// Nobody knows whether it was handed over: the text is returned too, and is good as soon as Redis has heard of it.
+func TestAnUnconfirmedHandOverReturnsTheText(t *testing.T) {
+	for _, way := range []faults.Direction{faults.ToServer, faults.ToClient} {
+		t.Run(fmt.Sprint(way), func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				d := faults.NewDialer(t, s.Dial)
+				from, to := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
+				m := fairlock.New(from, kit.Name(t))
+				next, err := fairlock.Adopt(t.Context(), to, give(t, hold(t, m)))
+				require.NoError(t, err)
+				kit.Release(t, next) // Now the script is known to the server.
+				l := hold(t, m)
+				d.Freeze(way)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				text, err := l.HandOver(ctx)
+				require.ErrorIs(t, err, lease.ErrUnconfirmed)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, kit.Name(t))
+				require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+				if way == faults.ToServer {
+					notAdopted(t, to, text, lease.ErrNotGenuine)
+					d.Heal()
+					kit.Eventually(t, "it to be in transit", func() bool {
+						return inspect(t, fairlock.New(to, kit.Name(t))).Holder.InTransit
+					})
+				}
+				next, err = fairlock.Adopt(t.Context(), to, text)
+				require.NoError(t, err)
+				d.Heal()
+				synctime.Pass(time.Minute) // What is still under way changes nothing.
+				holds(t, fairlock.New(to, kit.Name(t)), next)
+				kit.Release(t, next)
+			})
+		})
+	}
+}
+
+// Where the lease was over before the request came, the hand-over says that it was lost.
+func TestAHandOverThatComesTooLateIsALoss(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), headwaiter.WithLease(time.Second))
+		l, other := hold(t, m), dialMutex(t, s)
+		d.Freeze(faults.ToServer)
+		c := kit.Go(func() (string, error) { return l.HandOver(t.Context()) })
+		kit.Release(t, hold(t, other))
+		d.Heal()
+		require.ErrorIs(t, c.Err(t), lease.ErrExpired)
+		free(t, other)
+	})
+}
+
+// The clients may end right away.
+func TestAHoldInTransitOutlastsTheClientThatGaveIt(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		from, to := kit.Dial(t, s), kit.Dial(t, s)
+		text := give(t, hold(t, fairlock.New(from, kit.Name(t))))
+		require.NoError(t, from.Close(t.Context()))
+		l, err := fairlock.Adopt(t.Context(), to, text, headwaiter.WithMaxHold(300*time.Millisecond), headwaiter.WithLease(time.Minute))
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
+		free(t, fairlock.New(to, kit.Name(t)))
+	})
+}
+
+func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		var giver, taker kit.Observer
+		from, to := kit.Dial(t, s, kit.Observed(&giver)), kit.Dial(t, s, kit.Observed(&taker))
+		l := hold(t, fairlock.New(from, kit.Name(t)))
+		next, err := fairlock.Adopt(t.Context(), to, give(t, l))
+		require.NoError(t, err)
+		kit.Release(t, next)
+		told := giver.Of(observe.HandedOver, observe.Released, observe.Lost)
+		require.Len(t, told, 1)
+		require.Equal(t, observe.HandedOver, told[0].Moment)
+		require.Equal(t, l.Token(), told[0].Token)
+		require.NoError(t, told[0].Err)
+		require.Len(t, taker.Of(observe.Asked), 1)
+		require.Len(t, taker.Of(observe.Granted), 1)
+		require.Len(t, taker.Of(observe.Released), 1)
+		_, err = fairlock.Adopt(t.Context(), to, "no text")
+		require.Error(t, err)
+		require.Len(t, taker.Of(observe.Asked), 1, "nothing was asked")
+	})
+}
+
+func ExampleAdopt() {
+	clients, end := embedded(2)
+	defer end()
+	ctx := context.Background()
+	l, err := fairlock.New(clients[0], "shift").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	text, err := l.HandOver(ctx) // From here on the old process does nothing more that the lock protects.
+	if err != nil {
+		panic(err)
+	}
+
+	// The new process, which got the text through a pipe:
+	next, err := fairlock.Adopt(ctx, clients[1], text)
+	if err != nil {
+		panic(err)
+	}
+	defer next.Unlock()
+	fmt.Println("it goes on, and no waiter came in between:", next.Token() > l.Token())
+	_, err = fairlock.Adopt(ctx, clients[1], text)
+	fmt.Println("once more:", errors.Is(err, lease.ErrAdopted))
+	// Output:
+	// it goes on, and no waiter came in between: true
+	// once more: true
+}
