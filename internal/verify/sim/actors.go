@@ -101,6 +101,10 @@ func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call
 		a.proclaim(c, l, noted)
 	}
 	a.wait(s.Hold/2, over)
+	if a.moves(s) {
+		a.move(l, noted)
+		return noted
+	}
 	if noted.Hold.Unlocked = s.unlocks(); noted.Hold.Unlocked {
 		l.Unlock()
 		w.released(noted.Hold, l, nil)

@@ -16,8 +16,11 @@ type draw struct {
 }
 
 // Draw returns the plan of a seed; with kinds, one for these primitives alone.
-func Draw(seed uint64, only ...Kind) Plan {
-	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only, Servers: 1}, only: only}
+func Draw(seed uint64, only ...Kind) Plan { return Storm(seed, 1, only...) }
+
+// Storm returns the plan of a seed with so many times as many faults.
+func Storm(seed uint64, times int, only ...Kind) Plan {
+	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0x6865616477616974)), plan: Plan{Seed: seed, Only: only, Storm: times, Servers: 1}, only: only}
 	d.plan.Length = d.span(3*time.Second, 9*time.Second)
 	if d.one(4) {
 		d.plan.Drift = d.span(-900*time.Microsecond, 900*time.Microsecond)
@@ -25,7 +28,9 @@ func Draw(seed uint64, only ...Kind) Plan {
 	d.clients()
 	d.objects()
 	d.actors()
-	d.faults()
+	for range times {
+		d.faults()
+	}
 	return d.plan
 }
 

@@ -46,6 +46,7 @@ type Hold struct {
 
 	ReleaseErr error
 	Unlocked   bool // it was given back by an Unlock, which says nothing
+	Moved      bool // it was handed over
 }
 
 // A Touch is that a fault was at work: on a client, on an object, or on everyone.
@@ -140,6 +141,13 @@ func (h *history) released(hold *Hold, l *lease.Lease, err error) {
 	h.ended(hold, l)
 }
 
+// moving notes that a hold is about to be handed over.
+func (h *history) moving(hold *Hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hold.Moved = true
+}
+
 // lowered notes that a hold for writing is one for reading.
 func (h *history) lowered(hold *Hold) {
 	h.mu.Lock()
@@ -203,6 +211,9 @@ func (c *Call) String() string {
 		fmt.Fprintf(&b, " holds from %v with token %d", c.End, c.Hold.Token)
 		if c.Hold.Ended {
 			fmt.Fprintf(&b, " until %v (deadline %v): %v", c.Hold.End, c.Hold.Deadline, c.Hold.Cause)
+		}
+		if c.Hold.Moved {
+			b.WriteString("; handed over")
 		}
 		if c.Hold.ReleaseErr != nil {
 			fmt.Fprintf(&b, "; release: %v", c.Hold.ReleaseErr)

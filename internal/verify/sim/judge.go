@@ -130,6 +130,8 @@ func (j *judge) returned(c *Call, o Object) {
 	touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
 	var ok bool
 	switch {
+	case c.Step.Do == Adopt:
+		ok = j.unadopted(c, o)
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
 		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
 	case c.Final && o.Kind != Latch:

@@ -114,13 +114,14 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 // it. A call for several locks may be overtaken by one for fewer of them, and by any when it has given some back because
 // it waited for others.
 func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
-	if a.tries() || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
+	if a.tries() || a.Step.Do == Adopt || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
 		return nil
 	}
 	slack := 2 * j.far()
 	for _, b := range calls {
 		head := time.Duration(max(b.Step.Priority-a.Step.Priority, 0)) * waitqueue.PriorityStep
 		switch {
+		case b.Step.Do == Adopt: // The turn is that of the hold.
 		case b.Hold == nil || b.Begin-head < j.settled(a) || a.End <= b.End+slack:
 		case !a.parts().alone() && a.parts() != b.parts():
 		case j.touched(a.Client, a.Object, a.Begin, b.End, nil) == nil:
@@ -148,13 +149,15 @@ const comeTogether = 500 * time.Millisecond
 // nobody holds it.
 func (j *judge) idle(o Object, calls []*Call) {
 	for _, c := range calls {
-		if c.Hold == nil || c.tries() {
+		if c.Hold == nil || c.tries() || c.Step.Do == Adopt {
 			continue
 		}
 		free := j.settled(c)
 		for _, d := range calls {
 			switch {
 			case d == c || d.Hold == nil:
+			case d.End <= c.End && d.Hold.Moved: // Nobody's, for a grant lease; its client looks then.
+				free = max(free, d.Hold.End+j.plan.Clients[d.Client].GrantLease+2*j.far())
 			case d.End <= c.End:
 				free = max(free, d.Hold.End)
 			}

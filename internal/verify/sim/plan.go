@@ -37,6 +37,7 @@ func (k Kind) holds() bool { return k < Latch }
 type Plan struct {
 	Seed    uint64
 	Only    []Kind        // if it was drawn for these alone
+	Storm   int           // how many times as many faults there are as usual
 	Length  time.Duration // until everything is healed
 	Servers int           // one, but for Redlock
 	Drift   time.Duration // by how much a server's clock gains in a second; every other one loses as much
@@ -99,11 +100,12 @@ const (
 	Down                  // count it down
 	Await                 // the latch or the barrier
 	Reset                 // the barrier
+	Adopt                 // what another has handed over; it follows from a Lock
 	verbs
 )
 
 var verbNames = [verbs]string{
-	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "proclaim", "each", "try each", "set", "down", "await", "reset",
+	"lock", "try", "read", "try read", "downgrade", "drain", "enter", "proclaim", "each", "try each", "set", "down", "await", "reset", "adopt",
 }
 
 func (v Verb) String() string { return verbNames[v] }

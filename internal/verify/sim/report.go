@@ -27,5 +27,8 @@ func Replay(p Plan) string {
 	for _, k := range p.Only {
 		command += " -sim.only=" + k.String()
 	}
+	if p.Storm > 1 {
+		command += fmt.Sprintf(" -sim.storm=%d", p.Storm)
+	}
 	return command
 }

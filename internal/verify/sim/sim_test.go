@@ -16,7 +16,8 @@ var (
 	seeds = flag.Int("sim.seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("sim.first", 1, "the first of them")
 	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
-	only  = flag.String("sim.only", "", "the primitive of which alone its world is, such as cohort")
+	only  = flag.String("sim.only", "", "the primitive of which alone the worlds are, such as cohort")
+	storm = flag.Int("sim.storm", 1, "how many times as many faults there are as usual")
 	on    = flag.Bool("sim.all", false, "go on after a failure")
 )
 
@@ -38,15 +39,22 @@ func play(t *testing.T, p Plan, q Quirks) (r Result) {
 	return r
 }
 
-// TestSeed plays one seed and tells all that happened.
-func TestSeed(t *testing.T) {
-	var kind []Kind
-	if i := slices.Index(kindNames[:], *only); i >= 0 {
-		kind = append(kind, Kind(i))
-	} else if *only != "" {
+// drawn is the plan of a seed as the flags want it.
+func drawn(t *testing.T, seed uint64) Plan {
+	t.Helper()
+	i := slices.Index(kindNames[:], *only)
+	switch {
+	case i >= 0:
+		return Storm(seed, *storm, Kind(i))
+	case *only != "":
 		t.Fatalf("there is no %q: %v", *only, kindNames)
 	}
-	r := play(t, Draw(*seed, kind...), Quirks{})
+	return Storm(seed, *storm)
+}
+
+// TestSeed plays one seed and tells all that happened.
+func TestSeed(t *testing.T) {
+	r := play(t, drawn(t, *seed), Quirks{})
 	if len(r.Violations) > 0 {
 		t.Error(r.Report())
 		return
@@ -67,7 +75,7 @@ func TestSeeds(t *testing.T) {
 			t.Run("worker", func(t *testing.T) {
 				t.Parallel()
 				for n := next.Add(1) - 1; n < end && (*on || !t.Failed()); n = next.Add(1) - 1 {
-					r := play(t, Draw(n), Quirks{})
+					r := play(t, drawn(t, n), Quirks{})
 					if len(r.Violations) > 0 {
 						t.Error(r.Report())
 					}

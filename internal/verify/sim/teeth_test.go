@@ -19,7 +19,7 @@ const mostSeeds = 150
 func scripts() []*lua.Script {
 	all := []*lua.Script{
 		lua.LatchSet.Script, lua.LatchDown.Script, lua.LatchRemove.Script, lua.BarrierOpen, lua.BarrierReset.Script, lua.Resize.Script, lua.Downgrade.Script,
-		lua.ElectionProclaim.Script, lua.ElectionLeader.Script, lua.MultiAsk, lua.MultiEnd, lua.Restart, lua.Raise.Script, lua.Ahead.Script,
+		lua.ElectionProclaim.Script, lua.ElectionLeader.Script, lua.MultiAsk, lua.MultiEnd, lua.Restart, lua.Raise.Script, lua.Ahead.Script, lua.Move,
 	}
 	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.Countdown, lua.Barrier, lua.Election, lua.Leadership} {
 		for _, s := range []*lua.Script{p.Ask, p.End, p.Renew, p.Check, p.Force} {
@@ -97,6 +97,12 @@ var bugs = []struct {
 	{"tokens are the time", "fairlock",
 		"s.token = math.max(s.token, s.floor, s.now - 1) + 1", "s.token = math.floor(s.now / 1000000)", Mutex,
 		[]string{"token", "the server"}},
+	{"a hold moves whoever has it", "fairlock/move",
+		"s.owner == from and not s.grants and", "s.owner and not s.grants and", Mutex, []string{"overlap", "token", "lost"}},
+	{"a text is good again and again", "fairlock/move",
+		"s.owner == from and not s.grants and", "s.owner ~= to and", Mutex, []string{"overlap", "token", "lost"}},
+	{"what is in transit stays there", "fairlock/move", "hold.own(s, to, tonumber(string.match(to, ':(%d+):%d+$')), ARGV[5])",
+		"hold.own(s, to:gsub('(:t:1:)%d+:%d+$', '%19000:9000'), 9000, ARGV[5])", Mutex, []string{"idle", "error", "stuck", "overtaken", "lost", "overlap"}},
 	{"a check queues nothing again", "fairlock/check",
 		"local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size, true)", "local new = 0", Mutex,
 		[]string{"stuck", "overtaken"}},
