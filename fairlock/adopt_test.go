@@ -100,6 +100,7 @@ func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
 					queued(t, m, 1)
 				}
 				text, begun := give(t, l), time.Now()
+				require.NoError(t, from.Close(t.Context())) // As a process that has done its work.
 				if waits {
 					kit.Release(t, c.Value(t))
 					require.WithinDuration(t, begun.Add(grant), time.Now(), 50*time.Millisecond)
@@ -109,8 +110,8 @@ func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
 					synctime.Pass(grant)
 					kit.Release(t, hold(t, other))
 				}
-				notAdopted(t, from, text, lease.ErrExpired)
-				info := inspect(t, m)
+				notAdopted(t, kit.Dial(t, s), text, lease.ErrExpired)
+				info := inspect(t, other)
 				require.Empty(t, info.Suspects, "nobody is to blame")
 				free(t, other)
 			})

@@ -15,7 +15,7 @@ const (
 	MessageGrant   MessageKind = 'G' // a ticket holds
 	MessageSuspect MessageKind = 'S' // a lease ran out, and the client is suspected
 	MessageForced  MessageKind = 'F' // a hold was released by force; on the channel of the client
-	MessageLook    MessageKind = 'L' // another let a grant lapse: look, to show that you live
+	MessageLook    MessageKind = 'L' // look: another let a grant lapse, or a hold is in transit
 	MessageEcho    MessageKind = 'E' // from a client to itself, to see whether it hears
 	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
 	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open, or who leads has changed

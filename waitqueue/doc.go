@@ -135,7 +135,7 @@
 //	the holder dies               its lease runs out; the next is granted by the first look after that
 //	it dies as it hands over      either the hold is in transit, or its lease runs out
 //	nobody adopts a hold          it is in transit for one grant lease, and the next is granted by the first look
-//	                              after that: the one who gave it looks then
+//	                              after that: the head was told when to look
 //	the head dies                 nobody subscribes to its channel: skipped in the script that would grant
 //	the head is stopped           it gets the grant, lets it lapse after the grant lease, and is a suspect:
 //	                              its other tickets are passed over without asking

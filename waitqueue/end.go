@@ -231,7 +231,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	defer s.mu.Unlock()
 	t := d.ticket
 	if d.heir != nil && err == nil {
-		t.hold.movedLocked(d.heir, r)
+		t.hold.movedLocked(r)
 	}
 	if t != nil && err == nil {
 		t.unlockedLocked(r, nil)

@@ -45,14 +45,10 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 
 // movedLocked takes in the answer to a hand-over. Where the server has not moved the hold, now or at an earlier attempt, it
 // was lost before.
-func (h *hold) movedLocked(x *lua.Transit, r *lua.Head) {
+func (h *hold) movedLocked(r *lua.Head) {
 	if r.Status != lua.Granted && (len(r.States) == 0 || r.States[0] != lua.StateMoved) {
 		h.gone = h.lossOf(r)
-		return
 	}
-	s := h.ticket.site
-	seen, _ := s.client.floor.highest()
-	s.lookLocked(x.Lease, seen) // Whether it was adopted.
 }
 
 // Transit reads the text by which a hold of the protocol is adopted, and returns the name too.

@@ -148,7 +148,9 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		if r.Status == lua.Granted {
 			left = min(left, c.opts.GrantLease) // Until is the end of the caller's own lease.
 		}
-		s.lookLocked(left, r.Token)
+		s.handed = r.Token
+		s.look = time.Now().Add(left + lookSlack)
+		s.armLocked(s.look)
 	case s.many():
 		// A later grant says nothing of the earlier ones.
 	case r.Token > s.handed:
@@ -161,12 +163,6 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	if r.Has(lua.More) {
 		s.checkAtLocked(time.Now())
 	}
-}
-
-// lookLocked has the client look when a grant lease is over that goes with a token, unless there is a later one by then.
-func (s *site) lookLocked(left time.Duration, token uint64) {
-	s.handed, s.look = token, time.Now().Add(left+lookSlack)
-	s.armLocked(s.look)
 }
 
 // saw takes in what a reply of any kind says: the server's clock, and what the statistics and the observer want of it.

@@ -41,7 +41,12 @@ if s.owner == from and not s.grants and genuine and (ARGV[3] == '0' or s.token =
   redis.call('HSET', s.lock, 'moved', from)
 end
 hold.keep(s, size)
-if s.owner == to then return hold.reply(s, base.GRANTED) end
+if s.owner == to then
+  local head = size > 0 and string.find(to, ':t:', 1, true) and redis.call('ZRANGE', s.queue, 0, 0)[1]
+  -- Told to look, it learns when the transit ends: before the lease that it knows of, and who gave it may be gone by then.
+  if head then redis.pcall('PUBLISH', hold.channel(s, hold.client(head)), 'L ' .. head) end
+  return hold.reply(s, base.GRANTED)
+end
 local why = 'forgotten' -- Nor is anybody told more who does not know the secret.
 if genuine then why = redis.call('HGET', s.lock, 'moved') == from and 'moved' or reason.of(s, from) end
 return hold.reply(s, base.REFUSED, -1, 0, 0, { why })

@@ -426,6 +426,10 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 	c.keep(len(m.Queue))
 	switch {
 	case h.Owner == r.To:
+		if len(m.Queue) > 0 && lua.InTransit(r.To) {
+			head := m.Queue[0].Ticket
+			c.Publish(lua.TicketClient(head), "L "+head)
+		}
 		return c.reply(lua.Granted, 0, 0, 0)
 	case !r.genuine():
 		return c.reply(lua.Refused, -1, 0, 0, lua.StateForgotten)

@@ -156,7 +156,7 @@ func (j *judge) idle(o Object, calls []*Call) {
 		for _, d := range calls {
 			switch {
 			case d == c || d.Hold == nil:
-			case d.End <= c.End && d.Hold.Moved: // Nobody's, for a grant lease; its client looks then.
+			case d.End <= c.End && d.Hold.Moved: // Nobody's, for a grant lease.
 				free = max(free, d.Hold.End+j.plan.Clients[d.Client].GrantLease+2*j.far())
 			case d.End <= c.End:
 				free = max(free, d.Hold.End)
