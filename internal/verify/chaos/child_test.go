@@ -36,6 +36,8 @@ type plan struct {
 	Cancel  int           // how many of 1,000 calls give up after a moment
 	Index   int           // of the process
 	Under   []string      // a program that runs it, and its first arguments
+	Grant   time.Duration // the grant lease of its clients, if not the usual
+	File    string        // where it writes when it held
 }
 
 // The kinds of worker.

@@ -58,12 +58,13 @@ const (
 	quitter      = "waiter that gave up at the moment of the grant"
 	restart      = "server restart, after it is back"
 	handOff      = "hand-off at 50 ms round trip"
+	unadopted    = "hold in transit, or of a dead holder, after its time"
 )
 
 var bounds = map[string]time.Duration{
 	deadHolder: 200 * time.Millisecond, killedWaiter: 100 * time.Millisecond, stopped: 5 * time.Second,
 	lostMessage: 4 * time.Second, killedEars: 200 * time.Millisecond, quitter: 100 * time.Millisecond,
-	restart: time.Second, handOff: 100 * time.Millisecond,
+	restart: time.Second, handOff: 100 * time.Millisecond, unadopted: 200 * time.Millisecond,
 }
 
 // mostOf is the bound of a single case of a kind: that of the kind, unless chance makes up most of it. Who lost its
@@ -137,7 +138,7 @@ func (f *figures) print(w io.Writer) {
 	fmt.Fprintf(w, "violations                        %d\n", f.violations)
 	fmt.Fprintf(w, "acquisitions checked              %d\n", f.acquisitions)
 	fmt.Fprintf(w, "holders told before their lease ended  %d of %d\n", f.told, f.lost)
-	for _, kind := range []string{deadHolder, killedWaiter, stopped, lostMessage, killedEars, quitter, restart, handOff} {
+	for _, kind := range []string{deadHolder, killedWaiter, stopped, lostMessage, killedEars, quitter, restart, handOff, unadopted} {
 		spans := slices.Sorted(slices.Values(f.spans[kind]))
 		if n := len(spans); n > 0 {
 			fmt.Fprintf(w, "recovery: %-48s median %v, worst %v of %d (bound %v)\n",

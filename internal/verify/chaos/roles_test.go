@@ -24,12 +24,14 @@ const (
 	starved  = "starved"  // holds much, and has no time for renewals
 	clocked  = "clocked"  // holds and waits, and says what its clocks do to it
 	party    = "party"    // comes to a barrier, and waits for the others
+	giver    = "giver"    // hands a hold over
+	taker    = "taker"    // adopts one
 )
 
 // play does what the role wants.
 func (c *child) play() error {
 	client, err := headwaiter.Dial(headwaiter.Options{
-		Redis: rueidis.ClientOption{InitAddress: c.plan.Addrs[:1], ForceSingleClient: true},
+		Redis: rueidis.ClientOption{InitAddress: c.plan.Addrs[:1], ForceSingleClient: true}, GrantLease: c.plan.Grant,
 	})
 	if err != nil {
 		return err
@@ -40,6 +42,10 @@ func (c *child) play() error {
 		return nil
 	case clocked:
 		return c.clocked(client)
+	case giver:
+		return c.giver(client)
+	case taker:
+		return c.taker(client)
 	case party:
 		go func() {
 			_, err := barrier.New(client, c.plan.Names[0], c.plan.Clients, headwaiter.WithLease(c.plan.Lease)).Await(context.Background())

@@ -37,6 +37,7 @@ var rows = []row{
 	{"C12", "a hold that was lost is entered again", []string{"reentrant.TestWhatComesFromALeaseContextEntersAndNothingElseDoes"}},
 	{"C13", "a release comes twice, or after the loss", []string{"fairlock.TestALostHoldSaysWhyAndItsReleaseFreesNobody", "lease.TestAReleaseAfterALossIsNeverNil"}},
 	{"C14", "a client is closed", []string{"fairlock.TestCloseLeavesNothingOfACallAtAnyMoment"}},
+	{"C15", "a process dies as a hold goes to another", []string{"fairlock.TestALostReplyMovesAHoldOnce", "fairlock.TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease", "sim.TestEachKindAlone"}},
 
 	{"S1", "the server restarts empty", []string{"fairlock.TestAServerThatRestartsEmptyHoldsUpNobody", "fairlock.TestTokensRiseOverAnEmptyRestart"}},
 	{"S2", "it is away for a lease and keeps its data", []string{"fairlock.TestAServerThatIsAwayForALeaseHoldsUpNobody"}},
@@ -144,7 +145,7 @@ func TestEveryRowHasACase(t *testing.T) {
 		elsewhere[x.id] = true
 		require.NotEmpty(t, x.elsewhere, "%s: %s", x.id, x.fault)
 	}
-	for letter, n := range map[string]int{"C": 14, "S": 25, "N": 10, "I": 8, "P": 6, "R": 6} {
+	for letter, n := range map[string]int{"C": 15, "S": 25, "N": 10, "I": 8, "P": 6, "R": 6} {
 		for i := range n {
 			id := fmt.Sprint(letter, i+1)
 			require.True(t, seen[id] || elsewhere[id], id)
@@ -160,7 +161,7 @@ func TestEveryRowHasACase(t *testing.T) {
 
 func TestTheTestsThatTheTableNamesExist(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
+	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
 	tests := map[string]map[string]bool{}
 	for _, x := range slices.Concat(rows, others) {
 		for _, name := range x.elsewhere {
