@@ -68,7 +68,7 @@ func TestMomentsHaveNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range []observe.Moment{
 		observe.Asked, observe.Queued, observe.Granted, observe.Entered, observe.Passed, observe.Failed,
-		observe.Renewed, observe.RenewalFailed, observe.HeldLong, observe.Released, observe.Lost,
+		observe.Renewed, observe.RenewalFailed, observe.HeldLong, observe.Released, observe.Lost, observe.HandedOver,
 		observe.HandedOff, observe.Skipped, observe.Expired, observe.Woken, observe.Rejoined, observe.Missed,
 		observe.Suspected, observe.GivenBack,
 	} {

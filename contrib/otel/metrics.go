@@ -112,7 +112,7 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		by := f.of(labels{o.Kind, class, word})
 		f.renewals.Add(ctx, 1, by.add...)
 		f.margins.Record(ctx, o.Margin.Seconds(), by.record...)
-	case observe.Released, observe.Lost:
+	case observe.Released, observe.HandedOver, observe.Lost:
 		f.holds.Add(ctx, -1, plain.add...)
 		by := f.of(labels{o.Kind, class, outcome(o)})
 		f.held.Record(ctx, o.Held.Seconds(), by.record...)

@@ -85,7 +85,7 @@ func (c *call) tell(o *observe.Observation) {
 		event(c.hold, o, marginKey.Float64(o.Margin.Seconds()), errorKey.String(typeOf(o.Err)), messageKey.String(text(o.Err)))
 	case observe.HeldLong:
 		event(c.hold, o, heldKey.Float64(o.Held.Seconds()), holderKey.String(o.Who))
-	case observe.Released, observe.Lost:
+	case observe.Released, observe.HandedOver, observe.Lost:
 		end(c.hold, o)
 	}
 }
@@ -120,6 +120,8 @@ const (
 	passed   = "passed"
 	released = "released"
 
+	handedOver = "handed_over"
+
 	busy      = "busy"
 	cancelled = "cancelled"
 	other     = "other"
@@ -137,6 +139,10 @@ func outcome(o *observe.Observation) string {
 	case observe.Released:
 		if o.Err == nil {
 			return released
+		}
+	case observe.HandedOver:
+		if o.Err == nil {
+			return handedOver
 		}
 	}
 	return typeOf(o.Err)

@@ -96,7 +96,7 @@ func (c *Collector) Observe(_ context.Context, o observe.Observation) {
 		if c.tooLong.begins(o.Ticket) {
 			s.longHolds.Inc()
 		}
-	case observe.Released, observe.Lost:
+	case observe.Released, observe.HandedOver, observe.Lost:
 		if c.tooLong.ends(o.Ticket) {
 			s.longHolds.Dec()
 		}

@@ -92,6 +92,8 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"a release", []told{asked, held}, of(observe.Released, nil), released("confirmed")},
 		{"one that wakes nobody", []told{asked, held}, of(observe.Released, lease.ErrUnwoken), released("unwoken")},
 		{"one without an answer", []told{asked, held}, of(observe.Released, lease.ErrUnconfirmed), released("unconfirmed")},
+		{"a hold is handed over", []told{asked, held}, of(observe.HandedOver, nil), released("handed_over")},
+		{"a hand-over has no answer", []told{asked, held}, of(observe.HandedOver, lease.ErrUnconfirmed), released("unconfirmed")},
 		{"a lease runs out", []told{asked, held}, of(observe.Lost, fmt.Errorf("x: %w", lease.ErrExpired)), lost("expired")},
 		{"a forced release", []told{asked, held}, of(observe.Lost, lease.ErrForced), lost("forced")},
 		{"the server forgets", []told{asked, held}, of(observe.Lost, lease.ErrForgotten), lost("forgotten")},

@@ -172,8 +172,8 @@ func (s *series) told(o *observe.Observation) {
 		first(o, s.longWarnings)
 	case observe.WaitedLong:
 		first(o, s.longWaits)
-	case observe.Released:
-		s.released[releaseOf(o.Err)].Inc()
+	case observe.Released, observe.HandedOver:
+		s.released[releaseOf(o.Moment, o.Err)].Inc()
 		s.gone(o)
 	case observe.Lost:
 		s.lost[causeOf(o.Err)].Inc()

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // other is the class of names that have none, and the cause of losses that are of no known kind.
@@ -75,13 +76,16 @@ const (
 	confirmed = iota
 	unwoken
 	unconfirmed
+	handedOver
 )
 
-var releases = [...]string{confirmed: "confirmed", unwoken: "unwoken", unconfirmed: "unconfirmed"}
+var releases = [...]string{confirmed: "confirmed", unwoken: "unwoken", unconfirmed: "unconfirmed", handedOver: "handed_over"}
 
 // releaseOf is how a release ended.
-func releaseOf(err error) int {
+func releaseOf(by observe.Moment, err error) int {
 	switch {
+	case err == nil && by == observe.HandedOver:
+		return handedOver
 	case err == nil:
 		return confirmed
 	case errors.Is(err, lease.ErrUnwoken):

@@ -98,6 +98,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
 		observe.Released:      {slog.LevelDebug, []string{"held"}},
 		observe.Lost:          {slog.LevelWarn, []string{"held"}},
+		observe.HandedOver:    {slog.LevelDebug, []string{"held"}},
 		observe.HandedOff:     {slog.LevelDebug, nil},
 		observe.Skipped:       {slog.LevelInfo, []string{"count"}},
 		observe.Expired:       {slog.LevelInfo, []string{"count"}},
@@ -122,7 +123,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		require.NotContains(t, kept[0].Message, "%")
 		require.Equal(t, kept[0].Message+": failure", kept[1].Message)
 		require.Equal(t, want.level, kept[0].Level, "%v", moment)
-		if moment == observe.Released {
+		if moment == observe.Released || moment == observe.HandedOver {
 			want.level = slog.LevelWarn
 		}
 		require.Equal(t, want.level, kept[1].Level, "%v with an error", moment)

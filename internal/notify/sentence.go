@@ -21,6 +21,7 @@ var sentences = map[observe.Moment]string{
 	observe.HeldLong:      "has held %[1]s for %[4]v and holds on",
 	observe.Released:      "released %[1]s after %[4]v",
 	observe.Lost:          "lost %[1]s after %[4]v",
+	observe.HandedOver:    "handed %[1]s over after %[4]v, to whoever adopts it",
 	observe.HandedOff:     "handed %[1]s on to another client",
 	observe.Skipped:       "skipped %[6]d %[7]s of dead clients in the queue of %[1]s",
 	observe.Expired:       "found %[6]d %[8]s of %[1]s that had run out",

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -113,7 +114,7 @@ func (r *run) moving(t *testing.T, name string) *moving {
 		return kit.Dial(t, r.server, append(changes, briefly)...)
 	}
 	return &moving{
-		run: &mine, name: name, waiter: dial(), other: dial(), proxy: mine.proxy, cut: dial(kit.Through(mine.proxy)), refusals: map[string]int{},
+		run: &mine, name: name, waiter: kit.Dial(t, r.server), other: dial(), proxy: mine.proxy, cut: dial(kit.Through(mine.proxy)), refusals: map[string]int{},
 	}
 }
 
@@ -223,12 +224,15 @@ func (m *moving) adopt(c *headwaiter.Client, text string, how func(func())) {
 func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	time.Sleep(2 * moment) // What was under way when a process died has arrived.
-	owner, until := m.server.Text("HGET", keyOf(m.name), "owner"), m.until(m.name)
+	both := m.server.Do("HMGET", keyOf(m.name), "owner", "until").([]any)
+	owner, _ := both[0].(string)
+	text, _ := both[1].(string)
+	until, _ := strconv.ParseInt(text, 10, 64)
 	called := int64(0) // Long ago.
 	l := next.Value(m)
 	at := time.Now()
 	w := watched(l)
-	if lua.TicketClient(owner) != m.waiter.ID() {
+	if owner != "" && lua.TicketClient(owner) != m.waiter.ID() {
 		m.spans = append(m.spans, span{time.UnixMicro(until), at})
 		require.False(m, at.Before(time.UnixMicro(until)), "it holds before the time of %s is over", owner)
 		if lua.InTransit(owner) {
