@@ -37,6 +37,7 @@ type (
 		Permits int64   `json:"permits"`
 		Entries int64   `json:"entries"`
 		Ticket  string  `json:"ticket"`
+		Transit bool    `json:"in_transit"` // handed over, and not adopted yet
 	}
 	waiterJSON struct {
 		Place   int     `json:"place"`
@@ -78,7 +79,7 @@ func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
 	return holderJSON{
 		Client: h.Client, Who: who.Who(h), Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
-		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket,
+		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit,
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/election"
@@ -75,6 +77,25 @@ func TestInspectShowsHolderAndQueue(t *testing.T) {
 
 	kit.Release(t, l)
 	require.Contains(t, shows(t, s, "inspect", "orders"), "client   "+b.ID())
+}
+
+func TestInspectSaysThatAHoldIsInTransit(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = time.Minute })
+	l := holds(t, a, "orders")
+	text, err := l.HandOver(t.Context())
+	require.NoError(t, err)
+	out := shows(t, s, "inspect", "orders")
+	require.Contains(t, out, "client   "+a.ID()+"\n  transit  handed over by this client, and not adopted yet")
+	require.Contains(t, out, "left, then the queue is served")
+	require.NotContains(t, out, text)
+	require.Contains(t, shows(t, s, "ls"), "in transit from ")
+	require.True(t, decoded[[]nameJSON](t, shows(t, s, "inspect", "orders", "--json"))[0].Holders[0].Transit)
+	next, err := fairlock.Adopt(t.Context(), a, text)
+	require.NoError(t, err)
+	require.NotContains(t, shows(t, s, "inspect", "orders"), "transit")
+	kit.Release(t, next)
 }
 
 // Whoever was handed the lock a moment ago is known as well.

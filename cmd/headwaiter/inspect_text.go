@@ -68,6 +68,9 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 		fact("holder", "not known")
 	}
 	fact("client", "%s", h.Client)
+	if h.InTransit {
+		fact("transit", "%s", "handed over by this client, and not adopted yet: it is nobody's")
+	}
 	fact("held for", "%s", words.Ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
@@ -80,6 +83,9 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 func leaseLeft(h lease.Holder) string {
 	if h.Left <= 0 {
 		return fmt.Sprintf("run out %s ago: free for whoever asks next", words.Ago(-h.Left))
+	}
+	if h.InTransit {
+		return words.Ago(h.Left) + " left, then the queue is served"
 	}
 	return words.Ago(h.Left) + " left, unless it is renewed"
 }

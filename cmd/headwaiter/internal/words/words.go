@@ -41,6 +41,8 @@ func Summary(n inspect.Listed, who Roll) string {
 		return who.Of(i.Holder) + ", whose lease has run out"
 	}
 	switch text := who.Of(i.Holder); {
+	case i.Holder.InTransit:
+		return "in transit from " + text
 	case n.Kind == "rwlock" && i.Holder.Permits == 1:
 		return fmt.Sprintf("%d read, %s", i.Used, text)
 	case n.Kind == "rwlock":
