@@ -35,6 +35,23 @@ type Tracer interface {
 	Note(ctx context.Context) string
 }
 
+// A RequestObserver is an Observer that is told of the requests to servers too. What is said of Observe holds for
+// ObserveRequest. Without one, a client does not look at the clock for it.
+type RequestObserver interface {
+	Observer
+	ObserveRequest(r Request)
+}
+
+// A Request is one round trip to a server that was made anyway; several scripts that went together are one. One that its
+// caller gave up is not told of.
+type Request struct {
+	Engine string        // redis, etcd, zookeeper or postgres
+	Server string        // its address; of Sentinel the master set, of etcd and ZooKeeper all addresses
+	Client string        // its name, without host and process
+	Took   time.Duration // until the answer; without one, for how long it was waited for, as far as is known
+	Err    error         // nil if it was answered; a refusal is an answer, unless it says that the server does not serve now
+}
+
 // MaxNote is how long a note may be that a grant carries: room for the identity of a span.
 const MaxNote = 128
 
@@ -116,7 +133,23 @@ func Observers(all ...Observer) Observer {
 	case 1:
 		return list[0]
 	}
+	for _, o := range list {
+		if _, ok := o.(RequestObserver); ok {
+			return requestObservers{list}
+		}
+	}
 	return list
+}
+
+// requestObservers are several of which one at least wants to know of requests.
+type requestObservers struct{ observers }
+
+func (l requestObservers) ObserveRequest(r Request) {
+	for _, each := range l.observers {
+		if w, ok := each.(RequestObserver); ok {
+			w.ObserveRequest(r)
+		}
+	}
 }
 
 type observers []Observer

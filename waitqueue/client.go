@@ -105,7 +105,7 @@ func newClient(o Options) *client {
 func (c *client) wants() conn.Options {
 	return conn.Options{
 		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger, WithoutSkip: c.opts.WithoutSkip,
-		Hear: c.told, Flush: c.renewals.flush,
+		Hear: c.told, Flush: c.renewals.flush, Requests: c.notifier.Requests("redis"),
 	}
 }
 

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ func newClient(etcd *clientv3.Client, o Options, owned bool) *Client {
 		etcd: etcd, owned: owned, opts: o, who: names.Who(o.Name),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket),
 	}
-	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who, "etcd", strings.Join(etcd.Endpoints(), ","))
 	// A member that has lost its leader is to say so, not to let requests wait for one.
 	c.life, c.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	return c

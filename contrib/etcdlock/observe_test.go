@@ -20,3 +20,10 @@ func TestAnObserverIsToldOfCallsAndHolds(t *testing.T) {
 		return err
 	})
 }
+
+func TestTheServerIsSeenToGoAndComeBack(t *testing.T) {
+	t.Parallel()
+	s, o := etcdtest.Own(t), &kit.Requests{}
+	c := dial(t, s, lasting(enginetest.Short), func(x *etcdlock.Options) { x.Observer, x.Name = o, "observed" })
+	rig(t, s).TheServerIsSeenToGoAndComeBack(t, o, etcdlock.New(c, "one").Lock, "etcd")
+}

@@ -56,7 +56,9 @@ func (c *Client) open(o *engine.Opening[*session]) {
 	var slept time.Duration
 	granted, _, err := repeat(c.life, c.limit(), func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		sent, slept = time.Now(), lease.Slept()
-		return c.etcd.Grant(ctx, int64(c.opts.Lease/time.Second))
+		answer, err := c.etcd.Grant(ctx, int64(c.opts.Lease/time.Second))
+		c.watch.Request(c.life, sent, err, transient)
+		return answer, err
 	})
 	var opened *session
 	c.mu.Lock()
@@ -170,6 +172,7 @@ func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
 	defer cancel()
 	sent, slept := time.Now(), lease.Slept()
 	answer, err := c.etcd.KeepAliveOnce(ctx, s.id)
+	c.watch.Request(s.ctx, sent, err, transient)
 	if leaseGone(err) {
 		s.bury()
 	}

@@ -37,7 +37,8 @@
 //
 // # Metrics
 //
-// All have headwaiter.kind, and headwaiter.class if [Options].Class is set.
+// All have headwaiter.kind, and headwaiter.class if [Options].Class is set; those of servers have headwaiter.engine,
+// .server and .client in place of these.
 //
 //	headwaiter.wait.duration     histogram, s       how long calls waited, by headwaiter.outcome
 //	headwaiter.hold.duration     histogram, s       how long holds lasted, by outcome
@@ -57,6 +58,8 @@
 //	headwaiter.missed            counter            grants whose message did not come
 //	headwaiter.suspected         counter            times the server said that this client let a lease run out
 //	headwaiter.given_back        counter            grants that came too late
+//	headwaiter.server.up         gauge              1 if a server answered the last request of a client, 0 if not
+//	headwaiter.server.round_trip histogram, s       how long answers took
 //	headwaiter.classes.cut       counter            calls counted as class "other": one class too many, or Class panicked
 //
 // Names are in no metric: a name for each order would be a series for each. A Class function makes few of many, and

@@ -117,6 +117,10 @@ func (r reading) of(t testing.TB, name string) (found []series) {
 				continue
 			}
 			switch data := m.Data.(type) {
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					add(p.Attributes, p.Value, 0)
+				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
 					add(p.Attributes, p.Value, 0)

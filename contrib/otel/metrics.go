@@ -23,6 +23,8 @@ type figures struct {
 	attempts, losses, renewals metric.Int64Counter
 	waiting, holds             metric.Int64UpDownCounter
 	waits, held, margins       metric.Float64Histogram
+	roundTrips                 metric.Float64Histogram
+	up                         metric.Int64Gauge
 	cut                        metric.Int64Counter
 	moments                    map[observe.Moment]metric.Int64Counter // those that are just counted
 
@@ -30,8 +32,16 @@ type figures struct {
 	options map[labels]*options
 }
 
-// labels tell the series of an instrument apart.
-type labels struct{ kind, class, outcome string }
+// labels tell the series of an instrument apart: by kind, class and outcome, or by engine, server and client.
+type labels struct {
+	by     *[3]attribute.Key
+	values [3]string
+}
+
+var (
+	byKind   = &[3]attribute.Key{kindKey, classKey, outcomeKey}
+	byServer = &[3]attribute.Key{"headwaiter.engine", "headwaiter.server", "headwaiter.client"}
+)
 
 // options are labels as the instruments want them, made once: there are few.
 type options struct {
@@ -83,6 +93,10 @@ func newFigures(m metric.Meter) (*figures, error) {
 	f.waits = histogram("headwaiter.wait.duration", "How long calls waited, by outcome.")
 	f.held = histogram("headwaiter.hold.duration", "How long holds lasted, by outcome.")
 	f.margins = histogram("headwaiter.renewal.margin", "What was left of the lease when it was renewed, or when that failed.")
+	f.roundTrips = histogram("headwaiter.server.round_trip", "How long answers of a server took.")
+	up, err := m.Int64Gauge("headwaiter.server.up", metric.WithUnit("1"),
+		metric.WithDescription("1 if a server answered the last request of a client, 0 if not."))
+	f.up, errs = up, append(errs, err)
 	f.cut = counter("headwaiter.classes.cut", "{call}", "Calls whose class was one too many, or could not be told.")
 	for _, c := range counted {
 		f.moments[c.moment] = counter(c.name, c.unit, c.description)
@@ -92,7 +106,7 @@ func newFigures(m metric.Meter) (*figures, error) {
 
 // count counts one observation.
 func (f *figures) count(ctx context.Context, o *observe.Observation, class string) {
-	plain := f.of(labels{o.Kind, class, ""})
+	plain := f.of(byKind, o.Kind, class, "")
 	switch o.Moment {
 	case observe.Asked:
 		f.waiting.Add(ctx, 1, plain.add...)
@@ -101,7 +115,7 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		if o.Moment == observe.Granted {
 			f.holds.Add(ctx, 1, plain.add...)
 		}
-		by := f.of(labels{o.Kind, class, outcome(o)})
+		by := f.of(byKind, o.Kind, class, outcome(o))
 		f.attempts.Add(ctx, 1, by.add...)
 		f.waits.Record(ctx, o.Waited.Seconds(), by.record...)
 	case observe.Renewed, observe.RenewalFailed:
@@ -109,12 +123,12 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 		if o.Moment == observe.RenewalFailed {
 			word = "failed"
 		}
-		by := f.of(labels{o.Kind, class, word})
+		by := f.of(byKind, o.Kind, class, word)
 		f.renewals.Add(ctx, 1, by.add...)
 		f.margins.Record(ctx, o.Margin.Seconds(), by.record...)
 	case observe.Released, observe.HandedOver, observe.Lost:
 		f.holds.Add(ctx, -1, plain.add...)
-		by := f.of(labels{o.Kind, class, outcome(o)})
+		by := f.of(byKind, o.Kind, class, outcome(o))
 		f.held.Record(ctx, o.Held.Seconds(), by.record...)
 		if o.Moment == observe.Lost {
 			f.losses.Add(ctx, 1, by.add...)
@@ -133,20 +147,30 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 	}
 }
 
-// of returns the options for labels.
-func (f *figures) of(l labels) *options {
+// request counts one request to a server.
+func (f *figures) request(r *observe.Request) {
+	by, up := f.of(byServer, r.Engine, r.Server, r.Client), int64(0)
+	if r.Err == nil {
+		up = 1
+		f.roundTrips.Record(context.Background(), r.Took.Seconds(), by.record...)
+	}
+	f.up.Record(context.Background(), up, by.record...)
+}
+
+// of returns the options for labels. Those that are empty are left out.
+func (f *figures) of(by *[3]attribute.Key, values ...string) *options {
+	l := labels{by, [3]string(values)}
 	f.mu.RLock()
 	found := f.options[l]
 	f.mu.RUnlock()
 	if found != nil {
 		return found
 	}
-	attrs := []attribute.KeyValue{kindKey.String(l.kind)}
-	if l.class != "" {
-		attrs = append(attrs, classKey.String(l.class))
-	}
-	if l.outcome != "" {
-		attrs = append(attrs, outcomeKey.String(l.outcome))
+	var attrs []attribute.KeyValue
+	for i, value := range l.values {
+		if value != "" {
+			attrs = append(attrs, by[i].String(value))
+		}
 	}
 	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
 	f.mu.Lock()

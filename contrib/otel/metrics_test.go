@@ -120,3 +120,16 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	_, err = otel.New(otel.Options{MeterProvider: meter().provider, MaxClasses: -1})
 	require.EqualError(t, err, "otel: -1 classes at the most")
 }
+
+func TestAServerIsUpIfTheLastRequestWasAnswered(t *testing.T) {
+	r := meter()
+	tracer, err := otel.New(otel.Options{MeterProvider: r.provider})
+	require.NoError(t, err)
+	seen := observe.Request{Engine: "redis", Server: "a:6379", Client: "worker", Took: 3 * time.Second}
+	tracer.ObserveRequest(seen)
+	require.Equal(t, []series{{value: 1}}, r.of(t, "headwaiter.server.up"))
+	seen.Err = context.DeadlineExceeded
+	tracer.ObserveRequest(seen)
+	require.Equal(t, []series{{value: 0}}, r.of(t, "headwaiter.server.up"))
+	require.Equal(t, []series{{value: 1, sum: 3}}, r.of(t, "headwaiter.server.round_trip"), "of those that were answered")
+}

@@ -39,7 +39,10 @@ type Tracer struct {
 	classes *classes     // nil: none are told apart
 }
 
-var _ observe.Tracer = (*Tracer)(nil)
+var (
+	_ observe.Tracer          = (*Tracer)(nil)
+	_ observe.RequestObserver = (*Tracer)(nil)
+)
 
 // New returns a tracer for [headwaiter.Options].Observer.
 func New(o Options) (*Tracer, error) {
@@ -135,6 +138,13 @@ func (t *Tracer) Observe(ctx context.Context, o observe.Observation) {
 		class = t.classOf(o.Name)
 	}
 	t.figures.count(ctx, &o, class)
+}
+
+// ObserveRequest counts.
+func (t *Tracer) ObserveRequest(r observe.Request) {
+	if t.figures != nil {
+		t.figures.request(&r)
+	}
 }
 
 func (t *Tracer) classOf(name string) string {

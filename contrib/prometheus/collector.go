@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -36,15 +37,14 @@ const defaultMaxClasses = 100
 type Collector struct {
 	metrics *metrics
 	classes *classes
-	all     atomic.Pointer[map[key]*series] // never changed, but replaced: reading it costs no lock
+	all     table[key, series]
+	servers table[serverKey, server]
 	tooLong tooLong
-
-	mu sync.Mutex // held to replace all
 }
 
 var (
-	_ prom.Collector   = (*Collector)(nil)
-	_ observe.Observer = (*Collector)(nil)
+	_ prom.Collector          = (*Collector)(nil)
+	_ observe.RequestObserver = (*Collector)(nil)
 )
 
 // NewCollector makes a collector: register it, and give it to clients as [headwaiter.Options].Observer. One is enough
@@ -58,7 +58,6 @@ func NewCollector(o Options) *Collector {
 	}
 	c := &Collector{metrics: newMetrics(o.Buckets)}
 	c.classes = newClasses(o, c.metrics.unclassified)
-	c.all.Store(&map[key]*series{})
 	return c
 }
 
@@ -68,6 +67,7 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 		each.Describe(to)
 	}
 	to <- c.metrics.smallest
+	to <- c.metrics.up
 }
 
 // Collect is for the registry.
@@ -76,9 +76,14 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 	for _, each := range c.metrics.all {
 		each.Collect(to)
 	}
-	for k, s := range *c.all.Load() {
+	for k, s := range c.all.every() {
 		if margin, ok := s.smallest.get(); ok {
 			to <- prom.MustNewConstMetric(c.metrics.smallest, prom.GaugeValue, margin.Seconds(), k.kind, k.class)
+		}
+	}
+	for k, s := range c.servers.every() {
+		if up, ok := s.isUp(); ok {
+			to <- prom.MustNewConstMetric(c.metrics.up, prom.GaugeValue, up, k.engine, k.server, k.client)
 		}
 	}
 }
@@ -109,23 +114,39 @@ type key struct{ kind, class string }
 // of returns the time series of a kind and class, which it makes if there are none.
 func (c *Collector) of(kind, class string) *series {
 	k := key{kind, class}
-	if s := (*c.all.Load())[k]; s != nil {
+	if s := c.all.every()[k]; s != nil {
 		return s
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := *c.all.Load()
-	if s := all[k]; s != nil {
-		return s
+	return c.all.add(k, func() *series { return c.metrics.series(kind, class) })
+}
+
+// A table has few entries, and none that goes. It is never changed, but replaced: reading it costs no lock.
+type table[K comparable, V any] struct {
+	now atomic.Pointer[map[K]*V]
+	mu  sync.Mutex // held to replace it
+}
+
+func (t *table[K, V]) every() map[K]*V {
+	if all := t.now.Load(); all != nil {
+		return *all
 	}
-	more := make(map[key]*series, len(all)+1)
-	for k, s := range all {
-		more[k] = s
+	return nil
+}
+
+// add adds what is made, unless there is one by now.
+func (t *table[K, V]) add(k K, made func() *V) *V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.every()
+	if v := all[k]; v != nil {
+		return v
 	}
-	s := c.metrics.series(kind, class)
-	more[k] = s
-	c.all.Store(&more)
-	return s
+	more := make(map[K]*V, len(all)+1)
+	maps.Copy(more, all)
+	v := made()
+	more[k] = v
+	t.now.Store(&more)
+	return v
 }
 
 // tooLong are the holds that last for longer than they should, by their tickets.

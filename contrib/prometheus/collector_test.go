@@ -208,3 +208,34 @@ func TestTheSmallestMarginIsThatOfTheLastTwoMinutesAtTheMost(t *testing.T) {
 		require.Equal(t, 4., scrape(t, c)[smallest])
 	})
 }
+
+func TestAServerIsUpAsItsLastAnswerSaysForFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := prometheus.NewCollector(prometheus.Options{})
+		const labels = `{client="worker",engine="redis",server="a:6379"}`
+		up := func() float64 { return scrape(t, c)["headwaiter_server_up"+labels] }
+		silent := request
+		silent.Took, silent.Err = time.Second, context.DeadlineExceeded
+		other := request
+		other.Client = "other"
+		c.ObserveRequest(silent)
+		c.ObserveRequest(other)
+		require.Zero(t, up())
+		require.Contains(t, scrape(t, c), "headwaiter_server_up"+labels)
+		c.ObserveRequest(request)
+		require.Equal(t, 1., up())
+		require.Equal(t, values{
+			"headwaiter_server_round_trip_seconds_count" + labels: 1,
+			"headwaiter_server_round_trip_seconds_sum" + labels:   0.003,
+		}, values{
+			"headwaiter_server_round_trip_seconds_count" + labels: scrape(t, c)["headwaiter_server_round_trip_seconds_count"+labels],
+			"headwaiter_server_round_trip_seconds_sum" + labels:   scrape(t, c)["headwaiter_server_round_trip_seconds_sum"+labels],
+		}, "what was not answered took no time")
+		synctime.Pass(5 * time.Minute)
+		require.Equal(t, 1., up())
+		synctime.Pass(time.Second)
+		require.NotContains(t, scrape(t, c), "headwaiter_server_up"+labels, "nobody knows")
+		c.ObserveRequest(silent)
+		require.Contains(t, scrape(t, c), "headwaiter_server_up"+labels)
+	})
+}

@@ -25,6 +25,9 @@ var cycle = []observe.Observation{
 	{Moment: observe.Asked}, {Moment: observe.Granted}, {Moment: observe.Lost, Held: time.Second, Err: lease.ErrExpired},
 }
 
+// request is one that was answered.
+var request = observe.Request{Engine: "redis", Server: "a:6379", Client: "worker", Took: 3 * time.Millisecond}
+
 // collectors are those whose cost is to be known.
 func collectors() map[string]*prometheus.Collector {
 	return map[string]*prometheus.Collector{
@@ -35,6 +38,7 @@ func collectors() map[string]*prometheus.Collector {
 
 func TestAnObservationAllocatesNothing(t *testing.T) {
 	for name, c := range collectors() {
+		require.Zero(t, testing.AllocsPerRun(100, func() { c.ObserveRequest(request) }), name)
 		for _, o := range cycle {
 			o.Kind, o.Name, o.Ticket = "lock", "orders:42", "a ticket"
 			got := testing.AllocsPerRun(100, func() { c.Observe(context.Background(), o) })

@@ -21,6 +21,9 @@ var defaultBuckets = []float64{
 // marginBuckets are parts of a lease: an answer in time leaves two thirds, the second attempt one.
 var marginBuckets = []float64{0, .05, .1, .2, .3, .4, .5, .6, .7}
 
+// roundTripBuckets end where a request counts as not answered.
+var roundTripBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+
 const (
 	// nativeFactor is how much wider a native bucket is than the one before: errors below five per cent.
 	nativeFactor = 1.1
@@ -39,11 +42,12 @@ type metrics struct {
 
 	waiting, holding, longHolds *prom.GaugeVec
 	wait, hold, margin          *prom.HistogramVec
+	roundTrip                   *prom.HistogramVec
 
 	unclassified *prom.CounterVec
-	smallest     *prom.Desc
+	smallest, up *prom.Desc
 
-	all []prom.Collector // but for the smallest
+	all []prom.Collector // but for the descriptions
 }
 
 func newMetrics(buckets []float64) *metrics {
@@ -70,6 +74,9 @@ func newMetrics(buckets []float64) *metrics {
 	m.wait = m.histogram("wait_seconds", "How long calls waited that got what they waited for, or gave up.", buckets)
 	m.hold = m.histogram("hold_seconds", "How long holds lasted.", buckets)
 	m.margin = m.histogram("renewal_margin_ratio", "What was left of the lease when a renewal was confirmed, as a part of it.", marginBuckets)
+	m.roundTrip = m.histogramBy(serverLabels, "server_round_trip_seconds", "How long answers of a server took.", roundTripBuckets)
+	m.up = prom.NewDesc(prom.BuildFQName(namespace, "", "server_up"),
+		"1 if a server answered the last request of a client, 0 if not. Not there if there was none in five minutes.", serverLabels, nil)
 	m.smallest = prom.NewDesc(prom.BuildFQName(namespace, "", "renewal_margin_min_seconds"),
 		"The least that was left of a lease when a renewal was confirmed or failed, in the last one to two minutes.", labels, nil)
 	m.unclassified = prom.NewCounterVec(prom.CounterOpts{
@@ -93,6 +100,10 @@ func (m *metrics) gauge(name, help string) *prom.GaugeVec {
 }
 
 func (m *metrics) histogram(name, help string, buckets []float64) *prom.HistogramVec {
+	return m.histogramBy(labels, name, help, buckets)
+}
+
+func (m *metrics) histogramBy(labels []string, name, help string, buckets []float64) *prom.HistogramVec {
 	v := prom.NewHistogramVec(prom.HistogramOpts{
 		Namespace: namespace, Name: name, Help: help, Buckets: buckets,
 		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,

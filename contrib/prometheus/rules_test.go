@@ -38,6 +38,7 @@ func busyCollector() *prometheus.Collector {
 		o.Kind = "lock"
 		c.Observe(context.Background(), o)
 	}
+	c.ObserveRequest(request)
 	return c
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -137,7 +139,9 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{}, due: map[*rowHold]struct{}{},
 		unlocks: map[any][]*unlock{},
 	}
-	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, names.Who(o.Name))
+	at := &o.Config.ConnConfig.Config
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, names.Who(o.Name),
+		"postgres", net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))))
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.last, c.stop = context.WithCancel(context.Background())
 	err := c.connect(ctx)

@@ -225,6 +225,7 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 			return nil
 		})
 	}
+	c.watch.Request(c.last, sent, err, passes)
 	for h := range due {
 		if err != nil {
 			h.keeper.Failing(h.keeper.Lease().Deadline().Add(-h.ticket.lock.lasts), err)

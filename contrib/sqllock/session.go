@@ -134,6 +134,7 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 	c := m.client
 	conn, err := c.sessions.Acquire(wait)
 	if err != nil {
+		c.watch.Request(wait, time.Now(), err, passes)
 		return nil, err
 	}
 	what := verbLock
@@ -188,7 +189,10 @@ func (c *Client) clean(conn *pgxpool.Conn) {
 		if conn.Conn().IsClosed() {
 			break
 		}
-		if _, err = conn.Exec(ctx, sqlClean); code(err) != "57014" {
+		sent := c.watch.Sending()
+		_, err = conn.Exec(ctx, sqlClean)
+		c.watch.Request(c.last, sent, err, passes)
+		if code(err) != "57014" {
 			break
 		}
 	}

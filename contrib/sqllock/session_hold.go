@@ -60,7 +60,9 @@ func (h *sessionHold) watch(ask bool) {
 			return
 		}
 		sent, slept := time.Now(), lease.Slept()
-		if err := h.ping(); err != nil {
+		err := h.ping()
+		h.client.watch.Request(h.client.last, sent, err, passes)
+		if err != nil {
 			h.lose(err)
 			return
 		}
@@ -183,7 +185,11 @@ func (h *sessionHold) unlock(ctx context.Context) error {
 	c, conn := h.client, h.conn.Conn()
 	stop := context.AfterFunc(ctx, func() { _ = conn.PgConn().Conn().Close() })
 	h.settle()
+	sent := c.watch.Sending()
 	had, _, err := call(conn, verbUnlock, h.key)
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), errNoAnswer) { // Otherwise the caller had no time for an answer.
+		c.watch.Request(c.last, sent, err, passes)
+	}
 	cut := !stop()
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -107,6 +107,7 @@ func (t *ticket) request(at *int64, wait bool) (a answer, arrival *int64, err er
 	err = t.client.pool.QueryRow(limit, `SELECT * FROM headwaiter_ask($1, $2, $3, $4, $5, $6, $7, $8)`,
 		t.lock.name, t.id, t.client.id, at, wait, t.lock.lasts, window, t.client.opts.GrantLease,
 	).Scan(&token, &arrival, &place, &now, &until)
+	t.client.watch.Request(t.client.last, a.sent, err, passes)
 	if err != nil || arrival == nil {
 		return a, nil, err
 	}
@@ -203,8 +204,12 @@ func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
 	limit, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	var granted bool
+	sent := c.watch.Sending()
 	err = c.pool.QueryRow(limit, `SELECT * FROM headwaiter_end($1, $2, NULL, $3, false)`,
 		t.lock.name, t.id, c.opts.GrantLease).Scan(&was, &granted)
+	if ctx.Err() == nil {
+		c.watch.Request(c.last, sent, err, passes)
+	}
 	if err == nil {
 		c.unknow(t)
 	}

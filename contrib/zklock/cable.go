@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -25,10 +26,11 @@ func now() moment { return moment{time.Now(), lease.Slept()} }
 // what that leaves open: pauses between attempts, a limit to the wait for the first answer, the session time-out that
 // the server has granted, and the end, after which there is no other connection.
 type cable struct {
-	opts *Options
-	ctx  context.Context
-	end  context.CancelFunc
-	over chan struct{} // closed when the library asks for a server though there is to be no connection any more
+	opts  *Options
+	watch *engine.Watch
+	ctx   context.Context
+	end   context.CancelFunc
+	over  chan struct{} // closed when the library asks for a server though there is to be no connection any more
 
 	mu       sync.Mutex // guards the fields below, and those of the wire
 	servers  []string
@@ -40,8 +42,8 @@ type cable struct {
 	farewell bool // the server has confirmed the end of the session
 }
 
-func newCable(o *Options) *cable {
-	c := &cable{opts: o, over: make(chan struct{})}
+func newCable(o *Options, w *engine.Watch) *cable {
+	c := &cable{opts: o, watch: w, over: make(chan struct{})}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -103,6 +105,7 @@ func (c *cable) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
+		c.unanswered(err)
 		c.last = err
 		return nil, err
 	}
@@ -112,6 +115,11 @@ func (c *cable) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	w.unhook = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	c.wire = w
 	return w, nil
+}
+
+// unanswered tells of a connection that could not be made, or ended before its first answer.
+func (c *cable) unanswered(err error) {
+	c.watch.Request(c.ctx, time.Now(), err, func(error) bool { return true })
 }
 
 // trouble is why there is no connection, as far as is known.
@@ -202,6 +210,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if err != nil {
 		if w.timeout == 0 {
 			w.cable.silent++
+			w.cable.unanswered(err)
 			w.cable.last = fmt.Errorf("%s ended the connection before it answered: %w", w.RemoteAddr(), err)
 		} else if w.cable.last == nil {
 			w.cable.last = err

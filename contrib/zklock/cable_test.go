@@ -23,7 +23,7 @@ func packet(number int32, code int32) []byte {
 
 func newWire(t *testing.T) (w *wire, server net.Conn) {
 	client, server := net.Pipe()
-	w = &wire{Conn: client, in: bufio.NewReader(client), cable: newCable(&Options{}), timeout: time.Second, unhook: func() bool { return true }}
+	w = &wire{Conn: client, in: bufio.NewReader(client), cable: newCable(&Options{}, nil), timeout: time.Second, unhook: func() bool { return true }}
 	w.late = time.AfterFunc(time.Hour, w.flush)
 	t.Cleanup(func() {
 		_ = w.Close()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,7 @@ func Dial(o Options) (*Client, error) {
 		opts: o, who: names.Who(o.Name), id: hex.EncodeToString(id[:]),
 		tickets: make(map[string]*ticket), ends: make(map[string]*ticket), idle: make(chan func()),
 	}
-	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
+	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who, "zookeeper", strings.Join(o.Servers, ","))
 	c.life, c.end = context.WithCancelCause(context.Background())
 	return c, nil
 }

@@ -20,3 +20,10 @@ func TestAnObserverIsToldOfCallsAndHolds(t *testing.T) {
 		return err
 	})
 }
+
+func TestTheServerIsSeenToGoAndComeBack(t *testing.T) {
+	t.Parallel()
+	s, o := zktest.Own(t), &kit.Requests{}
+	c := dial(t, s, lasting(enginetest.Short), func(x *zklock.Options) { x.Observer, x.Name = o, "observed" })
+	rig(t, s).TheServerIsSeenToGoAndComeBack(t, o, zklock.New(c, "one").Lock, "zookeeper")
+}

@@ -60,7 +60,7 @@ func (c *Client) open(o *engine.Opening[*session]) {
 // connect returns a session when the servers have given one, or an error when they refuse or ctx ends.
 func (c *Client) connect(ctx context.Context, told bool) (*session, error) {
 	s := &session{
-		client: c, cable: newCable(&c.opts), first: make(chan struct{}), ended: make(chan struct{}),
+		client: c, cable: newCable(&c.opts, c.watch), first: make(chan struct{}), ended: make(chan struct{}),
 		changed: make(chan struct{}), watches: make(map[string]*watch),
 	}
 	s.ctx, s.die = context.WithCancelCause(c.life)

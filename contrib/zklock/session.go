@@ -120,6 +120,7 @@ func (s *session) pulse() {
 		slow := time.AfterFunc(timeout/3, s.cable.cut)
 		_, err := s.conn.Sync("/")
 		slow.Stop()
+		s.client.watch.Request(s.ctx, sent.at, err, transient)
 		s.client.mu.Lock()
 		if err == nil && s.linked && s.beat.at.Before(sent.at) {
 			s.extendLocked(s.beat)

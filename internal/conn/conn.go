@@ -30,12 +30,15 @@ type Options struct {
 	WithoutSkip bool                 // nobody can count subscribers
 	Hear        func(message string) // told of what comes on the client's own channel, on the reader of a connection
 	Flush       func()               // called after all timers that were due at one moment
+	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
+	Requests func(server string, took time.Duration, err error)
 }
 
 // Servers are the servers that a client talks to, and its connections to them: one for commands, one for renewals, and
 // one for each node that it listens to. What it runs in the background ends with it.
 type Servers struct {
 	opts Options
+	name string // of the server where there is one; of Sentinel the master set
 	Own  string // the channel on which the client hears of its holds, whatever their names
 
 	commands rueidis.Client // asks, ends and checks, in the order of their sending (R1)
@@ -117,9 +120,24 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c.flights.last = make(chan struct{}, 1)
 	c.vouchers.servers = c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
+	c.name = serverName(commands, o.Redis)
 	c.routes = newRoutes(c)
 	c.Timers = timers.New(o.Flush)
 	return c
+}
+
+// serverName is what to call the server where there is one, or is not known which.
+func serverName(rc rueidis.Client, o rueidis.ClientOption) string {
+	if set := o.Sentinel.MasterSet; set != "" {
+		return set
+	}
+	if len(o.InitAddress) > 0 {
+		return o.InitAddress[0]
+	}
+	for address := range rc.Nodes() {
+		return address
+	}
+	return ""
 }
 
 // Close stops what runs in the background and waits for it, and closes the connections if they are the client's own.

@@ -71,10 +71,38 @@ func (c *Servers) runUntil(ctx context.Context, n *Node, ahead []Job, s *lua.Scr
 	if err == nil {
 		c.demoted(res)
 	}
-	if slow := err != nil || time.Since(began) > SlowAnswer; slow != n.slow.Load() {
+	took := time.Since(began)
+	if slow := err != nil || took > SlowAnswer; slow != n.slow.Load() {
 		n.slow.Store(slow)
 	}
+	if c.opts.Requests != nil && (err == nil || !givenUp(ctx)) {
+		c.tell(n, took, res.Error())
+	}
 	return res
+}
+
+// tell tells how a request went. What is refused for good is answered.
+func (c *Servers) tell(n *Node, took time.Duration, err error) {
+	switch {
+	case errors.Is(err, rueidis.ErrClosing):
+		return
+	case !Transient(err):
+		err = nil
+	}
+	server := n.address
+	if server == "" {
+		server = c.name
+	}
+	c.opts.Requests(server, took, err)
+}
+
+// givenUp reports whether the caller of a request wanted no answer any more.
+func givenUp(ctx context.Context) bool {
+	if w, ok := ctx.(*watched); ok {
+		ctx = w.ctx
+	}
+	d, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(d)
 }
 
 // runBehind runs a script behind others, and reports whether it has to run again because it did so before one that the
@@ -230,6 +258,10 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		}
 		defer n.flying.Add(-1)
 	}
+	var began time.Time
+	if c.opts.Requests != nil {
+		began = time.Now()
+	}
 	results := rc.DoMulti(c.Patient, cmds...)
 	for i, j := range jobs {
 		if noScript(results[i]) {
@@ -238,6 +270,9 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 	}
 	if len(results) > 0 {
 		c.demoted(results[0]) // What a node is, it says to all of them.
+		if c.opts.Requests != nil {
+			c.tell(n, time.Since(began), results[0].Error())
+		}
 	}
 	return results
 }

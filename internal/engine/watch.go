@@ -20,16 +20,41 @@ type Watch struct {
 	notifier *notify.Notifier
 	client   string
 	calls    atomic.Uint64
+	server   string
+	requests func(server string, took time.Duration, err error) // nil if nobody wants to know
 }
 
 // NewWatch returns what tells an observer and a log, of which either may be nil; nil if both are. held and waited are how
 // long a hold and a wait may last before that is told, 0 for as long as they like; who is the client, for operators.
-func NewWatch(to observe.Observer, log *slog.Logger, held, waited time.Duration, who string) *Watch {
+// engine and server are what requests are told of by.
+func NewWatch(to observe.Observer, log *slog.Logger, held, waited time.Duration, who, engine, server string) *Watch {
 	n := notify.New(to, log, held, waited, who)
 	if n == nil {
 		return nil
 	}
-	return &Watch{notifier: n, client: rand.Text()}
+	return &Watch{notifier: n, client: rand.Text(), server: server, requests: n.Requests(engine)}
+}
+
+// Sending is when a request is sent, if anybody wants to know. It may be called on nil.
+func (w *Watch) Sending() (sent time.Time) {
+	if w != nil && w.requests != nil {
+		sent = time.Now()
+	}
+	return sent
+}
+
+// Request tells of a round trip that began at sent, and whether it was answered: without an error, or with one that does
+// not pass. One that failed because life has ended is not told of. It may be called on nil.
+func (w *Watch) Request(life context.Context, sent time.Time, err error, passes func(error) bool) {
+	switch {
+	case w == nil || w.requests == nil:
+		return
+	case err != nil && !passes(err):
+		err = nil
+	case err != nil && life.Err() != nil:
+		return
+	}
+	w.requests(w.server, time.Since(sent), err)
 }
 
 // Stop writes what is left of the log.

@@ -71,7 +71,7 @@ func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, g := &seen{}, &Grip{}
-				w := NewWatch(s, nil, 10*time.Second, 10*time.Second, "who")
+				w := NewWatch(s, nil, 10*time.Second, 10*time.Second, "who", "some", "where")
 				l, err := w.Acquire(t.Context(), "lock", "name", held(45*time.Second, errRelease, g))
 				require.NoError(t, err)
 				x.end(l, g)
@@ -92,7 +92,7 @@ func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
 func TestAWatchTellsOfACallThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &seen{}
-		w := NewWatch(s, nil, time.Second, time.Second, "who")
+		w := NewWatch(s, nil, time.Second, time.Second, "who", "some", "where")
 		_, err := w.Acquire(t.Context(), "lock", "name", func(context.Context) (*lease.Lease, error) { return nil, lease.ErrBusy })
 		require.ErrorIs(t, err, lease.ErrBusy)
 		time.Sleep(time.Hour) // Of the bubble: nothing more is told.
@@ -103,7 +103,7 @@ func TestAWatchTellsOfACallThatFails(t *testing.T) {
 		_, err = nobody.Acquire(t.Context(), "lock", "name", func(context.Context) (*lease.Lease, error) { return nil, lease.ErrBusy })
 		require.ErrorIs(t, err, lease.ErrBusy)
 		nobody.Stop()
-		require.Nil(t, NewWatch(nil, nil, 0, 0, ""))
+		require.Nil(t, NewWatch(nil, nil, 0, 0, "", "some", "where"))
 	})
 }
 
@@ -111,7 +111,7 @@ func TestAWatchTellsOfACallThatFails(t *testing.T) {
 func TestAHoldWithinAnotherTellsOfItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &seen{}
-		outer, err := NewWatch(s, nil, 0, 0, "who").Acquire(t.Context(), "lock", "outer", held(0, nil, &Grip{}))
+		outer, err := NewWatch(s, nil, 0, 0, "who", "some", "where").Acquire(t.Context(), "lock", "outer", held(0, nil, &Grip{}))
 		require.NoError(t, err)
 		var nobody *Watch
 		inner, err := nobody.Acquire(outer.Context(), "lock", "inner", held(0, nil, &Grip{}))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +21,9 @@ type Notifier struct {
 	Who          string // the client, for operators
 
 	observer observe.Observer
-	tracer   observe.Tracer // nil if the observer is none
-	log      *logger        // nil: nobody reads
+	tracer   observe.Tracer          // nil if the observer is none
+	requests observe.RequestObserver // the same
+	log      *logger                 // nil: nobody reads
 	warned   sync.Once
 }
 
@@ -38,6 +40,7 @@ func New(to observe.Observer, log *slog.Logger, held, waited time.Duration, who 
 	}
 	n := &Notifier{observer: observer, Held: held, Waited: waited, Who: who, log: l}
 	n.tracer, _ = observer.(observe.Tracer)
+	n.requests, _ = observer.(observe.RequestObserver)
 	return n
 }
 
@@ -52,6 +55,18 @@ func (n *Notifier) Stop() {
 func (n *Notifier) Tell(ctx context.Context, o observe.Observation) {
 	defer n.contain()
 	n.observer.Observe(ctx, o)
+}
+
+// Requests returns what tells of the requests of a client; nil if nobody wants to know. It may be called on nil.
+func (n *Notifier) Requests(engine string) func(server string, took time.Duration, err error) {
+	if n == nil || n.requests == nil {
+		return nil
+	}
+	client, _, _ := strings.Cut(n.Who, "@")
+	return func(server string, took time.Duration, err error) {
+		defer n.contain()
+		n.requests.ObserveRequest(observe.Request{Engine: engine, Server: server, Client: client, Took: took, Err: err})
+	}
 }
 
 // contain ends a panic of the observer, which must neither leave a lock taken nor a call or a hold half made. The first

@@ -62,7 +62,8 @@ var bySignature = []string{"Error", "Unwrap", "Is", "String", "MarshalJSON"}
 var byInterface = []string{
 	"Transport.RoundTrip",                     // net/http
 	"Collector.Collect", "Collector.Describe", // client_golang
-	"Collector.Observe",                                           // observe.Observer
+	"Collector.Observe",                                 // observe.Observer
+	"Collector.ObserveRequest", "Tracer.ObserveRequest", // observe.RequestObserver
 	"Tracer.Observe", "Tracer.Wait", "Tracer.Hold", "Tracer.Note", // observe.Tracer
 }
 

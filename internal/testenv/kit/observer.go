@@ -105,6 +105,33 @@ func (o *Observer) Story() []string {
 	return story
 }
 
+// Requests is an Observer that keeps what it is told of requests, too.
+type Requests struct {
+	Observer
+	mu  sync.Mutex // guards all
+	all []observe.Request
+}
+
+// ObserveRequest keeps it.
+func (r *Requests) ObserveRequest(x observe.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, x)
+}
+
+// Made returns what was told so far.
+func (r *Requests) Made() []observe.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// Up reports whether the last request was answered.
+func (r *Requests) Up() bool {
+	all := r.Made()
+	return len(all) > 0 && all[len(all)-1].Err == nil
+}
+
 // Observed makes a client tell an observer.
 func Observed(o observe.Observer) func(*headwaiter.Options) {
 	return func(opts *headwaiter.Options) { opts.Observer = o }
