@@ -1,7 +1,7 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy failovers soak mutants \
-	spell staticcheck vuln api licences sbom workflows shell oldest-go release-notes release-test release-check profile
+	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -152,14 +152,26 @@ shell: ## check the shell scripts
 	@scripts/need shellcheck
 	shellcheck scripts/api scripts/having scripts/need scripts/profile scripts/release scripts/spell .ci/run
 
-# The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here.
-OLDEST_GO = go$$(go list -m -f '{{.GoVersion}}' github.com/headwaiter/headwaiter)
+# The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
+# that promise the same are in a workspace of their own: that of the tree is as new as the newest needs.
+OLDEST_GO := $(shell sed -n 's/^go //p' go.mod)
 
-oldest-go: redis ## the core's tests with the oldest Go that it promises to work with
-	@GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go version || { echo "$(OLDEST_GO) is not here and cannot be fetched"; exit 1; }
-	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go vet ./...
-	GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go test -count=1 $(ARGS) \
-		$$(GOTOOLCHAIN=$(OLDEST_GO) GOWORK=off go list ./... | grep -v -E '/internal/(verify|tidy)(/|$$)')
+oldest-go: servers ## the tests of the core, and of each module that promises the same Go, with that Go
+	@scripts/need zookeeper pgbouncer
+	@GOTOOLCHAIN=go$(OLDEST_GO) GOWORK=off go version || { echo "go$(OLDEST_GO) is not here and cannot be fetched"; exit 1; }
+	set -e; folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; \
+	modules=$$(go list -m -f '{{if eq .GoVersion "$(OLDEST_GO)"}}{{.Dir}}{{end}}' $$(go list -m)); \
+	export GOTOOLCHAIN=go$(OLDEST_GO); cp go.work.sum "$$folder"; (cd "$$folder" && GOWORK=off go work init $$modules); \
+	export GOWORK="$$folder/go.work"; go vet $(ALL); \
+	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '/internal/(verify|tidy)(/|$$)')
+
+# Their tests stop processes, which Windows cannot.
+STOPPING := /(barrier|countdown|election|fairlock|reentrant|rwlock|semaphore)$$|/internal/verify/
+
+platforms: ## vet the core, and what tests of users need, for macOS and for Windows
+	GOOS=darwin CGO_ENABLED=0 go vet ./... ./headwaitertest/... ./bench
+	GOOS=windows CGO_ENABLED=0 go build ./... ./headwaitertest/... ./bench
+	GOOS=windows CGO_ENABLED=0 go vet $$(GOOS=windows go list ./... ./headwaitertest/... ./bench | grep -v -E '$(STOPPING)')
 
 licences: ## write docs/licences.md: the licences of what the modules need
 	cd internal/release && GOWORK=off go run . licences
@@ -178,4 +190,4 @@ release-notes: ## write what CHANGELOG.md says of VERSION=vX.Y.Z to dist/notes.m
 release-test: ## release a copy of this repository, and build a stranger's module against each
 	cd internal/release && GOWORK=off go vet ./... && GOWORK=off go test -count=1 -timeout 30m $(ARGS) ./...
 
-release-check: lint staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, beside the tests
+release-check: lint platforms staticcheck vuln spell workflows shell api sbom release-test oldest-go ## all that is checked before a release, beside the tests

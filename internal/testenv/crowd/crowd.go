@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package crowd runs clients in a process of their own, for tests that kill or stop them.
 //
 // The process is the test binary itself: a package whose tests start one calls [Main] before its tests

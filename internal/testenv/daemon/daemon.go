@@ -84,11 +84,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("daemon: %s: %w", o.Name, err)
 	}
-	if o.Attr != nil && o.Attr.Credential != nil {
-		err = os.Chown(dir, int(o.Attr.Credential.Uid), int(o.Attr.Credential.Gid))
-	}
 	s := &Server{o: o, dir: dir}
-	if err == nil {
+	if err = allot(dir, o.Attr); err == nil {
 		s.guard, err = newGuard(dir, o.Quit)
 	}
 	if err != nil {
@@ -145,9 +142,9 @@ func (s *Server) Signal(sig syscall.Signal) error {
 		return fmt.Errorf("daemon: %s: %v: %w", s.o.Name, sig, err)
 	}
 	switch sig {
-	case syscall.SIGSTOP:
+	case pauseSignal:
 		s.frozen = true
-	case syscall.SIGCONT:
+	case resumeSignal:
 		s.frozen = false
 	}
 	return nil
@@ -159,7 +156,7 @@ const frozenTime = 200 * time.Millisecond
 // Freeze stops the server's process, as a machine that hangs would be: connections stay open and nothing answers. With
 // Ready it returns when nothing answers any more.
 func (s *Server) Freeze() error {
-	if err := s.Signal(syscall.SIGSTOP); err != nil || s.o.Ready == nil {
+	if err := s.Signal(pauseSignal); err != nil || s.o.Ready == nil {
 		return err
 	}
 	for s.looks(context.Background(), frozenTime) {
@@ -169,7 +166,7 @@ func (s *Server) Freeze() error {
 }
 
 // Thaw lets it go on.
-func (s *Server) Thaw() error { return s.Signal(syscall.SIGCONT) }
+func (s *Server) Thaw() error { return s.Signal(resumeSignal) }
 
 // looks calls Ready with a bound.
 func (s *Server) looks(ctx context.Context, bound time.Duration) bool {

@@ -48,8 +48,8 @@ func newRun(cmd *exec.Cmd, g *guard, texts []string) (*run, error) {
 
 // kill ends the process and waits for its end.
 func (r *run) kill(quit syscall.Signal) {
-	_ = r.cmd.Process.Signal(quit)            // It may have ended by itself.
-	_ = r.cmd.Process.Signal(syscall.SIGCONT) // A frozen one hears nothing but SIGKILL.
+	_ = r.cmd.Process.Signal(quit)         // It may have ended by itself.
+	_ = r.cmd.Process.Signal(resumeSignal) // A frozen one hears nothing but SIGKILL.
 	patience := time.NewTimer(quitTime)
 	defer patience.Stop()
 	select {

@@ -155,7 +155,7 @@ func (s *Server) launch() error {
 	if s.o.Attr != nil {
 		*cmd.SysProcAttr = *s.o.Attr
 	}
-	cmd.SysProcAttr.Setpgid = true // What a terminal sends to all is for this process, which ends the server.
+	setApart(cmd.SysProcAttr)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frozen = false

@@ -1,3 +1,5 @@
+//go:build unix
+
 package daemon
 
 import (
@@ -8,6 +10,23 @@ import (
 	"strconv"
 	"syscall"
 )
+
+// How a process is stopped, and let go on.
+const (
+	pauseSignal  = syscall.SIGSTOP
+	resumeSignal = syscall.SIGCONT
+)
+
+// allot gives a folder to the user whose processes are started so.
+func allot(dir string, attr *syscall.SysProcAttr) error {
+	if attr == nil || attr.Credential == nil {
+		return nil
+	}
+	return os.Chown(dir, int(attr.Credential.Uid), int(attr.Credential.Gid))
+}
+
+// setApart puts a process into a group of its own: what a terminal sends to all is for this process, which ends the server.
+func setApart(attr *syscall.SysProcAttr) { attr.Setpgid = true }
 
 // Unprivileged lets servers that refuse to run as root run as the first of the given users that there is; where this is
 // not root it is nil, which changes nothing.
