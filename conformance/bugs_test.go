@@ -37,6 +37,10 @@ const (
 	unlockUnwaited  bug = "Close does not wait for an Unlock"
 	unlockStops     bug = "what is unlocked never ends"
 
+	handOverEnds bug = "a hand-over that is not supported ends the hold"
+	handOverFree bug = "a hand-over is a release"
+	adoptsTwice  bug = "a text is good twice"
+
 	neverTells   bug = "a loss is not told"
 	plainCause   bug = "the cause of a loss is no ErrLost"
 	lateDeadline bug = "the holder learns too late that its lease is over"
@@ -171,6 +175,7 @@ func doorCatches() []caught {
 		{freesAnothers, "", "an Unlock after a loss does nothing", "after an Unlock that is to do nothing"},
 		{unlockOvertaken, "", "no call overtakes the Unlock of its client", "right behind an Unlock of the same client"},
 		{unlockUnwaited, "", "a client that closes waits for its Unlocks", "that is closed"},
+		{handOverEnds, "", "what cannot be handed over stays as it is", "could not be handed over has ended"},
 		{unlockStops, "", "an Unlock that is cut off costs a lease", "after an Unlock that was cut off"},
 
 		{neverRenews, "", "a hold is renewed", "in spite of renewals"},
@@ -193,6 +198,8 @@ func doorCatches() []caught {
 
 func mutexCatches() []caught {
 	return []caught{
+		{handOverFree, "", "a hold is handed over once, ahead of the queue", "to adopt what was handed over"},
+		{adoptsTwice, "", "a hold is handed over once, ahead of the queue", "to adopt once more"},
 		{doReleasesFirst, "", "Do holds while its function runs", "to try while the function runs: the call holds"},
 		{swallows, "", "Do holds while its function runs", "and returned <nil>"},
 		{keepsPanicked, "", "Do releases when its function panics", "it should be free after a panic in Do"},

@@ -59,6 +59,9 @@ type Client struct {
 	Latch     func(name string) Latch
 	Barrier   func(name string, parties int, lease time.Duration) Barrier
 
+	// Adopt takes over the hold of a Mutex that was handed over, by its text. Nil where no hold can be handed over.
+	Adopt func(ctx context.Context, text string, lasts time.Duration) (*lease.Lease, error)
+
 	// Close ends waits with Errors.Closed and holds as lost, gives back what is held and ends what runs in the
 	// background. A second call does nothing and returns nil.
 	Close func(ctx context.Context) error

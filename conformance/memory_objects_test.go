@@ -35,6 +35,7 @@ func (c *client) offers() Client {
 		},
 		Latch:   func(name string) Latch { return &latchOf{c, name} },
 		Barrier: func(name string, n int, lasts time.Duration) Barrier { return &barrierOf{c, name, n, lasts} },
+		Adopt:   c.adopt,
 		Close:   c.finish,
 		Cut:     c.cut,
 		Silence: c.silence,

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,13 +27,15 @@ var (
 
 // memory is an engine in this process. It does everything right, but for the bug that it has.
 type memory struct {
-	bug bug
+	bug   bug
+	gives atomic.Bool // holds of a mutex can be handed over
 
 	mu       sync.Mutex // guards all below, also in what it leads to
 	sites    map[string]*site
 	latches  map[string]*latch
 	barriers map[string]*barrier
 	token    uint64
+	adopted  []string // texts
 }
 
 func newMemory(b bug) *memory {
@@ -41,7 +45,10 @@ func newMemory(b bug) *memory {
 // engine is all that there is to run.
 func (m *memory) engine() Engine {
 	return Engine{
-		Dial: func(testing.TB) Client { return m.dial().offers() },
+		Dial: func(testing.TB) Client {
+			m.gives.Store(true)
+			return m.dial().offers()
+		},
 		Fair: true, Fenced: true, Told: true,
 		Lease: time.Second,
 		Errors: Errors{
@@ -76,6 +83,7 @@ type hold struct {
 	key     any
 	token   uint64
 	keepers []*lease.Keeper
+	text    string      // by which it is adopted
 	expiry  *time.Timer // ends it here
 	loss    *time.Timer // tells its holder before
 	renewal *time.Timer
@@ -182,8 +190,60 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 			return m.release(h, k)
 		},
 		Unlock: func() { m.unlock(h, k) },
+		Engine: giving{m, h},
 	})
 	return k
+}
+
+// giving is a hold that may be handed over: that of a mutex.
+type giving struct {
+	*memory
+	hold *hold
+}
+
+func (g giving) Gives() bool {
+	key, _ := g.hold.key.(heldKey)
+	return g.gives.Load() && strings.HasPrefix(key.path, "mutex ")
+}
+
+func (g giving) HandOver(context.Context) (string, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch g.bug {
+	case handOverEnds:
+		return "", errors.ErrUnsupported
+	case handOverFree:
+		g.drop(g.hold, nil)
+	}
+	g.hold.renewal.Stop()
+	g.hold.text = fmt.Sprint("text ", g.hold.token)
+	return g.hold.text, nil
+}
+
+// adopt makes a hold of one in transit.
+func (c *client) adopt(ctx context.Context, text string, lasts time.Duration) (*lease.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sites {
+		for _, h := range s.held {
+			if h.text != text || text == "" {
+				continue
+			}
+			if c.bug != adoptsTwice {
+				h.text = ""
+			}
+			c.adopted = append(c.adopted, text)
+			c.token++
+			h.client, h.token, h.lasts = c, c.token, lasts
+			h.keepers = []*lease.Keeper{c.keeper(ctx, h)}
+			h.renewal.Reset(0)
+			return h.keepers[0].Lease(), nil
+		}
+	}
+	if slices.Contains(c.adopted, text) {
+		return nil, lease.ErrAdopted
+	}
+	return nil, lease.ErrNotGenuine
 }
 
 // certain tells until when a hold is certain that begins or is renewed now.

@@ -13,6 +13,7 @@ import (
 func mutexCases() []trial {
 	return []trial{
 		{name: "a call from within its own hold is a deadlock", run: deadlock, needs: []need{deadlocks}},
+		{name: "a hold is handed over once, ahead of the queue", run: handedOver, needs: []need{adopts, waits}},
 		{name: "any printable name is a name of its own", run: oddNames},
 		{name: "what is no name is refused", run: badNames},
 		{name: "many names are held at once", run: manyNames},

@@ -16,6 +16,7 @@ func unlockCases() []trial {
 		{name: "an Unlock after a loss does nothing", run: unlockLost, timed: true, needs: []need{breaks}},
 		{name: "no call overtakes the Unlock of its client", run: unlockThenTry},
 		{name: "a client that closes waits for its Unlocks", run: unlockThenClose},
+		{name: "what cannot be handed over stays as it is", run: unsupported},
 		{name: "an Unlock that is cut off costs a lease", run: unlockThenCut, timed: true, needs: []need{cuttable}},
 	}
 }
