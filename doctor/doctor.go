@@ -162,7 +162,7 @@ func (r Report) Endangered() bool {
 // It returns an error, and what is known nevertheless, if no server answered or ctx ended.
 func Diagnose(ctx context.Context, c *headwaiter.Client) (Report, error) {
 	retry.Given(ctx)
-	w, err := c.Wiring()
+	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return Report{}, fmt.Errorf("doctor: %w", err)
 	}

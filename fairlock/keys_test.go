@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lives is for how long the longest of a lock's keys lives.
@@ -32,7 +33,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
 				c := kit.Dial(t, s)
-				c.Above(uint64(kit.ServerTime(s) + time.Hour.Microseconds())) // Seen at another name, or node.
+				waitqueue.Above(c, uint64(kit.ServerTime(s)+time.Hour.Microseconds())) // Seen at another name, or node.
 				m := fairlock.New(c, kit.Name(t), headwaiter.WithLease(d))
 				l := hold(t, m)
 				require.Greater(t, lives(t, s), time.Hour-kit.Patience)

@@ -14,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // ward is a server on which a user may do everything until rights are taken from it.
@@ -89,7 +90,7 @@ func TestAnEndThatMayNotPublishLeavesTheHoldAsItWas(t *testing.T) {
 
 // wired is a connection of the user.
 func wired(t *testing.T, s ward) (rueidis.Client, func()) {
-	w, err := kit.Dial(t, s, as("lock")).Wiring()
+	w, err := waitqueue.WiringOf(kit.Dial(t, s, as("lock")))
 	require.NoError(t, err)
 	rc, end, err := w.Dial(t.Context(), s.Addr())
 	require.NoError(t, err)

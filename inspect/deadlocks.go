@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // A Graph is who waits for what others hold, as far as the server knows it.
@@ -67,7 +68,7 @@ var contended = []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.RWLock, lua.Sem
 // the fewer. What a client waits for and holds itself, of the same name, is never taken for the same work, so a call that
 // asks again for its own lock is not found. Nor is what Redlock holds at other servers.
 func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration) (Graph, error) {
-	w, err := c.Wiring()
+	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", err)
 	}

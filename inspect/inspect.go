@@ -54,7 +54,7 @@ func List(ctx context.Context, c *headwaiter.Client, pattern string) iter.Seq2[L
 func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int) iter.Seq2[Listed, error] {
 	retry.Given(ctx)
 	return func(yield func(Listed, error) bool) {
-		w, err := c.Wiring()
+		w, err := waitqueue.WiringOf(c)
 		if err != nil {
 			yield(Listed{}, fmt.Errorf("inspect: list: %w", err))
 			return
@@ -81,7 +81,7 @@ func list(ctx context.Context, c *headwaiter.Client, pattern string, tickets int
 // nothing if there is none. Of a kind that cannot be inspected the error is in the Listed.
 func Find(ctx context.Context, c *headwaiter.Client, name string) ([]Listed, error) {
 	retry.Given(ctx)
-	w, err := c.Wiring()
+	w, err := waitqueue.WiringOf(c)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: find: %w", err)
 	}

@@ -168,7 +168,7 @@ func (m *Mutex) clocks() (now int64, floor uint64) {
 	var few [8]int64
 	times := few[:0]
 	for i := range m.nodes {
-		times = append(times, m.nodes[i].client.ServerTime(m.name).UnixMicro())
+		times = append(times, waitqueue.ServerTime(m.nodes[i].client, m.name).UnixMicro())
 	}
 	slices.Sort(times)
 	median := times[len(times)/2]
@@ -211,6 +211,6 @@ const (
 // above lets all nodes give tokens above the same one.
 func (m *Mutex) above(floor uint64) {
 	for i := range m.nodes {
-		m.nodes[i].client.Above(floor)
+		waitqueue.Above(m.nodes[i].client, floor)
 	}
 }

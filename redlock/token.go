@@ -77,7 +77,7 @@ func (c *call) raised(i int, l *lease.Lease, known, wanted uint64) {
 	switch {
 	case err == nil && r.Status == lua.Granted:
 		v.token, v.raising = wanted, false
-		n.client.Above(wanted)
+		waitqueue.Above(n.client, wanted)
 	case c.keeper != nil:
 		v.raising = false // A quorum had the token when the hold began, and a renewal tells whether the vote is there.
 	default:

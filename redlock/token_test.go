@@ -152,7 +152,7 @@ func TestTheTokenAfterOneThatHasRisenIsTheNext(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, lua.Granted, r.Status)
-		c.Above(risen)
+		waitqueue.Above(c, risen)
 		kit.Release(t, l)
 		l = next.Value(t)
 		require.Equal(t, risen+1, l.Token())

@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // lives is for how long the longest of a semaphore's keys lives.
@@ -60,7 +61,7 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kit.Each(t, func(t *testing.T, s redistest.Backend) {
 				c := kit.Dial(t, s)
-				c.Above(uint64(kit.ServerTime(s) + time.Hour.Microseconds()))
+				waitqueue.Above(c, uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
 				for range 2 {
 					l, err := semaphore.New(c, kit.Name(t), 2, headwaiter.WithLease(d)).Acquire(t.Context(), 1)
 					require.NoError(t, err)

@@ -111,7 +111,7 @@ func (c *client) wants() conn.Options {
 
 // ServerTime returns what the clock of the server that has a name shows now, as far as the last reply tells: to within
 // half a round trip, and a thousandth of the time since. It asks nothing, and is the local time if there was no reply.
-func (c *Client) ServerTime(name string) time.Time {
+func ServerTime(c *Client, name string) time.Time {
 	if now, ok := c.servers.Now("{" + name + "}"); ok {
 		return now
 	}

@@ -30,25 +30,25 @@ func ExampleClient_Stats() {
 	// Output: 1 1 0
 }
 
-func ExampleClient_ServerTime() {
+func ExampleServerTime() {
 	clients, end := kit.Clients(1)
 	defer end()
 
 	if _, err := fairlock.New(clients[0], "orders:42").Inspect(context.Background()); err != nil {
 		panic(err)
 	}
-	ahead := time.Until(clients[0].ServerTime("orders:42"))
+	ahead := time.Until(waitqueue.ServerTime(clients[0], "orders:42"))
 	fmt.Println(ahead.Abs() < time.Minute) // The server is on this machine.
 	// Output: true
 }
 
 // Tokens of one name may have to be above those that another server has given.
-func ExampleClient_Above() {
+func ExampleAbove() {
 	clients, end := kit.Clients(1)
 	defer end()
 
 	elsewhere := uint64(time.Now().Add(time.Hour).UnixMicro()) // More than a day ahead of the server is not believed.
-	clients[0].Above(elsewhere)
+	waitqueue.Above(clients[0], elsewhere)
 	held, err := fairlock.New(clients[0], "orders:42").Lock(context.Background())
 	if err != nil {
 		panic(err)
@@ -83,7 +83,7 @@ func ExampleReleaseEach() {
 }
 
 // What looks at servers from outside, as package doctor does, has connections beside those of the protocol.
-func ExampleClient_Wiring() {
+func ExampleWiringOf() {
 	server, err := miniredis.Run()
 	if err != nil {
 		panic(err)
@@ -95,7 +95,7 @@ func ExampleClient_Wiring() {
 	if err != nil {
 		panic(err)
 	}
-	wiring, err := client.Wiring()
+	wiring, err := waitqueue.WiringOf(client)
 	if err != nil {
 		panic(err)
 	}
@@ -114,7 +114,7 @@ func ExampleClient_Wiring() {
 	fmt.Println(infos[0].Holder.Client == client.ID(), infos[1].Held, errs)
 	_ = held.Release(ctx)
 	fmt.Println(client.Close(ctx))
-	_, err = client.Wiring()
+	_, err = waitqueue.WiringOf(client)
 	fmt.Println(err)
 
 	refused, end, err := waitqueue.Wire(options) // Dial may refuse the server: this does not.

@@ -163,8 +163,8 @@ type Wiring struct {
 	client *client
 }
 
-// Wiring returns how the client reaches its servers, or [lease.ErrClosed].
-func (c *Client) Wiring() (Wiring, error) {
+// WiringOf returns how a client reaches its servers, or [lease.ErrClosed].
+func WiringOf(c *Client) (Wiring, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {

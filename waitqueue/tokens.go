@@ -10,7 +10,7 @@ func (c *client) raise(token uint64) { c.floor.raise(token) }
 
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
-func (c *Client) Above(token uint64) { c.raise(token) }
+func Above(c *Client, token uint64) { c.raise(token) }
 
 // highest is the highest token seen, for scripts.
 func (c *client) highest() string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // Hearing counts the grants that go out as messages. It listens by a pattern, which makes nobody look alive who is
@@ -29,7 +30,7 @@ const hearAgain = 500 * time.Millisecond
 // heard must not block. Sharded channels have no patterns, so in a cluster nothing is heard.
 func Hear(c *headwaiter.Client, kind, name string, heard func([]lua.Grant)) (*Hearing, error) {
 	h := &Hearing{end: func() {}, heard: heard}
-	w, err := c.Wiring()
+	w, err := waitqueue.WiringOf(c)
 	if err != nil || lua.ProtocolOf(kind).Broadcast {
 		return h, err
 	}
