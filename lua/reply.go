@@ -26,6 +26,7 @@ const (
 	Broken   Status = 10 // the barrier is broken
 	Acting   Status = 11 // all parties are here, and this one runs the action before it opens
 	MoreKeys Status = 12 // UNUSUAL in the scripts: nothing was done, the request has to come with all keys
+	Full     Status = 13 // there is no room in the queue for one with a bound
 )
 
 // Flags of a reply. The numbers are those of lib/base.lua and lib/hold.lua.
@@ -50,6 +51,7 @@ const (
 	StateForgotten = "forgotten"
 	StateExcess    = "excess" // it asks for more than the limit, followed by it
 	StateBroken    = "broken"
+	StateFull      = "full" // there is no room for it: followed by how many wait, and the arrival of the head
 )
 
 // What an inspection says of a latch that nobody has set, or of a barrier that nobody has used.

@@ -13,17 +13,21 @@
 --       head      head start of the priority in µs; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       phase     held, or final if the lease will not be renewed; missing: held
+--       bound     limit:left of a ticket that never had a place, if it has one: how many may wait, 0 for any number, and
+--                 how many µs its call has left, or nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
 --       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
 --       {status, now, now - token, until - now, place, waiting, owner}: BUSY; in full the owner is the first of states
+--       {FULL, now, token, until, place, waiting, arrival, flags}: there is no room in the queue, whose head has that arrival;
+--       nothing is kept of the ticket
 --       UNUSUAL alone: nothing was done, ask with all keys
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here; and a number alone costs Redis less than an array. The numbers are those of lib/base, the names in
 -- capitals and the calls those of lib/rules.
-local GRANTED, WAITING, BUSY, LATE, UNUSUAL = 1, 2, 3, 4, 12
+local GRANTED, WAITING, BUSY, LATE, UNUSUAL, FULL = 1, 2, 3, 4, 12, 13
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
 local t = redis.call('TIME')
 local now = micros(t)
@@ -64,12 +68,18 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
   lasts = lasts and lasts * 1000 or 0
   if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
     if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
+    local oldest
+    if ARGV[9] and size > 0 then
+      -- @include lib/known.lua
+      oldest = known.full(KEYS, now, ticket, size, ARGV[9], ARGV[7])
+      if oldest then return { FULL, now, token, ends, -1, size, oldest, 0 } end
+    end
     -- As hold.keep has it.
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
     local arrival = math.max(now, tonumber(h[7] or 0) + 1)
     local text, ahead = format('%.0f', arrival), -1
-    local long = kept > need + MOST_US and kept > now + lasts + MOST_US
+    local long = oldest == false or kept > need + MOST_US and kept > now + lasts + MOST_US
     if size == 0 and not long and waits then
       redis.call('ZADD', KEYS[2], text, ticket)
       kept = math.max(kept, need + SPARE_US)
@@ -105,17 +115,28 @@ if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)
 s.caller = client
 
-if over then
+if over or ARGV[9] then
   -- @include lib/queue.lua
-  expiry.settle(s)
-  if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, ticket)) end
-  queue.advance(s, client)
-  size = redis.call('ZCARD', s.queue)
-  if not s.owner and size == 0 then
-    hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8] or 'held')
+  if over then
+    expiry.settle(s)
+    if s.scan then place.recall(s, redis.call('ZSCORE', s.queue, ticket)) end
+    queue.advance(s, client)
+    size = redis.call('ZCARD', s.queue)
+    if not s.owner and size == 0 then
+      hold.own(s, ticket, tonumber(string.match(ticket, ':(%d+):%d+$')), ARGV[8] or 'held')
+    end
+    hold.keep(s, size)
+    if s.owner == ticket then return hold.reply(s, base.GRANTED) end
   end
-  hold.keep(s, size)
-  if s.owner == ticket then return hold.reply(s, base.GRANTED) end
+  if ARGV[9] and not redis.call('ZSCORE', s.queue, ticket) then
+    -- @include lib/room.lua
+    local oldest = room.full(s, ARGV[9], tonumber(ARGV[5]) ~= 0 and tonumber(ARGV[5]) or now - ARGV[6])
+    size = redis.call('ZCARD', s.queue)
+    if oldest then
+      hold.keep(s, size)
+      return hold.reply(s, base.FULL, -1, size, oldest)
+    end
+  end
 end
 
 if mode == 'try' then return hold.reply(s, base.BUSY, -1, size, 0, { s.owner or nil }) end

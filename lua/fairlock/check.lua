@@ -11,10 +11,12 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival
+--       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
+--                 place and has a bound (ask)
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
---       granted, missed (it was granted before) or gone
+--       granted, missed (it was granted before) or gone; full, with how many wait and the arrival of the head, if there
+--       is no room for one with a bound, of which nothing is kept
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/place.lua
@@ -36,26 +38,36 @@ if hold.suspected(s, client) then
   mode = 'deaf'
 end
 
-local states = {}
+local states, fresh = {}, nil
 for i = 6, #ARGV, 2 do
   local ticket = ARGV[i]
   if s.owner == ticket then
     states[#states + 1] = 'missed'
     s.grants = { ticket, s.token, s.ends }
   else
-    local new = place.queue(s, ticket, tonumber(ARGV[i + 1]), size, true)
+    local arrival, bound = tonumber(ARGV[i + 1]), nil
+    if not arrival then arrival, bound = place.bound(ARGV[i + 1]) end
+    local new = place.queue(s, ticket, arrival, size, true)
     states[#states + 1] = new == 1 and 'again' or 'queued'
     size = size + new
+    if bound and new == 1 then
+      fresh = fresh or {}
+      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, bound = bound }
+    end
   end
 end
 queue.advance(s, client)
+if fresh then
+  -- @include lib/room.lua
+  room.trim(s, fresh, states)
+end
 
 local granted = s.grants and s.grants[1]
 for i = 1, #states do
   local ticket = ARGV[4 + 2 * i]
   if ticket == granted then
     if states[i] ~= 'missed' then states[i] = 'granted' end
-  elseif mode == 'deaf' then
+  elseif mode == 'deaf' and (states[i] == 'queued' or states[i] == 'again') then
     redis.call('ZREM', s.queue, ticket)
     states[i] = 'gone'
   end

@@ -3,7 +3,7 @@
 local base = {
   -- status of a reply
   GRANTED = 1, WAITING = 2, BUSY = 3, LATE = 4, DONE = 5, REFUSED = 6,
-  EXCESS = 7, MISMATCH = 8, UNSET = 9, BROKEN = 10, ACTING = 11,
+  EXCESS = 7, MISMATCH = 8, UNSET = 9, BROKEN = 10, ACTING = 11, FULL = 13,
   HANDED = 8, -- the flag of a reply: granted to another client by message
 }
 

@@ -44,6 +44,12 @@ function place.queue(s, ticket, arrival, size, given)
   return new
 end
 
+-- bound reads the arrival of a ticket that has a bound, and that.
+function place.bound(text)
+  local arrival, bound = string.match(text, '^(%d+):(.*)$')
+  return tonumber(arrival), bound
+end
+
 -- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.
 function place.recall(s, arrival)
   if arrival and tonumber(arrival) <= tonumber(string.match(s.scan, ':([^:]*):')) then

@@ -130,8 +130,8 @@ end
 -- of them, last the arrival up to which nobody was alive. It returns why it ended: it 'met' a head that ends
 -- it, at the 'end' of the queue, 'cut' at its bound, or 'far', with more dead ahead of a head than one script
 -- may remove.
-local function scan(s, p, caller)
-  local verdict, limit, size = {}, p.rank + SCAN, 1
+function queue.scan(s, p, caller)
+  local verdict, limit, size = {}, p.rank + (p.looks or SCAN), 1
   while p.rank < limit do
     local batch = redis.call('ZRANGE', s.queue, p.rank, p.rank + size - 1, 'WITHSCORES')
     if #batch == 0 then return 'end' end
@@ -141,8 +141,9 @@ local function scan(s, p, caller)
       if verdict[client] == 'alive' then
         if p.rank > POPS and not p.alive then return 'far' end
         if client ~= caller then p.heard = true end
-        if meet(s, p, batch[i], batch[i + 1]) then return 'met' end
+        if (p.meet or meet)(s, p, batch[i], batch[i + 1]) then return 'met' end
       else
+        if p.dead then p.dead[#p.dead + 1] = batch[i] end
         if verdict[client] == 'silent' then
           if client ~= p.counted then p.silent, p.one = p.silent + 1, client end
           verdict[client] = 'counted'
@@ -193,7 +194,7 @@ function queue.advance(s, caller)
   local room = s.limit and s.limit - s.used or s.owner and 0 or 1
   if room <= 0 then return end
   local p = resume(s, room)
-  local why = scan(s, p, caller)
+  local why = queue.scan(s, p, caller)
   if #p.grants == 0 then hold.clear(s) end
   if not p.alive then
     if why == 'cut' then return remember(s, p) end

@@ -47,3 +47,13 @@
 -- carry.
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
+
+-- The bound of an ask: how many may wait, 0 for any number, and how many µs its call has left, or nothing.
+-- @rule bound_of(text) = string.match(text, '^(%d+):(%d*)$')
+
+-- How long a ticket waits, in µs, that so many are ahead of, the holder among them: as long for each as the head has waited
+-- so far for each ticket that waits now (I11).
+-- @rule awaits(ahead, age, waiting) = ahead * math.max(age, 0) / waiting
+
+-- For how many µs a look at so many tickets counts that found a queue full: so looks cost a hundredth of the server's time.
+-- @rule looked_for(tickets) = math.max(tickets * 100, 10000)

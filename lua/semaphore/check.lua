@@ -12,11 +12,13 @@
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
---       then for each ticket, the oldest first: the ticket and its arrival
+--       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
+--                 place and has a bound (ask)
 --       limit     behind them: how many permits there are, where the server has forgotten it
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
---       granted, missed (it was granted before, by message), gone, or excess with the limit
+--       granted, missed (it was granted before, by message), gone, or excess with the limit; full, with how many
+--       wait and the arrival of the head, if there is no room for one with a bound, of which nothing is kept
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/permits.lua
@@ -35,7 +37,7 @@ if mode == 'proven' then mode = 'hears' end
 s.caller = client
 permits.settle(s)
 
-local states = {}
+local states, fresh = {}, nil
 for i = 1, count do
   local ticket = ARGV[4 + 2 * i]
   local holds, token, ends, phase = permits.held(s, ticket)
@@ -46,9 +48,15 @@ for i = 1, count do
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else
-    local new = place.queue(s, ticket, tonumber(ARGV[5 + 2 * i]), size, true)
+    local arrival, bound = tonumber(ARGV[5 + 2 * i]), nil
+    if not arrival then arrival, bound = place.bound(ARGV[5 + 2 * i]) end
+    local new = place.queue(s, ticket, arrival, size, true)
     states[i] = new == 1 and 'again' or 'queued'
     size = size + new
+    if bound and new == 1 then
+      fresh = fresh or {}
+      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, bound = bound }
+    end
   end
 end
 if hold.suspected(s, client) then
@@ -56,6 +64,10 @@ if hold.suspected(s, client) then
   mode = 'deaf'
 end
 queue.advance(s, client)
+if fresh then
+  -- @include lib/room.lua
+  if room.trim(s, fresh, states) then queue.advance(s, client) end -- Behind one of them others may fit.
+end
 
 local left = {}
 for i = 1, count do

@@ -58,7 +58,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
-		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
+		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},
 		lua.Fairlock.Renew: {lua.Granted, lua.Refused, lua.Late},
 		lua.Fairlock.Check: {lua.Done, lua.Late},
@@ -72,7 +72,7 @@ func everySight() []string {
 	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
-	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone,
+	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateFull,
 		lua.StateExpired, lua.StateForced, lua.StateForgotten, lua.StateMoved, "adopted")
 }
 

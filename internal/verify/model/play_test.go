@@ -19,6 +19,7 @@ type slot struct {
 	arrival int64
 	token   int64
 	ended   bool
+	bound   *line.Bound // until it has a place
 
 	// What the last of several renewals has told that wrote everything: until when the key lives, and its lease.
 	kept, renewed int64
@@ -211,7 +212,10 @@ func (p *player) build(s step) Request {
 			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
 			Uncounted: s.blank, Phase: phase(s.final),
 		}
-		r.Light = r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
+		if s.mode != lua.Try {
+			r.Bound = t.bound
+		}
+		r.Light = r.Bound == nil && r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
 		return r
 	case opEnd:
 		if t.text == "" {
@@ -255,10 +259,13 @@ func (p *player) build(s step) Request {
 		}
 		return p.adopt(t, s, notAfter, floor)
 	case opCheck:
-		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank}
+		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}}
 		for i, t := range p.clients[s.client] {
 			if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
+				if t.bound != nil {
+					r.Bounds[t.text] = *t.bound
+				}
 			}
 		}
 		slices.SortFunc(r.Tickets, line.Order)
@@ -316,7 +323,7 @@ func (p *player) renumber(t *slot, s step) {
 		return
 	}
 	p.number++
-	*t = slot{ticket: lua.Ticket{
+	*t = slot{bound: s.bound, ticket: lua.Ticket{
 		Client: clientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.client%3)*int64(s.client%3),
 		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
 	}}
@@ -463,6 +470,9 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 			p.granted(r.To, reply.Token)
 		}
 	}
+	if r, ok := r.(Check); ok && reply.Status == lua.Done {
+		p.looked(r.Tickets, reply.States)
+	}
 	a, ok := r.(Ask)
 	if !ok {
 		return
@@ -474,8 +484,27 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 		p.granted(a.Ticket, reply.Token)
 	case reply.Status == lua.Busy:
 		t.ended = true
+	case reply.Status == lua.Full:
+		t.ended = true
 	case reply.Status == lua.Waiting:
 		t.arrival = reply.Arrival
+		if reply.Place >= 0 {
+			t.bound = nil
+		}
+	}
+}
+
+// looked takes in what a check says of tickets.
+func (p *player) looked(tickets []lua.Arrival, states []string) {
+	for i, a := range tickets {
+		t := p.find(a.Ticket)
+		switch state, _, _ := strings.Cut(states[i], " "); {
+		case t == nil || state == lua.StateGone:
+		case state == lua.StateFull:
+			t.ended = true
+		default:
+			t.bound = nil
+		}
 	}
 }
 
@@ -498,7 +527,7 @@ func (p *player) granted(ticket string, token uint64) {
 	if t.token != int64(token) {
 		t.kept = 0 // Another hold: of its renewals none has written anything yet.
 	}
-	t.token = int64(token)
+	t.token, t.bound = int64(token), nil
 }
 
 func (p *player) find(ticket string) *slot {

@@ -24,6 +24,7 @@ type Ask struct {
 	Floor     int64
 	Uncounted bool
 	Phase     string
+	Bound     *line.Bound // of a ticket that never had a place, if it has one
 
 	Light bool // without all keys, if that will do
 }
@@ -64,6 +65,7 @@ type Check struct {
 	Floor     int64
 	Uncounted bool
 	Tickets   []lua.Arrival
+	Bounds    map[string]line.Bound // of those that never had a place
 }
 
 // A Force is a request of fairlock/force.
@@ -119,7 +121,11 @@ func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
+	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
+	if r.Bound != nil {
+		args = append(args, r.Bound.String())
+	}
+	return args
 }
 
 // Script returns fairlock/end.
@@ -151,7 +157,7 @@ func (Check) Script() *lua.Script { return lua.Fairlock.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	return stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, r.Tickets)
+	return stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Bounded(r.Tickets, r.Bounds))
 }
 
 // Script returns fairlock/force.
@@ -181,6 +187,7 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
+	usual := c.held() && !c.over() && !c.stepped() && !m.Lock.Marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
 	if !c.held() || c.over() || c.stepped() {
 		c.serve(r.Ticket)
 		if !c.held() && len(m.Queue) == 0 {
@@ -194,7 +201,33 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if r.Mode == lua.Try {
 		return c.busy()
 	}
+	if oldest, full := r.full(c, usual); full {
+		c.keep(len(m.Queue))
+		return c.reply(lua.Full, -1, len(m.Queue), oldest)
+	}
 	return r.queue(c)
+}
+
+// full reports whether there is no room for a ticket with a bound, and when the head came. Where nothing is unusual, what an
+// earlier look has found counts for a while.
+func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
+	if r.Bound == nil || c.Rank(r.Ticket) >= 0 {
+		return 0, false
+	}
+	if usual {
+		if oldest, full, sure := c.Known(*r.Bound, r.Ticket); sure {
+			return oldest, full
+		}
+	}
+	return c.Full(*r.Bound, r.at(c.Now))
+}
+
+// at is the time at which a ticket comes.
+func (r Ask) at(now int64) int64 {
+	if r.Arrival != 0 {
+		return r.Arrival
+	}
+	return now - r.Head
 }
 
 // atOnce grants where nobody holds and nobody waits.
@@ -358,6 +391,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		}
 	}
 	c.advance()
+	c.Trim(r.Tickets, r.Bounds, states)
 	r.outcome(c, states, deaf)
 	if len(m.Queue) == 0 {
 		c.forget()
@@ -375,7 +409,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 			if states[i] != lua.StateMissed {
 				states[i] = lua.StateGranted
 			}
-		case deaf:
+		case deaf && !strings.HasPrefix(states[i], lua.StateFull):
 			c.Dequeue(a.Ticket)
 			states[i] = lua.StateGone
 		}

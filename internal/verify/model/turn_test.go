@@ -99,10 +99,21 @@ func (h *happened) dropped() error {
 		return fmt.Errorf("%d tickets were dropped at once", len(gone))
 	case !h.granted() && !alive && len(silent) >= 2 && (mark == 0 || h.now < mark):
 		return fmt.Errorf("%v were dropped although %d clients are silent and nobody is alive", gone, len(silent))
-	case h.held() && !h.freed():
+	case h.held() && !h.freed() && !h.bounded():
 		return fmt.Errorf("%v were dropped while the lock was held", gone)
 	}
 	return nil
+}
+
+// bounded reports whether the request had to see whether there is room.
+func (h *happened) bounded() bool {
+	switch r := h.request.(type) {
+	case Ask:
+		return r.Bound != nil
+	case Check:
+		return len(r.Bounds) > 0
+	}
+	return false
 }
 
 // placed: the places and the arrival in a reply are those in the queue.
@@ -129,10 +140,62 @@ func (h *happened) placed() error {
 	case Check:
 		for i, state := range h.reply.States {
 			kind, at, queued := strings.Cut(state, " ")
+			queued = queued && kind != lua.StateFull
 			if want := place(r.Tickets[i].Ticket); queued != (want >= 0) || queued && at != strconv.Itoa(want) {
 				return fmt.Errorf("%s is %q %s, its place is %d", r.Tickets[i].Ticket, kind, at, want)
 			}
 		}
 	}
 	return nil
+}
+
+// room: who finds a full queue is told so, nobody else is, and it leaves nothing (I11).
+func (h *happened) room() error {
+	r := line.Room{Looked: h.before.lock["looked"], Now: h.now, Alive: h.alive}
+	r.Before, r.After = arrivals(h.before), arrivals(h.after)
+	switch q := h.request.(type) {
+	case Ask:
+		if q.Bound == nil {
+			break
+		}
+		r.Ticket, r.At, r.Bound, r.Full = q.Ticket, q.at(h.now), *q.Bound, h.reply.Status == lua.Full
+		if r.Full && h.before.lock["high"] != h.after.lock["high"] {
+			return fmt.Errorf("%s is refused and took an arrival", q.Ticket)
+		}
+		return r.Judge()
+	case Check:
+		for i, state := range h.reply.States {
+			b, bounded := q.Bounds[q.Tickets[i].Ticket]
+			r.Ticket, r.At, r.Bound, r.Full = q.Tickets[i].Ticket, q.Tickets[i].Arrival, b, strings.HasPrefix(state, lua.StateFull+" ")
+			if !bounded && r.Full {
+				return fmt.Errorf("%s has no bound and is refused", r.Ticket)
+			}
+			r.Beside = h.beside(i)
+			if err := r.Judge(); bounded && err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// arrivals are those of the queue.
+func arrivals(s state) []lua.Arrival {
+	var all []lua.Arrival
+	for _, t := range s.queue {
+		arrival, _ := strconv.ParseInt(t.score, 10, 64)
+		all = append(all, lua.Arrival{Ticket: t.name, Arrival: arrival})
+	}
+	return all
+}
+
+// beside is how many tickets of a check counted while there was to be seen whether there is room for one, and are not in the
+// queue any more: those of a deaf client, and those that came before it and are refused too.
+func (h *happened) beside(one int) (n int) {
+	for i, state := range h.reply.States {
+		if i != one && state == lua.StateGone || i < one && strings.HasPrefix(state, lua.StateFull+" ") {
+			n++
+		}
+	}
+	return n
 }

@@ -144,6 +144,8 @@ type Notes struct {
 	Marked bool   // there may be suspects
 	Forced string // the ticket that lost its hold by force
 	Lapsed string // the ticket whose lease ran out
+	// Looked is what a look at a full queue found: how many tickets it has not looked at, and until when that counts.
+	Looked *[2]int64
 }
 
 // A Scan is how far a pass over silent heads came.
@@ -159,6 +161,10 @@ func (n Notes) Clone() Notes {
 		scan := *n.Scan
 		n.Scan = &scan
 	}
+	if n.Looked != nil {
+		looked := *n.Looked
+		n.Looked = &looked
+	}
 	return n
 }
 
@@ -172,6 +178,9 @@ func (n *Notes) Fields() map[string]string {
 	}
 	if n.Scan != nil {
 		f["scan"] = fmt.Sprintf("%d:%d:%s", n.Scan.Silent, n.Scan.Arrival, n.Scan.One)
+	}
+	if n.Looked != nil {
+		f["looked"] = fmt.Sprintf("%d:%d", n.Looked[0], n.Looked[1])
 	}
 	return f
 }

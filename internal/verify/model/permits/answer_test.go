@@ -183,7 +183,7 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.St
 	if first[0].Number("mark") != 0 || len(one.Grants) > 0 && len(first[1].Members) > 0 {
 		return nil // Behind a mark (R6), or with silent clients left to the next pass.
 	}
-	free := []string{"kept", "forced"}
+	free := []string{"kept", "forced", "looked"}
 	if asks && ask.Arrival == 0 {
 		free = append(free, "high") // An arrival is used up each time, also where the ticket has one in the queue.
 		if one.Place < 0 {
@@ -213,6 +213,9 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.St
 			kind, place, _ := strings.Cut(state, " ")
 			if kind == lua.StateAgain {
 				state = lua.StateQueued + " " + place
+			}
+			if kind == lua.StateGone && strings.HasPrefix(two.States[i], lua.StateFull) {
+				continue // It was queued, which its client did not know.
 			}
 			if state != two.States[i] {
 				return fmt.Errorf("states %v, at first %v", two.States, one.States)

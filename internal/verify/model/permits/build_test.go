@@ -92,10 +92,14 @@ func (p *player) build(s step) Request {
 			s.mode = lua.Try
 		}
 		p.renumber(t, s)
-		return Ask{
+		r := Ask{
 			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
 			Uncounted: s.blank, Phase: phase(s.final), Who: "who of: " + clientName(s.client), Limit: limit,
 		}
+		if s.mode == lua.Wait || s.mode == lua.Look {
+			r.Bound = t.bound
+		}
+		return r
 	case opEnd:
 		t.ended = true
 		token := [...]int64{0, 0, 0, 0, 0, t.token, t.token, t.token - 1}[s.choice]
@@ -131,10 +135,14 @@ func (p *player) build(s step) Request {
 	}
 	r := Check{
 		Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Limit: p.limit,
+		Bounds: map[string]line.Bound{},
 	}
 	for i, t := range p.clients[s.client] {
 		if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 			r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
+			if t.bound != nil {
+				r.Bounds[t.text] = *t.bound
+			}
 		}
 	}
 	slices.SortFunc(r.Tickets, line.Order)
@@ -156,7 +164,7 @@ func (p *player) renumber(t *slot, s step) {
 	}
 	p.number++
 	kind, n := p.kind(s)
-	*t = slot{text: lua.Ticket{
+	*t = slot{bound: s.bound, text: lua.Ticket{
 		Client: clientName(s.client), Number: p.number, Kind: kind, Permits: n,
 		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
 	}.String()}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -50,17 +51,18 @@ type step struct {
 	op      string
 	client  int
 	slot    int
-	slots   int    // of a check, a bit each
-	mode    string // of an ask or check
-	permits int    // which number of permits, or which limit
-	lease   int64  // ms
-	grant   int64  // ms
-	head    int64  // µs
-	micros  int64  // of pass and clock
-	choice  int    // which token, keys, right, or how far back a repeat goes
-	floor   int    // 0: none, 1: the highest token seen, 2: one above it, 3: one that is forged
-	size    int    // of a crowd
-	fresh   bool   // a new ticket, though the last one has not ended
+	slots   int         // of a check, a bit each
+	mode    string      // of an ask or check
+	permits int         // which number of permits, or which limit
+	lease   int64       // ms
+	grant   int64       // ms
+	head    int64       // µs
+	bound   *line.Bound // of a new ticket
+	micros  int64       // of pass and clock
+	choice  int         // which token, keys, right, or how far back a repeat goes
+	floor   int         // 0: none, 1: the highest token seen, 2: one above it, 3: one that is forged
+	size    int         // of a crowd
+	fresh   bool        // a new ticket, though the last one has not ended
 	final   bool
 	late    bool // the not-after has passed
 	blank   bool // subscribers are not counted
@@ -74,6 +76,7 @@ type step struct {
 var (
 	limits     = []int64{3, 1, 2, 5, 3, 16, 4, 1<<53 - 1}
 	leases     = []int64{1000, 10000, 50, 1, 600000, 2000, 300, 5000}
+	bounds     = []*line.Bound{nil, {Limit: 1, Left: -1}, nil, {Limit: 2, Left: -1}, {Left: stage.Second}, nil, {Limit: 3, Left: 300 * 1000}}
 	grants     = []int64{500, 2000, 1, 300000}
 	askModes   = []string{lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Wait, lua.Look, lua.Try, lua.Drain}
 	checkModes = []string{lua.Hears, lua.Hears, lua.Hears, lua.Hears, lua.Proven, lua.Proven, lua.Deaf, lua.Deaf}
@@ -144,6 +147,7 @@ func decodeStep(a, b, c, d byte) step {
 		if variant == 6 {
 			s.head = int64(1+b%3) * stage.Second
 		}
+		s.bound = bounds[int(b)/clients/slots%len(bounds)]
 	case opRenew:
 		s.lease, s.final = leases[d%8], c>>3%4 == 0
 	case opCheck:
@@ -191,6 +195,7 @@ func (s step) String() string {
 	say((s.op == opAsk || s.op == opRenew) && s.final, "final")
 	say(s.head != 0, "head start %d µs", s.head)
 	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
+	say(s.bound != nil, "bound %v", s.bound)
 	say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
 	say(s.op != opAsk && s.op != opCheck && s.op != opHear && s.op != opHush, "choice %d", s.choice)
 	say(request && s.floor > 0, "floor %d", s.floor)

@@ -47,6 +47,9 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		deaf = true
 	}
 	c.advance()
+	if c.Trim(r.Tickets, r.Bounds, states) {
+		c.advance() // Behind one of them others may fit.
+	}
 	r.outcome(c, states, deaf)
 	if len(l.Queue) == 0 {
 		c.forget()

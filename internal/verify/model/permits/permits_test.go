@@ -97,7 +97,7 @@ func everySight() []string {
 		"another number after a resize",
 	}
 	for script, statuses := range map[*lua.Script][]lua.Status{
-		lua.Semaphore.Ask:    {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch},
+		lua.Semaphore.Ask:    {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch, lua.Full},
 		lua.Semaphore.End:    {lua.Done, lua.Refused},
 		lua.Semaphore.Renew:  {lua.Granted, lua.Refused, lua.Late},
 		lua.Semaphore.Check:  {lua.Done, lua.Late},
@@ -113,7 +113,7 @@ func everySight() []string {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	for _, state := range []string{
-		lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateExcess,
+		lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateExcess, lua.StateFull,
 	} {
 		sights = append(sights, lua.Semaphore.Check.Name+" "+state)
 	}

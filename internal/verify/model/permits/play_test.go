@@ -2,6 +2,7 @@ package permits
 
 import (
 	"fmt"
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ type slot struct {
 	arrival int64
 	token   int64
 	ended   bool
+	bound   *line.Bound // until it has a place
 }
 
 // player plays one history on a server and on the model.
@@ -308,6 +310,9 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 	for _, g := range reply.Grants {
 		p.granted(g.Ticket, g.Token)
 	}
+	if r, ok := r.(Check); ok && reply.Status == lua.Done {
+		p.looked(r.Tickets, reply.States)
+	}
 	a, ok := r.(Ask)
 	if !ok {
 		return
@@ -316,17 +321,34 @@ func (p *player) learn(r Request, reply lua.Tuple) {
 	switch {
 	case t == nil:
 	case reply.Status == lua.Granted:
-		t.token = int64(reply.Token)
+		t.token, t.bound = int64(reply.Token), nil
 	case reply.Status == lua.Waiting:
 		t.arrival = reply.Arrival
+		if reply.Place >= 0 {
+			t.bound = nil
+		}
 	default:
 		t.ended = true
 	}
 }
 
+// looked takes in what a check says of tickets.
+func (p *player) looked(tickets []lua.Arrival, states []string) {
+	for i, a := range tickets {
+		t := p.find(a.Ticket)
+		switch state, _, _ := strings.Cut(states[i], " "); {
+		case t == nil || state == lua.StateGone:
+		case state == lua.StateFull || state == lua.StateExcess:
+			t.ended = true
+		default:
+			t.bound = nil
+		}
+	}
+}
+
 func (p *player) granted(ticket string, token uint64) {
 	if t := p.find(ticket); t != nil {
-		t.token = int64(token)
+		t.token, t.bound = int64(token), nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -20,6 +21,7 @@ type Ask struct {
 	Phase     string
 	Who       string
 	Limit     int64
+	Bound     *line.Bound // of a ticket that never had a place, if it has one
 }
 
 // An End is a request of semaphore/end.
@@ -49,6 +51,7 @@ type Check struct {
 	Floor     int64
 	Uncounted bool
 	Tickets   []lua.Arrival
+	Bounds    map[string]line.Bound // of those that never had a place
 	Limit     int64
 }
 
@@ -81,7 +84,11 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
+	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
+	if r.Bound != nil {
+		args = append(args, r.Bound.String())
+	}
+	return args
 }
 
 // Script returns semaphore/end.
@@ -109,7 +116,7 @@ func (Check) Script() *lua.Script { return lua.Semaphore.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, r.Tickets)
+	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Bounded(r.Tickets, r.Bounds))
 	if len(r.Tickets) > 0 {
 		args = append(args, stage.Decimal(r.Limit))
 	}

@@ -28,7 +28,15 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 		l.Dequeue(r.Ticket)
 		return c.refuse(lua.Excess)
 	}
-	c.settle(plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c))
+	usual := plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c)
+	if usual && r.Bound != nil {
+		oldest, full, sure := c.Known(*r.Bound, r.Ticket)
+		if full {
+			return c.reply(lua.Full, -1, len(l.Queue), oldest)
+		}
+		usual = sure
+	}
+	c.settle(usual && r.Mode == lua.Wait)
 	if c.fading() {
 		l.Hash.Kept, c.Created = now+resizedFor, true
 	}
@@ -48,11 +56,19 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 	return r.outcome(c, t.Permits)
 }
 
+// at is the time at which a ticket comes.
+func (r Ask) at(now int64) int64 {
+	if r.Arrival != 0 {
+		return r.Arrival
+	}
+	return now - r.Head
+}
+
 // usual reports whether a first wait finds nothing unusual about a queue whose head does not fit: then it does
 // not look whether the clock stepped back.
 func (r Ask) usual(c *call) bool {
 	h, size := &c.Hash, len(c.Queue)
-	if r.Mode != lua.Wait || r.Arrival != 0 || r.Head != 0 || size == 0 || c.Rank(r.Ticket) >= 0 {
+	if r.Mode != lua.Wait && (r.Mode != lua.Look || r.Bound == nil) || r.Arrival != 0 || r.Head != 0 || size == 0 || c.Rank(r.Ticket) >= 0 {
 		return false
 	}
 	need := c.Watched(size + 1)
@@ -83,6 +99,12 @@ func (r Ask) outcome(c *call, permits int64) lua.Tuple {
 		return c.refuse(lua.Excess)
 	case r.Mode == lua.Try || r.Mode == lua.Drain:
 		return c.reply(lua.Busy, -1, len(c.Queue), 0)
+	}
+	if r.Bound != nil && c.Rank(r.Ticket) < 0 {
+		if oldest, full := c.Full(*r.Bound, r.at(c.Now)); full {
+			c.keep(len(c.Queue))
+			return c.reply(lua.Full, -1, len(c.Queue), oldest)
+		}
 	}
 	return r.queue(c)
 }

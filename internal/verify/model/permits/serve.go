@@ -109,7 +109,7 @@ func (c *call) settle(usual bool) {
 			c.Holders[guard] = 0
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed = nil, 0, "", ""
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked = nil, 0, "", "", nil
 		c.Lock.Holders = map[string]int64{guard: 0}
 		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds

@@ -1,0 +1,198 @@
+package line
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+const (
+	roomLooks = 12288 // tickets looked at in one script to see whether there is room
+	lookEach  = 100   // for how many µs a look counts that found none, for each of these tickets
+	lookLeast = 10 * stage.Millisecond
+)
+
+// A Bound is when a ticket that never had a place does not get one.
+type Bound struct {
+	Limit int64 // how many may wait; 0: any number
+	Left  int64 // what its call has left, in µs; below 0: nothing is said of that
+}
+
+func (b Bound) String() string {
+	if b.Left < 0 {
+		return fmt.Sprintf("%d:", b.Limit)
+	}
+	return fmt.Sprintf("%d:%d", b.Limit, b.Left)
+}
+
+// Bounded are arrivals as a check tells them, with the bounds of those that have one.
+func Bounded(tickets []lua.Arrival, bounds map[string]Bound) []string {
+	args := make([]string, 0, 2*len(tickets))
+	for _, a := range tickets {
+		text := stage.Decimal(a.Arrival)
+		if b, ok := bounds[a.Ticket]; ok {
+			text += ":" + b.String()
+		}
+		args = append(args, a.Ticket, text)
+	}
+	return args
+}
+
+// Late reports whether a ticket that comes at a time would wait for longer than its call has left, if the head came then.
+func (c *Call) Late(b Bound, at, head int64) bool {
+	ahead := int64(1)
+	for _, a := range c.line.Queue {
+		if a.Arrival <= at {
+			ahead++
+		}
+	}
+	return b.Left >= 0 && ahead*max(c.Now-head, 0) > b.Left*int64(len(c.line.Queue))
+}
+
+// crowded reports whether there are as many tickets as may wait.
+func (c *Call) crowded(b Bound) bool { return b.Limit > 0 && int64(len(c.line.Queue)) >= b.Limit }
+
+// Known reports whether a queue is known to be full for a new ticket without a look at its tickets, and whether that can be
+// told; it tells the arrival of the head. So asks do where nothing is unusual.
+func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
+	q := c.line.Queue
+	if len(q) == 0 || !c.crowded(b) && !c.Late(b, c.Now, q[0].Arrival) || c.line.Rank(ticket) >= 0 {
+		return 0, false, true
+	}
+	if c.crowded(b) {
+		l := c.notes.Looked
+		full = l != nil && c.Now < l[1] && l[1]-c.Now <= 2*stage.Second && int64(len(q))-l[0] >= b.Limit
+		return q[0].Arrival, full, full
+	}
+	client := lua.TicketClient(q[0].Ticket)
+	full = client == c.Caller || c.Counted && !c.line.Blind && c.line.Hears[client]
+	return q[0].Arrival, full, full
+}
+
+// Full reports whether there is no room for a ticket that comes at a time and is not in the queue (I11), with the arrival
+// of the head. Of the dead that it comes by it forgets all.
+func (c *Call) Full(b Bound, at int64) (oldest int64, full bool) {
+	crowded := c.crowded(b)
+	if q := c.line.Queue; len(q) == 0 || !crowded && !c.Late(b, at, q[0].Arrival) {
+		return 0, false
+	}
+	most := int64(1)
+	if crowded {
+		most = b.Limit
+	}
+	p, living, dead := c.look(most)
+	if len(living) == 0 && p.Deaf() {
+		return 0, false
+	}
+	for _, ticket := range dead {
+		c.line.Dequeue(ticket)
+		c.Skipped++
+	}
+	if len(c.line.Queue) == 0 {
+		c.Forget()
+	}
+	if len(living) == 0 {
+		return 0, false
+	}
+	if crowded && int64(len(living)) == most {
+		c.notes.Looked = &[2]int64{int64(len(c.line.Queue)) - b.Limit, c.Now + max(lookLeast, int64(p.Looked)*lookEach)}
+		return living[0], true
+	}
+	return living[0], c.Late(b, at, living[0])
+}
+
+// look finds the arrivals of the first tickets that are alive, so many at the most, and the dead among them.
+func (c *Call) look(most int64) (p Pass, living []int64, dead []string) {
+	p = Pass{last: never, counted: map[string]bool{}}
+	for size := 1; p.Looked < roomLooks; size = LookBatch {
+		if len(living) > 0 {
+			size = min(LookBatch, int(most)-len(living)+1)
+		}
+		heads := c.Heads(&p, size)
+		if len(heads) == 0 {
+			return p, living, dead
+		}
+		for _, a := range heads {
+			if !c.Alive(lua.TicketClient(a.Ticket)) {
+				c.Dead(&p, a)
+				dead = append(dead, a.Ticket)
+				continue
+			}
+			if p.Looked > Drops && len(living) == 0 {
+				return p, nil, dead
+			}
+			p.Past(a)
+			if living = append(living, a.Arrival); int64(len(living)) == most {
+				return p, living, dead
+			}
+		}
+	}
+	return p, living, dead
+}
+
+// Trim takes out of the queue again what a check has queued for the first time and there is no room for, the last ones
+// first, says so in the states, and reports whether there were any.
+func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, states []string) (any bool) {
+	for i := len(tickets) - 1; i >= 0; i-- {
+		a := tickets[i]
+		b, ok := bounds[a.Ticket]
+		if !ok || states[i] != lua.StateAgain || !c.line.Dequeue(a.Ticket) {
+			continue
+		}
+		if oldest, full := c.Full(b, a.Arrival); full {
+			states[i] = lua.StateFull + " " + strconv.Itoa(len(c.line.Queue)) + " " + stage.Decimal(oldest)
+			any = true
+			continue
+		}
+		c.Enter(a.Ticket, a.Arrival, true)
+	}
+	return any
+}
+
+// A Room is what a script shows of a ticket with a bound that it was about.
+type Room struct {
+	Ticket        string
+	At            int64 // when it came
+	Bound         Bound
+	Full          bool // it was refused
+	Before, After []lua.Arrival
+	Beside        int    // tickets that counted as waiters, and are not in the queue any more
+	Looked        string // what the hash says of an earlier look
+	Now           int64
+	Alive         func(client string) bool
+}
+
+// Judge holds that against the invariant (I11), whatever the model says.
+func (r Room) Judge() error {
+	is := func(a lua.Arrival) bool { return a.Ticket == r.Ticket }
+	was, stays := slices.ContainsFunc(r.Before, is), slices.ContainsFunc(r.After, is)
+	living, ahead, head := int64(0), int64(1), int64(0)
+	for _, a := range r.After {
+		if !is(a) && r.Alive(lua.TicketClient(a.Ticket)) {
+			if living == 0 {
+				head = a.Arrival
+			}
+			living++
+		}
+		if !is(a) && a.Arrival <= r.At {
+			ahead++
+		}
+	}
+	crowded := r.Bound.Limit > 0 && living+int64(r.Beside) >= r.Bound.Limit
+	_, till, _ := strings.Cut(r.Looked, ":")
+	counts, _ := strconv.ParseInt(till, 10, 64)
+	late := r.Bound.Left >= 0 && (r.Beside > 0 || living > 0 && ahead*(r.Now-head) > r.Bound.Left*int64(len(r.After)))
+	switch {
+	case r.Full && (was || stays):
+		return fmt.Errorf("%s had a place and is refused", r.Ticket)
+	case r.Full && !crowded && !late && (r.Bound.Limit == 0 || counts <= r.Now):
+		return fmt.Errorf("%s is refused where %d wait, by %v", r.Ticket, living, r.Bound)
+	case !r.Full && !was && stays && crowded && r.Beside == 0:
+		return fmt.Errorf("%s is let in where %d wait, by %v", r.Ticket, living, r.Bound)
+	}
+	return nil
+}
