@@ -14,6 +14,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -154,6 +155,73 @@ func ExampleWithMaxWait() {
 	// shipping; bounded: false
 	// true true
 	// <nil>
+}
+
+// One customer with too many orders gets an error at once, and the others do not notice.
+func ExampleWithQueueLimit() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer client.Close(ctx)
+
+	orders := fairlock.New(client, "customer:42", headwaiter.WithQueueLimit(1))
+	held, err := orders.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	waits := make(chan error)
+	go func() {
+		waits <- orders.Do(ctx, func(context.Context) error { return nil })
+	}()
+	for info, _ := orders.Inspect(ctx); info.Waiting == 0; info, _ = orders.Inspect(ctx) {
+	}
+	_, err = orders.Lock(ctx) // The second that would have to wait.
+	var full *lease.QueueFullError
+	fmt.Println(errors.Is(err, lease.ErrQueueFull), errors.As(err, &full) && full.Waiting == 1)
+	held.Unlock()
+	fmt.Println(<-waits)
+	// Output:
+	// true true
+	// <nil>
+}
+
+// A call that would not get its turn in time does not wait for it.
+func ExampleWithAdmission() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := headwaiter.DialURL("redis://" + server.Addr())
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+
+	orders := fairlock.New(client, "customer:42", headwaiter.WithAdmission(), headwaiter.WithQueueLimit(100))
+	patient, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	held, err := orders.Lock(patient)
+	if err != nil {
+		panic(err)
+	}
+	go orders.Lock(patient)
+	for info, _ := orders.Inspect(patient); info.Waiting == 0; info, _ = orders.Inspect(patient) {
+	}
+	time.Sleep(200 * time.Millisecond) // So long the first has waited now, and there would be two ahead.
+	hurried, stop := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer stop()
+	_, err = orders.Lock(hurried)
+	fmt.Println(errors.Is(err, lease.ErrQueueFull), hurried.Err())
+	held.Unlock()
+	// Output: true <nil>
 }
 
 // Options are the same for all primitives that have them.

@@ -6,24 +6,27 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// An Option sets how a primitive asks for its name and holds it. It has a mark for each primitive that can honour it:
-// where it has no effect it does not compile. What one primitive alone can do is an option of its package.
-type Option struct{ set func(*waitqueue.Terms) }
+// A QueueOption sets how a primitive with one queue asks for its name and holds it. It has a mark for each primitive that
+// can honour it: where it has no effect it does not compile. What one primitive alone can do is an option of its package.
+type QueueOption struct{ set func(*waitqueue.Terms) }
 
 // Apply is for the primitives.
-func (o Option) Apply(t *waitqueue.Terms) { o.set(t) }
+func (o QueueOption) Apply(t *waitqueue.Terms) { o.set(t) }
 
 // ForMutex marks what package fairlock can honour, and with it striped.
-func (Option) ForMutex() {}
+func (QueueOption) ForMutex() {}
 
 // ForReentrant marks what package reentrant can honour.
-func (Option) ForReentrant() {}
+func (QueueOption) ForReentrant() {}
 
 // ForRW marks what package rwlock can honour.
-func (Option) ForRW() {}
+func (QueueOption) ForRW() {}
 
 // ForSemaphore marks what package semaphore can honour.
-func (Option) ForSemaphore() {}
+func (QueueOption) ForSemaphore() {}
+
+// An Option is a [QueueOption] for packages election and multilock too.
+type Option struct{ QueueOption }
 
 // ForElection marks what package election can honour.
 func (Option) ForElection() {}
@@ -48,20 +51,20 @@ func (LeaseOption) ForBarrier() {}
 // should state the same. The default is [lease.DefaultLease]. It has nothing to do with how long a call may wait: that is
 // its context's.
 func WithLease(d time.Duration) LeaseOption {
-	return LeaseOption{HoldOption{Option{func(t *waitqueue.Terms) { t.Lease = d }}}}
+	return LeaseOption{HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.Lease = d }}}}}
 }
 
 // WithMaxHold ends a hold after d at the latest, renewed or not: its context ends with the cause
 // [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
 func WithMaxHold(d time.Duration) HoldOption {
-	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxHold = d }}}
+	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxHold = d }}}}
 }
 
 // WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives and renews it: a
 // worker that hangs keeps nobody else out. Its context ends with the cause [lease.ErrStalled], and the next in the queue
 // holds. d is at least [lease.MinLease]. The default, and 0, is no such end.
 func WithMaxStall(d time.Duration) HoldOption {
-	return HoldOption{Option{func(t *waitqueue.Terms) { t.MaxStall = d }}}
+	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxStall = d }}}}
 }
 
 // A WaitOption is a [HoldOption] for package countdown too.
@@ -78,14 +81,42 @@ func (WaitOption) ForLatch() {}
 //
 // d is at least 1 ms. The default, and 0, is to wait until the context ends.
 func WithMaxWait(d time.Duration) WaitOption {
-	return WaitOption{HoldOption{Option{func(t *waitqueue.Terms) { t.MaxWait = d }}}}
+	return WaitOption{HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.MaxWait = d }}}}}
+}
+
+// WithQueueLimit refuses calls that would have to wait behind n waiters: they fail at once with a [lease.QueueFullError],
+// an [lease.ErrQueueFull], and leave nothing behind. So a name that is asked for too often costs its callers little, and
+// those that wait get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the queue.
+//
+// Waiters of all clients count, as Redis has them: readers and writers alike, but not the calls of one client that wait for
+// each other by fairlock.WithCohort. The dead do not: before a call is refused they leave the queue. A waiter counts for
+// another 10 ms, or n × 100 µs if that is more, after it was seen to live; one that was stopped counts until the server finds
+// out. A call of a client that does not listen for the name yet looks at the queue twice, and may be refused the second
+// time: then the error is a [lease.WaitError] too. n is from 1 to [lease.MaxQueueLimit]. The default is no limit.
+func WithQueueLimit(n int) QueueOption {
+	if n == 0 {
+		n = -1 // Which is reported.
+	}
+	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
+}
+
+// WithAdmission refuses calls that would wait for longer than the deadline of their context lets them, or WithMaxWait: at
+// once, with a [lease.QueueFullError]. What they would wait is reckoned from the queue: as long for each ahead of them, the
+// holder among them, as the head has waited so far for each waiter there is. A call without a deadline fails with
+// [lease.ErrInvalid]; a try never waits, so it needs none.
+//
+// It goes by the pace at which waiters come in, which is that of the holds only where a queue does not grow. Under a sudden
+// rush it lets in too many, so give it with [WithQueueLimit], which does not guess. With [WithPriority] the head start counts
+// as time that the head has waited.
+func WithAdmission() QueueOption {
+	return QueueOption{func(t *waitqueue.Terms) { t.Admission = true }}
 }
 
 // WithPriority gives calls a head start of so many steps of [waitqueue.PriorityStep]: a call with priority p overtakes
 // those of priority 0 that came at most p steps before it, so nobody starves. The default is 0; a negative p
 // lets others pass.
 func WithPriority(p int) HoldOption {
-	return HoldOption{Option{func(t *waitqueue.Terms) { t.Priority = p }}}
+	return HoldOption{Option{QueueOption{func(t *waitqueue.Terms) { t.Priority = p }}}}
 }
 
 // WithReplicas lets a call return a hold only when n replicas have acknowledged it, which WAIT tells: a hold that n
@@ -97,7 +128,7 @@ func WithPriority(p int) HoldOption {
 // away for longer than a lease. With n less than all replicas a second holder after a failover is unlikely, not
 // impossible: Sentinel and clusters do not always promote the replica that knows most. See docs/guarantees.md.
 func WithReplicas(n int, timeout time.Duration) Option {
-	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false }}
+	return Option{QueueOption{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, false }}}
 }
 
 // WithFsync is WithReplicas for disks: a call returns a hold only when the master has it in its append-only file on
@@ -107,7 +138,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // It wants appendonly yes, Redis 7.2 or newer or Valkey, and +waitaof. With appendfsync everysec, the default, it costs
 // up to a second a hold; with always what the disk takes. Of WithReplicas and WithFsync the last one counts.
 func WithFsync(n int, timeout time.Duration) Option {
-	return Option{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true }}
+	return Option{QueueOption{func(t *waitqueue.Terms) { t.Replicas, t.ReplicasTimeout, t.OnDisk = n, timeout, true }}}
 }
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
@@ -119,5 +150,5 @@ func WithFsync(n int, timeout time.Duration) Option {
 // a day, and wants +info. All who use the name should use it, with the same lease. The default is not to ask: then
 // the client that comes first after such a restart holds at once.
 func WithSafeRestart() Option {
-	return Option{func(t *waitqueue.Terms) { t.SafeRestart = true }}
+	return Option{QueueOption{func(t *waitqueue.Terms) { t.SafeRestart = true }}}
 }

@@ -45,6 +45,8 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 		"WithPriority":    {headwaiter.WithPriority(1), append([]string{"redlock"}, queues...)},
 		"WithReplicas":    {headwaiter.WithReplicas(1, time.Second), queues},
 		"WithSafeRestart": {headwaiter.WithSafeRestart(), queues},
+		"WithQueueLimit":  {headwaiter.WithQueueLimit(1), []string{"fairlock", "reentrant", "rwlock", "semaphore", "striped"}},
+		"WithAdmission":   {headwaiter.WithAdmission(), []string{"fairlock", "reentrant", "rwlock", "semaphore", "striped"}},
 		"WithCohort":      {fairlock.WithCohort(8), []string{"fairlock", "striped"}},
 		"WithoutRenewal":  {semaphore.WithoutRenewal(), []string{"semaphore"}},
 		"WithBound":       {multilock.WithBound(time.Second), []string{"multilock"}},

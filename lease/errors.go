@@ -28,6 +28,8 @@ var (
 var (
 	// ErrBusy: a try found the lock held, or others waiting for it.
 	ErrBusy = errors.New("busy")
+	// ErrQueueFull: there was no room in the queue, by headwaiter.WithQueueLimit or headwaiter.WithAdmission.
+	ErrQueueFull = errors.New("the queue is full")
 	// ErrWaitTimeout: the call has waited for as long as headwaiter.WithMaxWait lets it. It is a
 	// [context.DeadlineExceeded] too.
 	ErrWaitTimeout error = waitTimeout{}

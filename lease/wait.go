@@ -56,6 +56,24 @@ func (e *BusyError) Error() string {
 // Unwrap returns [ErrBusy].
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
+// A QueueFullError says what a call found that there was no room for in the queue. It is an [ErrQueueFull].
+type QueueFullError struct {
+	Waiting int           // how many wait
+	Oldest  time.Duration // for how long the head of the queue has waited
+	Left    time.Duration // until the deadline of the call, if it would have waited for longer than that; 0 if too many wait
+}
+
+func (e *QueueFullError) Error() string {
+	text := fmt.Sprintf("%v: %d wait, the first for %v", ErrQueueFull, e.Waiting, readable(e.Oldest))
+	if e.Left > 0 {
+		text += fmt.Sprintf(", too long for the %v until the deadline", readable(e.Left))
+	}
+	return text
+}
+
+// Unwrap returns [ErrQueueFull].
+func (e *QueueFullError) Unwrap() error { return ErrQueueFull }
+
 // readable makes a duration readable: three digits are enough.
 func readable(d time.Duration) time.Duration {
 	for unit := time.Duration(1); unit <= time.Hour; unit *= 10 {

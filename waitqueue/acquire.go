@@ -44,10 +44,13 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 		return l, 0, err
 	}
 	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
+	if err == nil {
+		defer free()
+		err = q.terms.admits(ctx, mode)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
-	defer free()
 	t := q.ticketFor(ctx)
 	s, err := q.client.enter(ctx, q.binding, t)
 	if err != nil {
@@ -189,13 +192,13 @@ func (w *wait) answered(a *answer) error {
 		// The reply has corrected the clock. If it was the way to the server that took long, more helps.
 		w.budget = min(2*w.budget, conn.LongestAttempt)
 		return nil
-	case lua.Busy:
+	case lua.Busy, lua.Full:
 		if w.event != nil { // Not now, but soon.
 			w.tries++
 			return w.rest(retry.Backoff(min(w.tries-1, busyBackoffs)))
 		}
 		w.clean = true
-		return a.busy
+		return a.refused
 	case lua.Granted, lua.Waiting, lua.Acting:
 		w.taken = a.drained
 	default:

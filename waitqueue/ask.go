@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"sync"
@@ -23,6 +24,7 @@ type ask struct {
 	room    [16]string // where args are
 	light   int        // how many of args will do in the usual case; 0: all are needed
 	script  *lua.Script
+	bound   *bound     // nil if it has none
 	hearing int        // how often the channel was confirmed before it was sent
 	ahead   []*end     // go in the same round trip
 	jobs    []conn.Job // of these; the room is used again
@@ -78,8 +80,9 @@ func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 	}
 	r, err := q.script.Decode(res)
 	r.Complete(t.lease(), 0)
+	refused := cmp.Or(busyBy(&r), q.bound.fullBy(&r))
 	s.taken(t, q, &r, err)
-	return answer{r.Head(), r.Drained(), busyBy(&r), err}
+	return answer{r.Head(), r.Drained(), refused, err}
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
@@ -101,6 +104,9 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	t.inflight++
 	q.text, q.hearing = t.text, s.trust.confirmed
 	arrival, seen, since := t.arrival, s.generation, ""
+	if q.bound = nil; w.mode == lua.Wait {
+		q.bound = t.bound
+	}
 	if !t.unanswered.IsZero() {
 		since = strconv.FormatInt(n.Clock.AtLeast(t.unanswered), 10)
 	}
@@ -116,7 +122,8 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	if light, _ := s.proto.Light(); light {
 		seen, floor := c.floor.highest()
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, floor, place, head, c.servers.Counted(), t.phase())
-		if arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+		q.args = q.bound.args(q.args)
+		if q.bound == nil && arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = 3
 			if seen > uint64(max(lua.SentBy(q.Latest), 0)) {
 				q.light = 4
@@ -126,6 +133,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	}
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
+	q.args = q.bound.args(q.args)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
 	}

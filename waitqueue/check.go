@@ -229,7 +229,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 			t.inflight++
 			named = append(named, t)
 			texts = append(texts, t.text)
-			args = append(args, t.text, strconv.FormatInt(t.arrival, 10))
+			args = append(args, t.text, t.bound.behind(t.arrival))
 		}
 	}
 	s.mu.Unlock()
@@ -251,7 +251,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 		case s.proto.Broadcast:
 			s.eventCheckedLocked(t, r.States[i], v.waiting)
 		default:
-			s.ticketCheckedLocked(t, r.States[i], v.waiting, round.mode)
+			s.ticketCheckedLocked(t, r.States[i], v, round.mode)
 		}
 	}
 	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
@@ -261,7 +261,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 }
 
 // ticketCheckedLocked takes in what a check says of one ticket.
-func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode string) {
+func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string) {
 	state, place, _ := strings.Cut(state, " ")
 	if n, err := strconv.Atoi(place); err == nil {
 		t.place = n
@@ -289,7 +289,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode st
 		}
 		if t.waits() {
 			t.to(waiting)
-			t.tellQueuedLocked(waiters)
+			t.tellQueuedLocked(v.waiting)
 		}
 	case lua.StateGone:
 		if t.waits() {
@@ -298,6 +298,10 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, waiters int, mode st
 	case lua.StateExcess:
 		if t.waits() {
 			t.refuseLocked(excess(t, place))
+		}
+	case lua.StateFull:
+		if t.waits() && t.bound != nil {
+			t.refuseLocked(t.bound.told(place, v.now))
 		}
 	}
 }

@@ -167,6 +167,7 @@ func (q *binding) newTicket() *ticket {
 // ticketFor makes a ticket of a call, on behalf of the owner that its context names where holds can be entered.
 func (q *binding) ticketFor(ctx context.Context) *ticket {
 	t := q.newTicket()
+	t.bound = q.terms.bound(ctx)
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}

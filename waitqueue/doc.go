@@ -54,6 +54,7 @@
 //	ticket        one waiting call, as its client and Redis know it
 //	queue, head   the tickets of a name by arrival, and the first of them
 //	arrival       the place of a ticket in the order: server time in µs, made unique
+//	bound         when a ticket is refused that has had no place yet: how many wait, or for how long it would wait
 //	ask           the request for a hold or for a place in the queue; a try is an ask that keeps no place
 //	grant         ownership that is given to a ticket, in a reply or by a message
 //	grant lease   how long a grant by message lasts until its holder renews it for the first time
@@ -159,6 +160,18 @@
 //
 //	I9  The permits of leases that have not ended never exceed the limit, but for what a lower limit finds
 //	    held.
+//
+// # Queues that end
+//
+// A call may have a bound: how many may wait, or that it must hold before its deadline. Its ask is refused where the queue
+// has no room for it by that, and leaves nothing behind. The script has served the queue before it decides (R3), and where
+// it would refuse it looks at the tickets, from the head on: those of dead clients leave the queue, but for R6. What a look
+// has found counts for a hundredth of a second, or for a hundred times as long as the look took, so that refusals stay
+// cheap. A client that cannot hear yet is refused at its first ask, or by the check that would queue its ticket.
+//
+//	I11 A ticket is refused only before it has had a place that its client knows of, and only where as many tickets of
+//	    living clients wait as its limit says, or where the first of them has waited so long that its deadline is too
+//	    near. No ticket gets its first place beyond its limit.
 //
 // # Entering again
 //

@@ -213,7 +213,7 @@ type outgoing struct {
 type answer struct {
 	lua.Head
 	drained int64 // how many permits a drain has
-	busy    error // why a try failed
+	refused error // why a try failed, or that there was no room
 	err     error
 }
 

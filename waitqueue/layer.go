@@ -83,6 +83,9 @@ func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 	if err := q.Refuses(ctx); err != nil {
 		return nil, err
 	}
+	if err := q.terms.admits(ctx, lua.Wait); err != nil && !try {
+		return nil, err
+	}
 	if try {
 		return newClaim(ctx, q.binding, lua.Try), nil
 	}
@@ -160,6 +163,7 @@ func (c *Claim) Enter(begun time.Time) error {
 	}
 	t := c.wait.ticket
 	t.arrival = cmp.Or(c.arrival, t.arrival)
+	t.bound = c.queue.terms.bound(c.ctx)
 	s, err := c.queue.client.register(c.queue, t)
 	if err != nil {
 		c.err = c.failed(err)

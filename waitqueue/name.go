@@ -20,7 +20,11 @@ type Terms struct {
 	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
 	MaxStall time.Duration // after which a hold ends without progress; 0: never
 	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
-	Priority int           // head start in steps of PriorityStep
+	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number. Admission refuses
+	// calls that would wait for longer than their contexts let them.
+	QueueLimit int
+	Admission  bool
+	Priority   int // head start in steps of PriorityStep
 	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
 	// agree on, instead of the server's time of their first ask. Priority then has no effect.
 	Arrival int64
@@ -171,6 +175,9 @@ func (t Terms) check() error {
 	}
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
+	}
+	if t.QueueLimit < 0 || t.QueueLimit > lease.MaxQueueLimit {
+		return fmt.Errorf("%w: WithQueueLimit: the limit must be from 1 to %d", lease.ErrInvalid, lease.MaxQueueLimit)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)

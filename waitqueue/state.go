@@ -78,7 +78,9 @@ func (t *ticket) to(next state) {
 	switch {
 	case t.state == next:
 	case leads[t.state].has(next):
-		t.state = next
+		if t.state = next; in(waiting, confirming, held).has(next) {
+			t.bound = nil // It has had a place, or better (I11).
+		}
 	default:
 		t.site.client.stats.refused.Add(1)
 	}

@@ -15,6 +15,7 @@ type ticket struct {
 
 	text    string        // what the queue has it as
 	takes   time.Duration // how long a grant by message waits for it
+	bound   *bound        // until it has a place, if it does not get one everywhere
 	arrival int64         // 0 until an ask has been answered, unless its terms give one
 	place   int           // at the last look; -1: unknown. Of an event: what its scripts tell there
 	grant   grant         // while confirming or held

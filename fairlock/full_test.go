@@ -1,0 +1,126 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// full is the error of a call that finds no room.
+func full(t testing.TB, err error) *lease.QueueFullError {
+	t.Helper()
+	require.ErrorIs(t, err, lease.ErrQueueFull)
+	var e *lease.QueueFullError
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+func TestTheCallBehindAsManyWaitersAsMayWaitIsRefused(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const limit = 3
+		m := dialMutex(t, s, headwaiter.WithQueueLimit(limit))
+		other := dialMutex(t, s, headwaiter.WithQueueLimit(limit)) // It does not listen.
+		l := hold(t, m)
+		var calls []*call
+		for i := range limit {
+			calls = append(calls, begin(t.Context(), m))
+			queued(t, m, i+1)
+		}
+		for _, m := range []*fairlock.Mutex{m, other} {
+			began := time.Now()
+			_, err := m.Lock(t.Context())
+			e := full(t, err)
+			require.Equal(t, limit, e.Waiting)
+			require.Positive(t, e.Oldest)
+			require.Zero(t, e.Left)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			require.Regexp(t, `^fairlock: lock ".*": the queue is full: 3 wait, the first for `, err.Error())
+			require.Less(t, time.Since(began), 5*time.Second)
+		}
+		require.Equal(t, limit, inspect(t, m).Waiting, "nothing is left of them")
+		kit.Release(t, l)
+		l = calls[0].Value(t)
+		calls = append(calls, begin(t.Context(), other)) // There is room again.
+		queued(t, m, limit)
+		for _, c := range calls[1:] {
+			kit.Release(t, l)
+			l = c.Value(t)
+		}
+		kit.Release(t, l)
+	})
+}
+
+// Clients that do not exist wait in their thousands, by calls without a limit.
+func TestTheDeadDoNotFillAQueue(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s, headwaiter.WithQueueLimit(2))
+		l := hold(t, m)
+		bury(t, s, kit.Name(t), dead)
+		first := begin(t.Context(), m)
+		kit.Eventually(t, "the first to wait", func() bool { return inspect(t, m).Waiting == dead+1 })
+		second := begin(t.Context(), m)
+		queued(t, m, 2)
+		_, err := m.Lock(t.Context())
+		require.Equal(t, 2, full(t, err).Waiting)
+		kit.Release(t, l)
+		kit.Release(t, first.Value(t))
+		kit.Release(t, second.Value(t))
+	})
+}
+
+func TestACallThatWouldWaitForLongerThanItsDeadlineIsRefused(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s, headwaiter.WithAdmission())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l := begin(ctx, m).Value(t)
+		c := begin(ctx, m)
+		queued(t, m, 1)
+		kit.Eventually(t, "the head to have waited for a while", func() bool {
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := m.Lock(short)
+			if !errors.Is(err, lease.ErrQueueFull) {
+				return false
+			}
+			e := full(t, err)
+			require.Positive(t, e.Waiting, "one that was let in may not be gone yet")
+			require.Positive(t, e.Left)
+			require.LessOrEqual(t, e.Left, 50*time.Millisecond)
+			return time.Since(began) < 50*time.Millisecond
+		})
+		queued(t, m, 1)
+		patient := begin(ctx, m)
+		queued(t, m, 2)
+		kit.Release(t, l)
+		kit.Release(t, c.Value(t))
+		kit.Release(t, patient.Value(t))
+	})
+}
+
+func TestWhatCannotBeAskedOfAQueueIsInvalid(t *testing.T) {
+	s := redistest.Mini(t)
+	for _, n := range []int{0, -1, lease.MaxQueueLimit + 1} {
+		_, err := dialMutex(t, s, headwaiter.WithQueueLimit(n)).Lock(t.Context())
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithQueueLimit")
+	}
+	m := dialMutex(t, s, headwaiter.WithAdmission())
+	_, err := m.Lock(t.Context())
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "WithAdmission")
+	l, err := m.TryLock(t.Context())
+	require.NoError(t, err, "a try never waits")
+	kit.Release(t, l)
+	kit.Release(t, hold(t, dialMutex(t, s, headwaiter.WithAdmission(), headwaiter.WithMaxWait(time.Minute))))
+}

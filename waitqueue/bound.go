@@ -1,0 +1,90 @@
+package waitqueue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A bound is what a queue may be like that a ticket without a place comes to (I11).
+type bound struct {
+	limit int       // how many may wait; 0: any number
+	by    time.Time // when its call has to hold; zero: at any time
+}
+
+// bound is that of a call, nil if it has none.
+func (t Terms) bound(ctx context.Context) *bound {
+	if t.QueueLimit == 0 && !t.Admission {
+		return nil
+	}
+	b := &bound{limit: t.QueueLimit}
+	if t.Admission {
+		b.by, _ = ctx.Deadline()
+	}
+	return b
+}
+
+// admits is why a call with a context cannot be admitted, whatever the queue is like.
+func (t Terms) admits(ctx context.Context, mode string) error {
+	if _, ok := ctx.Deadline(); !ok && t.Admission && mode == lua.Wait {
+		return fmt.Errorf("%w: WithAdmission: the context has no deadline, and there is no WithMaxWait", lease.ErrInvalid)
+	}
+	return nil
+}
+
+// String is the bound as scripts want it: the limit, and what is left of the time in µs.
+func (b *bound) String() string {
+	text := strconv.Itoa(b.limit) + ":"
+	if !b.by.IsZero() {
+		text += strconv.FormatInt(max(time.Until(b.by), 0).Microseconds(), 10)
+	}
+	return text
+}
+
+// args adds the bound to the arguments of an ask, if there is one.
+func (b *bound) args(to []string) []string {
+	if b == nil {
+		return to
+	}
+	return append(to, b.String())
+}
+
+// fullBy is why an ask was refused that found no room; nil if it was not.
+func (b *bound) fullBy(r *lua.Reply) error {
+	if r.Status != lua.Full || b == nil {
+		return nil
+	}
+	return b.full(r.Waiting, r.Now, r.Arrival)
+}
+
+// full is the error of a call with the bound that finds so many waiters, the first of whom came at a time of the server.
+func (b *bound) full(waiting int, now, oldest int64) error {
+	e := &lease.QueueFullError{Waiting: waiting, Oldest: time.Duration(now-oldest) * time.Microsecond}
+	if b.limit == 0 || waiting < b.limit {
+		e.Left = max(time.Until(b.by), 1)
+	}
+	return e
+}
+
+// told is that error from what a check says behind the state of a ticket.
+func (b *bound) told(text string, now int64) error {
+	var waiting int
+	var oldest int64
+	if _, err := fmt.Sscan(text, &waiting, &oldest); err != nil {
+		return fmt.Errorf("%w: %w", lease.ErrQueueFull, err)
+	}
+	return b.full(waiting, now, oldest)
+}
+
+// behind is an arrival with the bound behind it, if there is one, as a check tells them.
+func (b *bound) behind(arrival int64) string {
+	text := strconv.FormatInt(arrival, 10)
+	if b != nil {
+		text += ":" + b.String()
+	}
+	return text
+}
