@@ -92,12 +92,17 @@ func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
 		t.Run(fmt.Sprint(waits), func(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				from := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = grant })
-				m, other := fairlock.New(from, kit.Name(t)), dialMutex(t, s)
+				waiter := kit.Dial(t, s)
+				m, other := fairlock.New(from, kit.Name(t)), fairlock.New(waiter, kit.Name(t))
 				l := hold(t, m)
 				var c *call
 				if waits {
 					c = begin(t.Context(), other)
 					queued(t, m, 1)
+					synctime.Pass(5 * time.Second)
+					for before := waiter.Stats().Checks; waiter.Stats().Checks == before; { // Its next look is far away then.
+						synctime.Pass(time.Millisecond)
+					}
 				}
 				text, begun := give(t, l), time.Now()
 				require.NoError(t, from.Close(t.Context())) // As a process that has done its work.
@@ -279,6 +284,25 @@ func TestAnUnconfirmedHandOverReturnsTheText(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestTheContextOfTheGiverEndsBeforeAnythingIsSent(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		m, other := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t)), dialMutex(t, s)
+		l := hold(t, m)
+		d.Freeze(faults.ToServer)
+		c := kit.Go(func() (string, error) { return l.HandOver(t.Context()) })
+		synctime.Pass(time.Millisecond)
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
+		info := inspect(t, other)
+		require.Equal(t, l.Token(), info.Holder.Token, "Redis knows nothing of it yet")
+		require.False(t, info.Holder.InTransit)
+		d.Heal()
+		next, err := fairlock.Adopt(t.Context(), kit.Dial(t, s), c.Value(t))
+		require.NoError(t, err)
+		kit.Release(t, next)
+	})
 }
 
 // Where the lease was over before the request came, the hand-over says that it was lost.

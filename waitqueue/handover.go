@@ -13,11 +13,8 @@ import (
 // A hold that goes to another process (R11). To hand over is the end of a ticket, to adopt is an ask; both are requests of
 // one script.
 
-// Gives reports whether the hold can be handed over: one of the fair lock, with a single token.
-func (sh *share) Gives() bool {
-	q := sh.hold.ticket.queue
-	return q.proto == lua.Fairlock && q.permits == 1
-}
+// Gives reports whether the hold can be handed over. Where a layer makes the leases, as for a cohort, they are none of these.
+func (sh *share) Gives() bool { return sh.hold.ticket.queue.proto == lua.Fairlock }
 
 // HandOver is what HandOver of a lease does, once. The lease's context has ended.
 func (sh *share) HandOver(ctx context.Context) (text string, err error) {
