@@ -132,6 +132,9 @@ func (a *actor) wait(d time.Duration, over <-chan struct{}) {
 func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) (*lease.Lease, int64, error) {
 	s := noted.Step
 	lasts := a.terms(s)
+	if noted.Final {
+		lasts.of.Limit = 0 // Everybody is to get in.
+	}
 	call := func(f func(context.Context) (*lease.Lease, error)) (*lease.Lease, int64, error) {
 		l, err := f(ctx)
 		return l, s.Permits, err
@@ -189,7 +192,7 @@ type terms struct {
 
 // Apply sets them.
 func (x terms) Apply(t *waitqueue.Terms) {
-	t.Lease, t.MaxHold, t.Priority = x.of.Lease, x.of.MaxHold, x.priority
+	t.Lease, t.MaxHold, t.Priority, t.QueueLimit = x.of.Lease, x.of.MaxHold, x.priority, x.of.Limit
 }
 
 func (a *actor) terms(s Step) terms { return terms{of: a.object, priority: s.Priority} }

@@ -36,6 +36,7 @@
 //	idle        without a fault, what is free goes at once to who waits for it
 //	passed      no latch is passed that is closed, and every count counts once
 //	not all     a generation of a barrier is for all or none, with indexes that differ, after its action
+//	refused     no call finds a queue full that is not
 //	impatient   a call returns soon after its context has ended
 //	error       only errors that a fault explains
 //	stuck       after the healing everybody alive gets in, within a lease and slack

@@ -27,6 +27,7 @@ func Storm(seed uint64, times int, only ...Kind) Plan {
 	}
 	d.clients()
 	d.objects()
+	d.limits(seed)
 	d.actors()
 	for range times {
 		d.faults()
@@ -101,6 +102,16 @@ func (d *draw) objects() {
 			o.Size = int64(2 + d.IntN(2))
 		}
 		d.plan.Objects = append(d.plan.Objects, o)
+	}
+}
+
+// limits draws how many may wait, by a chance of its own: what else a seed has is what it was without.
+func (d *draw) limits(seed uint64) {
+	own := rand.New(rand.NewPCG(seed, 0x66756c6c))
+	for i := range d.plan.Objects {
+		if o := &d.plan.Objects[i]; slices.Contains([]Kind{Mutex, Cohort, Reentrant, RWLock, Semaphore}, o.Kind) && own.IntN(3) == 0 {
+			o.Limit = 1 + own.IntN(3)
+		}
 	}
 }
 

@@ -132,6 +132,8 @@ func (j *judge) returned(c *Call, o Object) {
 	switch {
 	case c.Step.Do == Adopt:
 		ok = j.unadopted(c, o)
+	case errors.Is(c.Err, lease.ErrQueueFull):
+		ok = j.crowded(c, o)
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
 		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
 	case c.Final && o.Kind != Latch:
@@ -168,6 +170,28 @@ func (j *judge) returned(c *Call, o Object) {
 		j.violate("error: %v", c)
 	}
 }
+
+// crowded reports whether as many others as may wait did so while a call was refused, or a moment before. The dead do not
+// count, but where a fault may hide their death from the server.
+func (j *judge) crowded(c *Call, o Object) bool {
+	if o.Limit == 0 || c.tries() || c.Final {
+		return false
+	}
+	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
+	waiting := 0
+	for _, other := range j.calls {
+		if other == c || other.Object != c.Object || other.tries() || other.Begin > c.End || other.Dead && !touched {
+			continue
+		}
+		if !other.Returned || other.End >= c.Begin-leaving || touched {
+			waiting++
+		}
+	}
+	return waiting >= o.Limit
+}
+
+// leaving is how long a call that has ended may still be in the queue.
+const leaving = 100 * time.Millisecond
 
 // tries reports whether a call does not wait.
 func (c *Call) tries() bool {

@@ -64,6 +64,7 @@ type Object struct {
 	Size    int64         // permits, parties, the count of the latch, stripes, or names
 	Cohort  int           // how often a hold may be passed on within a client
 	Bound   time.Duration // for how long a call holds some of several names while it waits for others
+	Limit   int           // how many may wait; 0 for any number
 	Trusts  bool          // it believes a server that has just started
 }
 
@@ -162,7 +163,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
 	}
 	for i, o := range p.Objects {
-		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound, o.Trusts)
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v, limit %d, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound, o.Limit, o.Trusts)
 	}
 	for i, a := range p.Actors {
 		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)
