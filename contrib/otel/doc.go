@@ -26,7 +26,7 @@
 // the message, and behind a multilock of several names.
 //
 // Attributes: headwaiter.kind (lock, semaphore, …), .name, .ticket; .outcome of a wait (granted, entered, passed,
-// busy, timeout, cancelled, closed, replicas, other) and of a hold (released, or the cause of the loss: expired,
+// busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, or the cause of the loss: expired,
 // forced, forgotten, max_hold, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,

@@ -154,6 +154,7 @@ var types = []struct {
 	word string
 }{
 	{lease.ErrBusy, busy},
+	{lease.ErrQueueFull, "full"},
 	{lease.ErrExpired, "expired"},
 	{lease.ErrForced, "forced"},
 	{lease.ErrForgotten, "forgotten"},

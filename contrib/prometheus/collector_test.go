@@ -85,6 +85,7 @@ func TestEachMomentIsCountedWhereItBelongs(t *testing.T) {
 		{"it enters a hold", []told{asked}, of(observe.Entered, nil), waited("entered", 1)},
 		{"it passes", []told{asked}, of(observe.Passed, nil), waited("passed", 1)},
 		{"a try finds others", []told{asked}, of(observe.Failed, wrapped(lease.ErrBusy)), refused("busy")},
+		{"there is no room for it", []told{asked}, of(observe.Failed, wrapped(&lease.QueueFullError{Waiting: 3})), refused("full")},
 		{"its client closes", []told{asked}, of(observe.Failed, wrapped(lease.ErrClosed)), refused("closed")},
 		{"Redis refuses", []told{asked}, of(observe.Failed, wrapped(lease.ErrTooLarge)), refused("error")},
 		{"its time runs out", []told{asked}, of(observe.Failed, wrapped(context.DeadlineExceeded)), waited("timeout", 1)},
@@ -145,7 +146,7 @@ func TestATimeSeriesBeginsWithZero(t *testing.T) {
 	require.Equal(t, 0., scrape(t, c).sum("headwaiter_attempts_total"))
 	tell(c, observe.Observation{Moment: observe.HandedOff})
 	found := scrape(t, c)
-	for _, outcome := range []string{"granted", "entered", "passed", "busy", "timeout", "cancelled", "closed", "error"} {
+	for _, outcome := range []string{"granted", "entered", "passed", "busy", "full", "timeout", "cancelled", "closed", "error"} {
 		require.Contains(t, found, `headwaiter_attempts_total{kind="lock",outcome="`+outcome+`"}`)
 	}
 	for _, cause := range []string{"expired", "forced", "forgotten", "max_hold", "closed", "other"} {

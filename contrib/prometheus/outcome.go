@@ -17,6 +17,7 @@ const (
 	entered
 	passed
 	busy
+	full
 	timeout
 	cancelled
 	closed
@@ -24,7 +25,7 @@ const (
 )
 
 var outcomes = [...]string{
-	granted: "granted", entered: "entered", passed: "passed", busy: "busy", timeout: "timeout", cancelled: "cancelled",
+	granted: "granted", entered: "entered", passed: "passed", busy: "busy", full: "full", timeout: "timeout", cancelled: "cancelled",
 	closed: "closed", failed: "error",
 }
 
@@ -33,6 +34,8 @@ func outcomeOf(err error) int {
 	switch {
 	case errors.Is(err, lease.ErrBusy):
 		return busy
+	case errors.Is(err, lease.ErrQueueFull):
+		return full
 	case errors.Is(err, lease.ErrClosed):
 		return closed
 	case errors.Is(err, context.DeadlineExceeded):

@@ -73,6 +73,8 @@ func (r *truth) attempt(ctx context.Context, c call, l *lease.Lease, err error, 
 		return
 	case errors.Is(err, lease.ErrBusy):
 		outcome = "busy"
+	case errors.Is(err, lease.ErrQueueFull):
+		outcome = "full"
 	case errors.Is(err, lease.ErrClosed):
 		outcome = "closed"
 	case errors.Is(err, context.DeadlineExceeded):
