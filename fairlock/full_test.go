@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,6 +75,57 @@ func TestTheDeadDoNotFillAQueue(t *testing.T) {
 		kit.Release(t, l)
 		kit.Release(t, first.Value(t))
 		kit.Release(t, second.Value(t))
+	})
+}
+
+// What is skipped although it lives comes back with its arrival, to a queue that is full by then.
+func TestAWaiterThatComesBackIsNotRefused(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m := dialMutex(t, s, headwaiter.WithQueueLimit(1))
+		l := hold(t, m)
+		waiter := dialMutex(t, s, headwaiter.WithQueueLimit(1))
+		c := begin(t.Context(), waiter)
+		queued(t, m, 1)
+		ticket := inspect(t, m).Queue[0].Ticket
+		_, queue, _ := keysOf(kit.Name(t))
+		require.EqualValues(t, 1, s.Int("ZREM", queue, ticket))
+		other := begin(t.Context(), m)
+		queued(t, m, 2) // Its check brings the first one back.
+		kit.Release(t, l)
+		kit.Release(t, c.Value(t))
+		kit.Release(t, other.Value(t))
+	})
+}
+
+// None of them listens yet, so each finds room at its first look.
+func TestOfCallsThatComeTogetherAsManyWaitAsMay(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		const calls, limit = 8, 2
+		m := dialMutex(t, s)
+		l := hold(t, m)
+		var all []*call
+		for range calls {
+			all = append(all, begin(t.Context(), dialMutex(t, s, headwaiter.WithQueueLimit(limit))))
+		}
+		var wait []*call
+		kit.Eventually(t, "all but those that may wait to be refused", func() bool {
+			wait = slices.DeleteFunc(slices.Clone(all), (*call).Returned)
+			return len(wait) <= limit
+		})
+		require.Len(t, wait, limit)
+		queued(t, m, limit)
+		for _, c := range all {
+			if c.Returned() {
+				require.Equal(t, limit, full(t, c.Err(t)).Waiting)
+			}
+		}
+		kit.Release(t, l)
+		for range wait {
+			kit.Eventually(t, "the next to hold", func() bool { return slices.ContainsFunc(wait, (*call).Returned) })
+			i := slices.IndexFunc(wait, (*call).Returned)
+			kit.Release(t, wait[i].Value(t))
+			wait = slices.Delete(wait, i, i+1)
+		}
 	})
 }
 
