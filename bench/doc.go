@@ -45,6 +45,7 @@
 //	W6   a holder was killed: from the end of its lease to the next hold
 //	W7   what a long queue costs the server, and memory ([Crowd])
 //	W8   what many leases cost their client ([Holds])
+//	W9   calls at ten times what a lock can do, at a queue with a limit ([Overload])
 //
 // A hand-off is the time from just before release is called to the return of the next acquire, next in the order of
 // the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart of which the later got

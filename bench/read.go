@@ -67,6 +67,8 @@ func (r *Report) take(line []byte) error {
 		return replace(line, &r.Crowds, func(x Crowd) string { return fmt.Sprint(x.Contender, x.Waiting) })
 	case "holds":
 		return replace(line, &r.Holds, func(x Holds) string { return fmt.Sprint(x.Contender, x.Leases) })
+	case "overload":
+		return replace(line, &r.Overloads, func(x Overload) string { return fmt.Sprint(x.Contender, x.Limit) })
 	case "missing":
 		return replace(line, &r.Missing, func(x Missing) string { return x.Contender + " " + x.What })
 	}

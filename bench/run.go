@@ -42,8 +42,8 @@ type Config struct {
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
-	// Crowds are the lengths of queues for W7, Holds the numbers of leases for W8.
-	Crowds, Holds []int
+	// Crowds are the lengths of queues for W7, Holds the numbers of leases for W8, Limits those of queues for W9.
+	Crowds, Holds, Limits []int
 	// Restless lets rounds count though a floor moved, and says nothing of the order of calls: to try things, not to
 	// compare.
 	Restless bool
@@ -98,6 +98,7 @@ type Report struct {
 	Recoveries  []Recovery
 	Crowds      []Crowd
 	Holds       []Holds
+	Overloads   []Overload
 	Scripts     []ScriptTimes
 	Missing     []Missing
 }
@@ -186,7 +187,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	return report, r.beyond(ctx)
 }
 
-// beyond is what has no rounds: W5 to W8.
+// beyond is what has no rounds: W5 to W9.
 func (r *runner) beyond(ctx context.Context) error {
 	for _, n := range r.Crowds {
 		if err := r.scripted(ctx, fmt.Sprintf("W7 n=%d", n), func() error { return r.crowds(ctx, n) }); err != nil {
@@ -195,6 +196,11 @@ func (r *runner) beyond(ctx context.Context) error {
 	}
 	for _, n := range r.Config.Holds {
 		if err := r.scripted(ctx, fmt.Sprintf("W8 n=%d", n), func() error { return r.holds(ctx, n) }); err != nil {
+			return err
+		}
+	}
+	for _, n := range r.Limits {
+		if err := r.scripted(ctx, fmt.Sprintf("W9 n=%d", n), func() error { return r.overload(ctx, n) }); err != nil {
 			return err
 		}
 	}

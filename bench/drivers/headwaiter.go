@@ -3,6 +3,7 @@ package drivers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,6 +52,13 @@ type headwaiterClient struct {
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
 	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort)), c.unlock}
+}
+
+// Limited implements [bench.Limiter].
+func (c headwaiterClient) Limited(name string, limit int) (bench.Mutex, func(error) bool) {
+	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithQueueLimit(limit)), c.unlock}, func(err error) bool {
+		return errors.Is(err, lease.ErrQueueFull)
+	}
 }
 
 type headwaiterMutex struct {

@@ -2,8 +2,6 @@
 
 local known = {}
 
-local LOOK_US = 2000000 -- longer than any look counts
-
 -- full is the arrival of the head of a queue that has no room for a new ticket; false if only a look at its tickets can
 -- tell (room.full), and nil if there is room.
 function known.full(keys, now, ticket, size, bound, counted)
@@ -20,7 +18,7 @@ function known.full(keys, now, ticket, size, bound, counted)
   if redis.call('ZSCORE', keys[2], ticket) then return nil end
   if crowded then
     local rest, till = string.match(redis.call('HGET', keys[1], 'looked') or '', '^(%d+):(%d+)$')
-    local counts = rest and tonumber(till) > now and till - now <= LOOK_US and size - rest >= limit
+    local counts = rest and tonumber(till) > now and till - now <= LOOKED_MOST_US and size - rest >= limit
     return counts and oldest or false
   end
   local client = string.match(head[1], '^[^:]*')

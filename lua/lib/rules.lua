@@ -55,5 +55,7 @@
 -- so far for each ticket that waits now (I11).
 -- @rule awaits(ahead, age, waiting) = ahead * math.max(age, 0) / waiting
 
--- For how many µs a look at so many tickets counts that found a queue full: so looks cost a hundredth of the server's time.
--- @rule looked_for(tickets) = math.max(tickets * 100, 10000)
+-- For how many µs a look at so many tickets counts that found a queue full, a second at the most: so looks cost about a
+-- hundredth of the server's time.
+-- @rule LOOKED_MOST_US = 1000000
+-- @rule looked_for(tickets) = math.min(math.max(tickets * 300, 30000), LOOKED_MOST_US)

@@ -12,8 +12,9 @@ import (
 
 const (
 	roomLooks = 12288 // tickets looked at in one script to see whether there is room
-	lookEach  = 100   // for how many µs a look counts that found none, for each of these tickets
-	lookLeast = 10 * stage.Millisecond
+	lookEach  = 300   // for how many µs a look counts that found none, for each of these tickets
+	lookLeast = 30 * stage.Millisecond
+	lookMost  = stage.Second
 )
 
 // A Bound is when a ticket that never had a place does not get one.
@@ -65,7 +66,7 @@ func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
 	}
 	if c.crowded(b) {
 		l := c.notes.Looked
-		full = l != nil && c.Now < l[1] && l[1]-c.Now <= 2*stage.Second && int64(len(q))-l[0] >= b.Limit
+		full = l != nil && c.Now < l[1] && l[1]-c.Now <= lookMost && int64(len(q))-l[0] >= b.Limit
 		return q[0].Arrival, full, full
 	}
 	client := lua.TicketClient(q[0].Ticket)
@@ -99,7 +100,7 @@ func (c *Call) Full(b Bound, at int64) (oldest int64, full bool) {
 		return 0, false
 	}
 	if crowded && int64(len(living)) == most {
-		c.notes.Looked = &[2]int64{int64(len(c.line.Queue)) - b.Limit, c.Now + max(lookLeast, int64(p.Looked)*lookEach)}
+		c.notes.Looked = &[2]int64{int64(len(c.line.Queue)) - b.Limit, c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost)}
 		return living[0], true
 	}
 	return living[0], c.Late(b, at, living[0])
