@@ -41,6 +41,12 @@ const (
 	handOverFree bug = "a hand-over is a release"
 	adoptsTwice  bug = "a text is good twice"
 
+	neverWanted   bug = "a holder is not told when somebody waits"
+	wantedTooLate bug = "a holder is not told of who has waited since before it asks"
+	wantedByTries bug = "a holder is told of tries"
+	wantedEnds    bug = "a hold ends when somebody waits"
+	noChannel     bug = "there is no channel to be told by"
+
 	neverTells   bug = "a loss is not told"
 	plainCause   bug = "the cause of a loss is no ErrLost"
 	lateDeadline bug = "the holder learns too late that its lease is over"
@@ -170,6 +176,11 @@ func doorCatches() []caught {
 		{freesAnothers, "", "a release after a loss says so and frees nothing", "to try for what the next holds"},
 
 		{unlockForgotten, "", "an Unlock gives back without a word", "to be next after an Unlock"},
+		{neverWanted, "", "a holder that asks is told when somebody waits", "somebody waits: nobody has told"},
+		{wantedTooLate, "", "a holder that asks is told when somebody waits", "since before: nobody has told"},
+		{wantedByTries, "", "a holder that asks is told when somebody waits", "tries alone"},
+		{wantedEnds, "", "a holder that asks is told when somebody waits", "has ended with that"},
+		{noChannel, "", "an engine that cannot tell who waits has no channel", "it is promised"},
 		{unlockTwiceSent, "", "a second Unlock does nothing", "to try for what the next holds"},
 		{neverFrees, "", "an Unlock after a release does nothing", "to be next after a release"},
 		{freesAnothers, "", "an Unlock after a loss does nothing", "after an Unlock that is to do nothing"},

@@ -164,9 +164,9 @@ func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 	t.Parallel()
-	m := newMemory(none)
+	m := newMemory(noChannel)
 	e := m.engine()
-	e.Fair, e.Fenced, e.Told = false, false, false
+	e.Fair, e.Fenced, e.Told, e.Wanted = false, false, false, false
 	e.Errors.Deadlock = nil
 	e.Dial = func(testing.TB) Client {
 		c := m.dial()
@@ -185,6 +185,7 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: a loss is told to its holder: losses are not Told",
 		"mutex: a release after a loss says so and frees nothing: it has no Break",
 		"mutex: an Unlock after a loss does nothing: it has no Break",
+		"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
 		"mutex: an Unlock that is cut off costs a lease: the client has no Cut",
 		"mutex: Do tells a loss: losses are not Told",
 		"mutex: a holder that is cut off loses its hold: the client has no Cut",

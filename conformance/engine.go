@@ -23,6 +23,8 @@ type Engine struct {
 	// [lease.ErrLost]; and where the client was cut off, before anybody else holds. The objects must be [Breaks]
 	// or the client have a Cut.
 	Told bool
+	// Wanted: a holder that asks for it is told when somebody waits ([lease.Lease.Wanted]). Without it the channel is nil.
+	Wanted bool
 
 	// Lease is the shortest that the engine keeps alive on a machine that is busy with tests; the default is
 	// 3 s. Cases that wait for the end of one ask for it, all others for a lease of several times Patience. A run

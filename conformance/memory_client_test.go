@@ -57,11 +57,15 @@ func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lea
 		if c.bug == triesQueue {
 			s.queue = append(s.queue, &t)
 		}
+		if c.bug == wantedByTries {
+			c.awaited(s)
+		}
 		c.mu.Unlock()
 		return nil, errBusy
 	}
 	if !c.gone {
 		s.queue = append(s.queue, &t)
+		c.awaited(s)
 	}
 	c.mu.Unlock()
 	return c.wait(ctx, s, &t)

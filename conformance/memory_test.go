@@ -49,7 +49,7 @@ func (m *memory) engine() Engine {
 			m.gives.Store(true)
 			return m.dial().offers()
 		},
-		Fair: true, Fenced: true, Told: true,
+		Fair: true, Fenced: true, Told: true, Wanted: true,
 		Lease: time.Second,
 		Errors: Errors{
 			Busy: errBusy, Closed: errClosed, Deadlock: errDeadlock, Upgrade: errUpgrade, Name: errName,
@@ -83,9 +83,10 @@ type hold struct {
 	key     any
 	token   uint64
 	keepers []*lease.Keeper
-	text    string      // by which it is adopted
-	expiry  *time.Timer // ends it here
-	loss    *time.Timer // tells its holder before
+	text    string          // by which it is adopted
+	wants   []*lease.Keeper // are to be told when somebody waits
+	expiry  *time.Timer     // ends it here
+	loss    *time.Timer     // tells its holder before
 	renewal *time.Timer
 }
 
@@ -180,8 +181,15 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 		ctx = context.Background()
 	}
 	var k *lease.Keeper
+	side := giving{m, h}
+	asks := &asker{giving: side}
+	defer func() { asks.keeper = k }()
+	var engine any = asks
+	if m.bug == noChannel {
+		engine = side
+	}
 	k = lease.New(ctx, lease.Terms{
-		Token: h.token, Key: h.key,
+		Token: h.token, Key: h.key, Engine: engine,
 		Until: m.certain(h),
 		Release: func(ctx context.Context) error {
 			if h.client.isSilent() {
@@ -190,7 +198,6 @@ func (m *memory) keeper(ctx context.Context, h *hold) *lease.Keeper {
 			return m.release(h, k)
 		},
 		Unlock: func() { m.unlock(h, k) },
-		Engine: giving{m, h},
 	})
 	return k
 }
@@ -244,6 +251,35 @@ func (c *client) adopt(ctx context.Context, text string, lasts time.Duration) (*
 		return nil, lease.ErrAdopted
 	}
 	return nil, lease.ErrNotGenuine
+}
+
+// An asker asks for a lease whether somebody waits.
+type asker struct {
+	giving
+	keeper *lease.Keeper
+}
+
+func (a *asker) Want() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hold.wants = append(a.hold.wants, a.keeper)
+	if len(a.hold.site.queue) > 0 && a.bug != wantedTooLate {
+		a.keeper.Awaited()
+	}
+}
+
+// awaited tells those who want to know that somebody waits.
+func (m *memory) awaited(s *site) {
+	for _, h := range s.held {
+		for _, k := range h.wants {
+			if m.bug != neverWanted {
+				k.Awaited()
+			}
+			if m.bug == wantedEnds {
+				k.Lose(lease.ErrForced)
+			}
+		}
+	}
 }
 
 // certain tells until when a hold is certain that begins or is renewed now.

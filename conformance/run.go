@@ -91,10 +91,10 @@ type trial struct {
 // kinds are all that there is. The first four can be held by one at a time, and share the cases of that.
 func kinds() []kind {
 	return []kind{
-		{"mutex", makeMutex, slices.Concat(doorCases(), unlockCases(), doCases(), mutexCases())},
-		{"reentrant", makeReentrant, slices.Concat(doorCases(), unlockCases(), doCases(), reentrantCases())},
-		{"rwlock", makeRWLock, slices.Concat(doorCases(), unlockCases(), doCases(), rwlockCases())},
-		{"semaphore", makeSemaphore, slices.Concat(doorCases(), unlockCases(), doCases(), semaphoreCases())},
+		{"mutex", makeMutex, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), mutexCases())},
+		{"reentrant", makeReentrant, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), reentrantCases())},
+		{"rwlock", makeRWLock, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), rwlockCases())},
+		{"semaphore", makeSemaphore, slices.Concat(doorCases(), unlockCases(), doCases(), wantedCases(), semaphoreCases())},
 		{"latch", makeLatch, latchCases()},
 		{"barrier", makeBarrier, barrierCases()},
 	}
@@ -264,9 +264,12 @@ func unless(is bool, what string) string {
 	return what
 }
 
-func fair(s *stage, _ Client, _ any) string     { return unless(s.engine.Fair, "it is not Fair") }
-func fenced(s *stage, _ Client, _ any) string   { return unless(s.engine.Fenced, "it is not Fenced") }
-func told(s *stage, _ Client, _ any) string     { return unless(s.engine.Told, "losses are not Told") }
+func fair(s *stage, _ Client, _ any) string   { return unless(s.engine.Fair, "it is not Fair") }
+func fenced(s *stage, _ Client, _ any) string { return unless(s.engine.Fenced, "it is not Fenced") }
+func told(s *stage, _ Client, _ any) string   { return unless(s.engine.Told, "losses are not Told") }
+func wanted(s *stage, _ Client, _ any) string {
+	return unless(s.engine.Wanted, "it is not told when it is Wanted")
+}
 func cuttable(_ *stage, c Client, _ any) string { return unless(c.Cut != nil, "the client has no Cut") }
 
 func silenceable(_ *stage, c Client, _ any) string {

@@ -75,6 +75,21 @@ func TestALockIsLeftWhateverHappens(t *testing.T) {
 	})
 }
 
+func TestALongJobLetsAShortOneInBetweenTwoSteps(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "batch")
+	long := s.start()
+	s.await(2, "^long has done step")
+	s.run(s.start("-job", "short", "-steps", "3"))
+	s.inOrder("^long has done step", "^long lets others in", "^short has done step 1$", "^short has done step 3$")
+	done := len(s.said("^long has done step"))
+	s.await(done+2, "^long has done step") // It goes on behind the short one.
+	s.signal(terminate, long)
+	s.run(long)
+	steps := s.said(`^long has done step (\d+)$`)
+	require.Len(t, distinct(steps), len(steps), "it has begun anew")
+}
+
 func TestAJobIsDoneOnceATick(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "cron")

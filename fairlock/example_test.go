@@ -71,6 +71,43 @@ func embedded(n int) (clients []*headwaiter.Client, stop func()) {
 	}
 }
 
+// A long job does its steps until somebody waits, and goes on behind that.
+func ExampleMutex_Lock_wanted() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	catalogue := fairlock.New(clients[0], "catalogue")
+	held, err := catalogue.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	wanted := held.Wanted()
+	go func() {
+		_ = fairlock.New(clients[1], "catalogue").Do(ctx, func(context.Context) error {
+			fmt.Println("another has had its turn")
+			return nil
+		})
+	}()
+	for done := false; !done; {
+		select {
+		case <-wanted:
+			done = true
+		default:
+			time.Sleep(time.Millisecond) // A step.
+		}
+	}
+	held.Unlock()
+	held, err = catalogue.Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("the job goes on")
+	held.Unlock()
+	// Output:
+	// another has had its turn
+	// the job goes on
+}
+
 func ExampleMutex_TryLock() {
 	clients, stop := embedded(2)
 	defer stop()

@@ -154,6 +154,43 @@ func ExampleDo() {
 }
 
 // Nobody waits for the server's word. The client's Close does, so it is deferred above.
+// counter is an engine that knows how many wait.
+type counter struct{ waiting int }
+
+func (e *counter) Want() { fmt.Println("waiting:", e.waiting) }
+
+func ExampleKeeper_Awaited() {
+	keeper := lease.New(context.Background(), lease.Terms{Engine: &counter{}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	wanted := keeper.Lease().Wanted() // Asks the engine.
+	keeper.Awaited()
+	<-wanted
+	fmt.Println("somebody waits")
+	// Output:
+	// waiting: 0
+	// somebody waits
+}
+
+// A long job looks between two steps whether it should let others in.
+func ExampleLease_Wanted() {
+	keeper := lease.New(context.Background(), lease.Terms{Engine: &counter{}, Until: lease.Until{Deadline: time.Now().Add(time.Hour)}})
+	held, steps := keeper.Lease(), 0
+	for wanted := held.Wanted(); ; steps++ {
+		select {
+		case <-wanted:
+			fmt.Println("lets others in after", steps, "steps")
+			held.Unlock()
+			return
+		default:
+		}
+		if steps == 2 {
+			keeper.Awaited() // What the engine does when somebody has come.
+		}
+	}
+	// Output:
+	// waiting: 0
+	// lets others in after 3 steps
+}
+
 func ExampleLease_Unlock() {
 	held := hold(context.Background()).Lease()
 	func() {

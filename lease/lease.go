@@ -41,7 +41,9 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Lease
-	// Engine is what whoever makes the lease wants to find again by it. It may be a [Giver].
+	// Engine is what whoever makes the lease wants to find again by it. It may be a [Giver]. If it has a method Want(), it can find out that
+	// somebody waits for what the hold has: the first [Lease.Wanted] calls it, and it calls [Keeper.Awaited] then, perhaps
+	// at once.
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any
@@ -70,6 +72,7 @@ type Lease struct {
 	given bool      // back, or it is about to be
 	why   error     // the last error of its renewals, since one went well
 	since time.Time // when the last that went well was sent
+	want  *want     // nil until somebody asks for it
 }
 
 // A Keeper is the engine's side of a hold: it extends it, or tells its owner that it is lost.

@@ -20,6 +20,7 @@ const (
 	MessageExcess  MessageKind = 'X' // a ticket asks for more than the limit
 	MessageOpen    MessageKind = 'O' // a generation of a latch or a barrier is open, or who leads has changed
 	MessageBroken  MessageKind = 'B' // a generation of a barrier is broken, or a latch was removed
+	MessageWanted  MessageKind = 'W' // somebody waits for what a client holds
 )
 
 // A Message is what a client hears on a wake channel.
@@ -32,6 +33,7 @@ type Message struct {
 	Limit      int64   // for MessageExcess
 	Generation int64   // for MessageOpen and MessageBroken
 	Nonce      string  // for an echo
+	Token      uint64  // for MessageWanted: the last that was given; holds that came later are not meant
 }
 
 // ParseMessage reads a message, or says that it is none: anybody with the right may publish anything.
@@ -60,6 +62,8 @@ func ParseMessage(text string) (Message, error) {
 		m.Generation, err = strconv.ParseInt(rest, 10, 54)
 	case MessageEcho:
 		m.Nonce = rest
+	case MessageWanted:
+		m.Token, err = strconv.ParseUint(rest, 10, 53)
 	default:
 		err = errShape
 	}

@@ -151,6 +151,10 @@ func (k Keys) Light() []string { return k.all[:2] }
 // absent key is refused while a slot moves.
 func (k Keys) Renewed() []string { return k.renewed }
 
+// Wanting returns the keys of a renewal whose holder wants to be told when somebody waits: that of the queue too, which
+// need not exist.
+func (k Keys) Wanting() []string { return append(k.renewed[:len(k.renewed):len(k.renewed)], k.Queue) }
+
 // Channel returns the channel on which one client hears of this lock.
 func (k Keys) Channel(client string) string {
 	if k.broadcast {
@@ -184,11 +188,15 @@ const (
 	PhaseFinal = "final" // the maximum hold: running out is no reason to suspect the client
 )
 
+// PhaseWants is how the phase of a hold ends whose holder is to be told when somebody waits.
+const PhaseWants = "wants"
+
 // Phases of the holds that one script renews.
 const (
 	RenewHeld  = 'h'
 	RenewFinal = 'f'
 	RenewStill = 's' // held, with the lease that is there already, by a client that knows that the key outlives it by Least
+	RenewWants = 'w' // held, by a client that has said that it wants to be told when somebody waits
 )
 
 // The key of a lock outlives a hold by Spare when a renewal prolongs it, and by Least at any time.

@@ -37,6 +37,7 @@ const (
 	Handed    = 8  // granted to another client by message
 	Unwoken   = 16 // PUBLISH was refused: the head must look by itself
 	Uncounted = 32 // PUBSUB NUMSUB was refused: nobody is skipped
+	Wanted    = 64 // somebody waits for what the ticket holds
 )
 
 // What States says of a ticket, or for which reason it was refused.

@@ -71,6 +71,7 @@ const (
 	Renewed                         // the lease is longer: Margin, Lease
 	RenewalFailed                   // a renewal had no answer, and is tried again: Err, Margin, Lease
 	HeldLong                        // it has held for longer than Options.HeldTooLong: Held, Who; Count is 1 the first time, and told again whenever that has doubled
+	Wanted                          // the holder has asked to be told when somebody waits, and is: Token, Held
 	Released                        // it gave the hold back: Held, and Err if that did not go well; of an Unlock, when that is known
 	Lost                            // the hold is lost: Held, Err
 	HandedOver                      // it gave the hold to whoever adopts it: Held, and Err if that is not confirmed
@@ -90,7 +91,7 @@ const (
 
 var moments = map[Moment]string{
 	Asked: "asked", Queued: "queued", WaitedLong: "waited for long", Granted: "granted", Entered: "entered", Passed: "passed", Failed: "failed",
-	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Released: "released", Lost: "lost", HandedOver: "handed over",
+	Renewed: "renewed", RenewalFailed: "renewal failed", HeldLong: "held for long", Wanted: "wanted", Released: "released", Lost: "lost", HandedOver: "handed over",
 	HandedOff: "handed off", Skipped: "skipped", Expired: "expired", Woken: "woken", Rejoined: "rejoined",
 	Missed: "missed a message", Suspected: "suspected", GivenBack: "given back",
 }

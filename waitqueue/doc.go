@@ -186,6 +186,18 @@
 // and given up like any other. To hand over is the end of a ticket: it is repeated for as long as the lease lasts, and the
 // text is good from the first of them on that Redis has run.
 //
+// # A holder that wants to know
+//
+// A holder may ask to be told when somebody waits for what it has. Its next renewal names the key of the queue too: if
+// somebody waits, its answer says so; else it leaves a mark at the hold. The script that queues the first ticket finds the
+// mark, takes it away, and sends one message to the client, on its wake channel, however many come. Later renewals leave
+// out the queue as long as they find the mark; where it is gone the message was sent, and perhaps lost, so the next one looks at
+// the queue again. A client that has not heard for a while looks at once. A renewal that fails with the key of the queue
+// is sent without it: to know is not worth the hold.
+//
+//	I12 A holder that has asked is told that somebody waits by a message of the script that queues the first, or
+//	    by its own next renewal. Nothing else changes by that: no hold, no order, no token.
+//
 // # Events
 //
 // Waiters for a latch or a barrier have no place in a queue. All their clients hear one channel, and one

@@ -41,6 +41,7 @@ func (s *site) Confirmed(from conn.Ears, n int) {
 			t.pokeLocked() // It waits to hear before it asks.
 		}
 	}
+	s.wishAgainLocked()
 	if s.trust.deaf {
 		s.sendEchoLocked()
 		return

@@ -37,6 +37,8 @@ type hold struct {
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
+	wish     wish          // to know that somebody waits
+	awaited  func()        // is called, in the background, when somebody does; may be nil
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	gone     error         // why it was lost
 }

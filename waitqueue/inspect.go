@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -46,6 +47,7 @@ func infoOf(v lua.View) lease.Info {
 			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
 			InTransit: lua.InTransit(h.Ticket),
+			Wants:     strings.HasSuffix(h.Phase, lua.PhaseWants),
 		})
 	}
 	for _, w := range v.Queue {

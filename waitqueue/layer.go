@@ -185,14 +185,24 @@ type Hold struct {
 func (h *Hold) Context() context.Context { return h.hold.first.keeper.Lease().Context() }
 
 // Lease makes the lease of the call that uses the hold. It ends with the hold, as far as anybody looks at it; who waits
-// for its end the layer tells, when [Hold.Context] has ended. It leaves what a release does to the layer.
-func (h *Hold) Lease(release func(context.Context) error) *lease.Keeper {
+// for its end the layer tells, when [Hold.Context] has ended. It leaves what a release does to the layer, and what Wanted
+// does to its engine.
+func (h *Hold) Lease(release func(context.Context) error, engine any) *lease.Keeper {
 	q := h.hold.ticket.queue
 	return lease.New(h.ctx, lease.Terms{
-		Name: names.Label(q.name), Token: h.hold.use.token, Waited: h.waited, Release: release, Key: q.held, Shared: q.terms.Shared,
+		Name: names.Label(q.name), Token: h.hold.use.token, Waited: h.waited, Release: release, Engine: engine, Key: q.held, Shared: q.terms.Shared,
 		Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
 		Parts: []*lease.Lease{h.hold.first.keeper.Lease()},
 	})
+}
+
+// Want asks to be told when somebody waits for the hold: tell is called then, in the background.
+func (h *Hold) Want(tell func()) {
+	s := h.hold.ticket.site
+	s.mu.Lock()
+	h.hold.awaited = tell
+	s.mu.Unlock()
+	h.hold.first.Want()
 }
 
 // Pass lets the call of a claim use the hold after the one that has released it, by the next token, and reports whether

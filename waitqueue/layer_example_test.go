@@ -45,19 +45,20 @@ func ExampleQueue_Claim() {
 		panic(err)
 	}
 	release := func(context.Context) error { return nil } // What a layer decides here, this example does below.
-	use := hold.Lease(release).Lease()
+	use := hold.Lease(release, nil).Lease()
+	hold.Want(func() {}) // What a layer does when others wait for the hold in the queue.
 	_ = use.Release(ctx)
 	for !hold.Pass(second) {
 		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
 	}
-	next := hold.Lease(release).Lease()
+	next := hold.Lease(release, nil).Lease()
 	fmt.Println(next.Token()-use.Token(), hold.Context().Err(), next.Context().Err())
 
 	ready := make(chan struct{})
 	fmt.Println(hold.Release(ctx, third, func() { close(ready) }), hold.Context().Err(), next.Context().Err())
 	<-ready
 	hold, err = third.Wait(true)
-	fmt.Println(err, hold.Lease(release).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
+	fmt.Println(err, hold.Lease(release, nil).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
 	// Output:
 	// 4 <nil> true
 	// 1 <nil> <nil>

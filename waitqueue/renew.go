@@ -65,6 +65,7 @@ type renewal struct {
 	lasts time.Duration
 	final bool // to the maximum hold: there is none after it
 	still bool // nothing but the end of the lease changes
+	wish  wish // what it says of the wish of the holder to be told when somebody waits
 
 	entries string // what the server is to be told of how often the hold was entered
 }
@@ -110,10 +111,14 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks c
 // next is what the hold is to be renewed to at the given time.
 func (h *hold) next(now time.Time) renewal {
 	r := renew(h.ticket, h, now)
-	if s := h.ticket.site; s.proto.Entries {
-		s.mu.Lock()
+	s := h.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proto.Entries {
 		r.entries = h.entries()
-		s.mu.Unlock()
+	}
+	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
+		r.wish = h.wish
 	}
 	return r
 }
@@ -149,7 +154,11 @@ func (s *site) renewJob(t *ticket, token uint64, r renewal, a conn.Attempt) conn
 	if s.proto.Entries && r.entries != "" {
 		args = append(args, r.entries)
 	}
-	return conn.Job{Script: s.proto.Renew, Keys: s.keys.Renewed(), Args: args}
+	keys := s.keys.Renewed()
+	if r.wish != noWish {
+		keys = s.keys.Wanting()
+	}
+	return conn.Job{Script: s.proto.Renew, Keys: keys, Args: args}
 }
 
 // answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
@@ -199,6 +208,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 		case r.final:
 			h.due = time.Time{}
 		}
+		h.wishedLocked(r, reply.Has(lua.Wanted))
 		if r.entries != h.entries() && !r.final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}

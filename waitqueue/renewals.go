@@ -39,7 +39,7 @@ func (c *client) renewTogether(n *conn.Node, a conn.Attempt, asked []renewal) (a
 	}
 	groups := make(map[alike][]renewal, 1)
 	for _, r := range asked {
-		if s := r.hold.ticket.site.proto.Renewals; s != nil && r.entries == "" {
+		if s := r.hold.ticket.site.proto.Renewals; s != nil && r.entries == "" && (r.wish == noWish || r.wish == said && !r.final) {
 			group := alike{s, r.lasts}
 			groups[group] = append(groups[group], r)
 		} else {
@@ -111,10 +111,12 @@ func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal,
 	for i := range part {
 		r := &part[i]
 		t := r.hold.ticket
-		r.still = !r.final && r.hold.outlives(a.Latest, lasts)
+		r.still = !r.final && r.wish == noWish && r.hold.outlives(a.Latest, lasts)
 		switch {
 		case r.final:
 			phases[i] = lua.RenewFinal
+		case r.wish != noWish:
+			phases[i] = lua.RenewWants
 		case r.still:
 			phases[i] = lua.RenewStill
 		default:

@@ -221,6 +221,8 @@ func (s *site) Message(text string, received time.Time) {
 		}
 	case lua.MessageOpen, lua.MessageBroken:
 		s.eventLocked(m)
+	case lua.MessageWanted:
+		s.wantedLocked(m.Token)
 	case lua.MessageEcho:
 		if s.trust.echoed(m.Nonce) {
 			s.all = true

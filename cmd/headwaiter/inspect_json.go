@@ -37,7 +37,8 @@ type (
 		Permits int64   `json:"permits"`
 		Entries int64   `json:"entries"`
 		Ticket  string  `json:"ticket"`
-		Transit bool    `json:"in_transit"` // handed over, and not adopted yet
+		Transit bool    `json:"in_transit"`                 // handed over, and not adopted yet
+		Wants   bool    `json:"wants_to_be_told,omitempty"` // when somebody waits
 	}
 	waiterJSON struct {
 		Place   int     `json:"place"`
@@ -79,7 +80,7 @@ func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
 	return holderJSON{
 		Client: h.Client, Who: who.Who(h), Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
-		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit,
+		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Wants: h.Wants,
 	}
 }
 

@@ -74,6 +74,9 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 	fact("held for", "%s", words.Ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
+	if h.Wants {
+		fact("wants", "to be told when somebody waits")
+	}
 	if h.Entries > 1 {
 		fact("entered", "%d times", h.Entries)
 	}

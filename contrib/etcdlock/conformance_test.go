@@ -30,8 +30,10 @@ func TestConformance(t *testing.T) {
 // notOffered is what etcdlock does not have.
 var notOffered = []string{
 	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
+	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
 	"reentrant: it is not offered",
 	"rwlock: it is not offered",
+	"semaphore: a holder that asks is told when somebody waits: it is not told when it is Wanted",
 	"semaphore: more permits serve those who wait, fewer keep others out: it has no Resize",
 	"latch: it is not offered",
 	"barrier: it is not offered",

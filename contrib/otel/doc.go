@@ -30,7 +30,7 @@
 // forced, forgotten, max_hold, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,
-// error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong).
+// error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong), "wanted" (.held).
 //
 // Status: an error where the call failed or the hold was lost, with error.type as the outcome. To find a lock busy and
 // to be cancelled are none.
@@ -50,6 +50,7 @@
 //	headwaiter.renewal.margin    histogram, s       what was left of the lease then
 //	headwaiter.holds.long        counter            holds beyond HeldTooLong
 //	headwaiter.waits.long        counter            calls that waited beyond WaitedTooLong
+//	headwaiter.wanted            counter            holders that had asked to be told when somebody waits, and were
 //	headwaiter.handoffs          counter            grants to other clients, by message
 //	headwaiter.wakeups           counter            messages that came
 //	headwaiter.skipped           counter            tickets of dead clients dropped

@@ -56,6 +56,7 @@ var counted = []struct {
 }{
 	{observe.HeldLong, "headwaiter.holds.long", "{hold}", "Holds that lasted longer than Options.HeldTooLong."},
 	{observe.WaitedLong, "headwaiter.waits.long", "{call}", "Calls that waited longer than Options.WaitedTooLong."},
+	{observe.Wanted, "headwaiter.wanted", "{hold}", "Holds whose holders had asked to be told when somebody waits, and were."},
 	{observe.HandedOff, "headwaiter.handoffs", "{handoff}", "Grants to other clients, by message, in this client's scripts."},
 	{observe.Woken, "headwaiter.wakeups", "{message}", "Messages that came."},
 	{observe.Skipped, "headwaiter.skipped", "{ticket}", "Tickets of dead clients that this client's scripts dropped."},

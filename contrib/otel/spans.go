@@ -85,6 +85,8 @@ func (c *call) tell(o *observe.Observation) {
 		event(c.hold, o, marginKey.Float64(o.Margin.Seconds()), errorKey.String(typeOf(o.Err)), messageKey.String(text(o.Err)))
 	case observe.HeldLong:
 		event(c.hold, o, heldKey.Float64(o.Held.Seconds()), holderKey.String(o.Who))
+	case observe.Wanted:
+		event(c.hold, o, heldKey.Float64(o.Held.Seconds()))
 	case observe.Released, observe.HandedOver, observe.Lost:
 		end(c.hold, o)
 	}

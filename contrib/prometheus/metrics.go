@@ -38,7 +38,7 @@ type metrics struct {
 	attempts, released, lost *prom.CounterVec
 
 	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
-	longWarnings, longWaits *prom.CounterVec
+	longWarnings, longWaits, wanted *prom.CounterVec
 
 	waiting, holding, longHolds *prom.GaugeVec
 	wait, hold, margin          *prom.HistogramVec
@@ -68,6 +68,7 @@ func newMetrics(buckets []float64) *metrics {
 	m.givenBack = m.counter("given_back_grants_total", "Grants that came for calls that had ended, and were given back.")
 	m.longWarnings = m.counter("long_hold_warnings_total", "Holds that lasted longer than the limit of their client.")
 	m.longWaits = m.counter("long_wait_warnings_total", "Calls that waited longer than the limit of their client.")
+	m.wanted = m.counter("wanted_holds_total", "Holds whose holders had asked to be told when somebody waits, and were.")
 	m.waiting = m.gauge("waiting_calls", "Calls of this process that wait. The sum over all processes is the length of the queues.")
 	m.holding = m.gauge("holds", "Holds of this process.")
 	m.longHolds = m.gauge("long_holds", "Holds of this process that last longer than the limit of their client.")
@@ -122,7 +123,7 @@ type series struct {
 	lost     [len(causes)]prom.Counter
 
 	queued, renewed, renewalFailures, handOffs, wakeUps, skipped, expired, rejoined, missed, suspected, givenBack,
-	longWarnings, longWaits prom.Counter
+	longWarnings, longWaits, wanted prom.Counter
 
 	waiting, holding, longHolds prom.Gauge
 	wait, hold, margin          prom.Observer
@@ -137,7 +138,7 @@ func (m *metrics) series(kind, class string) *series {
 	s := &series{
 		queued: of(m.queued), renewed: of(m.renewed), renewalFailures: of(m.renewalFailures), handOffs: of(m.handOffs),
 		wakeUps: of(m.wakeUps), skipped: of(m.skipped), expired: of(m.expired), rejoined: of(m.rejoined),
-		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits),
+		missed: of(m.missed), suspected: of(m.suspected), givenBack: of(m.givenBack), longWarnings: of(m.longWarnings), longWaits: of(m.longWaits), wanted: of(m.wanted),
 		waiting: m.waiting.WithLabelValues(kind, class), holding: m.holding.WithLabelValues(kind, class),
 		longHolds: m.longHolds.WithLabelValues(kind, class), wait: m.wait.WithLabelValues(kind, class),
 		hold: m.hold.WithLabelValues(kind, class), margin: m.margin.WithLabelValues(kind, class),
@@ -183,6 +184,8 @@ func (s *series) told(o *observe.Observation) {
 		first(o, s.longWarnings)
 	case observe.WaitedLong:
 		first(o, s.longWaits)
+	case observe.Wanted:
+		s.wanted.Inc()
 	case observe.Released, observe.HandedOver:
 		s.released[releaseOf(o.Moment, o.Err)].Inc()
 		s.gone(o)

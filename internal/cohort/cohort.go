@@ -110,6 +110,7 @@ type cohort struct {
 	hold   *waitqueue.Hold // nil while its leader waits
 	keeper *lease.Keeper   // of the lease of the call that has it
 	stop   func() bool     // ends the watch over the hold
+	wants  bool            // that call wants to be told when somebody waits
 	left   int             // passes of the present hold, or of the next
 	mates  list.List       // of *mate, by their calls
 	gone   bool            // nobody leads any more, or the client closes
@@ -184,6 +185,9 @@ func (co *cohort) await(m *mate) bool {
 	}
 	m.called = make(chan struct{})
 	m.place = co.mates.PushBack(m)
+	if co.wants {
+		co.keeper.Awaited()
+	}
 	behind := co.mates.Len() > co.left
 	co.mu.Unlock()
 	if behind {
@@ -249,8 +253,30 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 
 // lendLocked makes the lease of the call that has the hold now.
 func (co *cohort) lendLocked(h *waitqueue.Hold) *lease.Lease {
-	co.keeper = h.Lease(func(ctx context.Context) error { return co.release(ctx, h) })
+	co.keeper, co.wants = h.Lease(func(ctx context.Context) error { return co.release(ctx, h) }, co), false
 	return co.keeper.Lease()
+}
+
+// Want is what the first Wanted of a lease does: mates count, and calls that the server knows of.
+func (co *cohort) Want() {
+	co.mu.Lock()
+	h := co.hold
+	if co.wants = h != nil; co.wants && co.mates.Len() > 0 {
+		co.keeper.Awaited()
+	}
+	co.mu.Unlock()
+	if h != nil {
+		h.Want(func() { co.awaited(h) })
+	}
+}
+
+// awaited tells the call that has a hold that somebody waits for that in the queue.
+func (co *cohort) awaited(h *waitqueue.Hold) {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if co.hold == h && co.wants {
+		co.keeper.Awaited()
+	}
 }
 
 // release is what the release of a lease does: here it is decided what becomes of the hold.
@@ -300,7 +326,7 @@ func (co *cohort) overLocked() *mate {
 	if co.stop != nil {
 		co.stop()
 	}
-	co.hold, co.keeper, co.stop = nil, nil, nil
+	co.hold, co.keeper, co.stop, co.wants = nil, nil, nil, false
 	next := co.takeLocked()
 	if next == nil {
 		co.gone = true

@@ -123,7 +123,7 @@ func (l *logger) record(e logged) {
 		r.AddAttrs(slog.Int("place", o.Place), slog.Int("waiting", o.Waiting))
 	case observe.Granted, observe.Failed, observe.Passed:
 		r.AddAttrs(slog.Duration("waited", o.Waited))
-	case observe.Released, observe.HandedOver, observe.Lost:
+	case observe.Wanted, observe.Released, observe.HandedOver, observe.Lost:
 		r.AddAttrs(slog.Duration("held", o.Held))
 	case observe.WaitedLong:
 		r.AddAttrs(slog.Duration("waited", o.Waited), slog.Int("place", o.Place))

@@ -96,6 +96,7 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 		observe.Renewed:       {slog.LevelDebug, []string{"margin"}},
 		observe.RenewalFailed: {slog.LevelWarn, []string{"margin"}},
 		observe.HeldLong:      {slog.LevelWarn, []string{"held", "holder", "since"}},
+		observe.Wanted:        {slog.LevelDebug, []string{"held"}},
 		observe.Released:      {slog.LevelDebug, []string{"held"}},
 		observe.Lost:          {slog.LevelWarn, []string{"held"}},
 		observe.HandedOver:    {slog.LevelDebug, []string{"held"}},

@@ -19,6 +19,7 @@ var sentences = map[observe.Moment]string{
 	observe.Renewed:       "renewed the lease of %[1]s when %[5]v of it were left",
 	observe.RenewalFailed: "a renewal of %[1]s had no answer, and %[5]v of its lease are left",
 	observe.HeldLong:      "has held %[1]s for %[4]v and holds on",
+	observe.Wanted:        "somebody waits for %[1]s, which is held for %[4]v by now",
 	observe.Released:      "released %[1]s after %[4]v",
 	observe.Lost:          "lost %[1]s after %[4]v",
 	observe.HandedOver:    "handed %[1]s over after %[4]v, to whoever adopts it",

@@ -79,7 +79,8 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
     local arrival = math.max(now, tonumber(h[7] or 0) + 1)
     local text, ahead = format('%.0f', arrival), -1
-    local long = oldest == false or kept > need + MOST_US and kept > now + lasts + MOST_US
+    local long = oldest == false or waits and wants_word(h[6]) -- Somebody is to be told.
+      or kept > need + MOST_US and kept > now + lasts + MOST_US
     if size == 0 and not long and waits then
       redis.call('ZADD', KEYS[2], text, ticket)
       kept = math.max(kept, need + SPARE_US)

@@ -54,6 +54,7 @@ for i = 6, #ARGV, 2 do
       fresh = fresh or {}
       fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, bound = bound }
     end
+    if new == 1 then hold.wanted(s) end
   end
 end
 queue.advance(s, client)

@@ -1,8 +1,10 @@
 -- fairlock/renew: let a hold last for another lease. It never revives one that has ended.
 --
--- The lock is the only key, because a script with an absent key is refused while a slot moves.
+-- The lock is the only key, because a script with an absent key is refused while a slot moves, unless the holder wants
+-- to be told when somebody waits.
 --
 -- KEYS  lock      hash  who holds, until when, the last token
+--       queue     zset  tickets by arrival. Only if the holder wants to be told when somebody waits; else absent
 -- ARGV  ticket    whose hold it is
 --       token     the token of the hold
 --       lease     ms from now until the end of the lease
@@ -10,7 +12,8 @@
 --       notafter  server µs after which the renewal changes nothing
 --       entries   of a reentrant hold: revision:count, how many times it was entered; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten; the flag WANTED
+--       with the queue, if somebody waits: else the holder will be told by message
 -- RETRY safe: a second call prolongs from its own time
 
 -- @include lib/hold.lua
@@ -22,9 +25,15 @@ local s = hold.read(KEYS, now, '0', '0')
 if s.owner ~= ARGV[1] or s.token ~= tonumber(ARGV[2]) or s.ends <= now then
   return hold.reply(s, base.REFUSED, -1, 0, 0, { reason.of(s, ARGV[1]) })
 end
+local phase = ARGV[4]
+if KEYS[2] and redis.call('ZCARD', KEYS[2]) > 0 then
+  hold.flag(s, hold.WANTED)
+elseif KEYS[2] then
+  phase = phase == 'final' and 'final wants' or 'wants'
+end
 s.ends = now + ARGV[3] * 1000
 hold.open(s)
-redis.call('HSET', s.lock, 'until', base.int(s.ends), 'phase', ARGV[4])
+redis.call('HSET', s.lock, 'until', base.int(s.ends), 'phase', phase)
 if ARGV[6] then
   -- The token says of which hold it is told; an older revision than the one there came late.
   local token, revision = string.match(redis.call('HGET', s.lock, 'entries') or '', '^(%d+):(%d+):')

@@ -8,14 +8,15 @@
 --       lease     ms from now until the end of the leases
 --       phases    a letter for each hold: h held; f final, if this is the last renewal; s still held, with the lease that
 --                 is there, and by a client that knows that the key outlives it by LEAST_US: but for the first hold,
---                 nothing is written then but its end
+--                 nothing is written then but its end; w held, by a client that wants to be told when somebody waits,
+--                 and that nobody has queued since it said so
 --       and for each hold two:
 --       ticket    whose hold it is
 --       token     the token of the hold
 -- REPLY {now, when the leases end, then the numbers of the holds that were not renewed: fairlock/renew tells why}
 -- RETRY safe: a second call prolongs from its own time
 
-local FINAL, STILL = 102, 115
+local FINAL, STILL, WANTS = 102, 115, 119
 local lease, phases = ARGV[2], ARGV[3]
 local t = redis.call('TIME')
 local now = micros(t)
@@ -25,17 +26,18 @@ local till = string.format('%.0f', ends)
 local reply, open = { now, ends }, false
 for i, lock in ipairs(KEYS) do
   local phase = string.byte(phases, i)
-  local still = open and phase == STILL
+  local wants = phase == WANTS
+  local still = wants or open and phase == STILL
   local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'token', 'until', still and 'phase' or 'kept')
-  if h[1] ~= ARGV[2 * i + 2] or h[2] ~= ARGV[2 * i + 3] or tonumber(h[3]) <= now then
+  if h[1] ~= ARGV[2 * i + 2] or h[2] ~= ARGV[2 * i + 3] or tonumber(h[3]) <= now or wants and h[4] ~= 'wants' then
     reply[#reply + 1] = i
-  elseif still and h[4] == 'held' then
+  elseif still and not wants and h[4] == 'held' then
     redis.call('HSET', lock, 'until', till)
   else
     -- This one first: it is accepted when memory is full, and so is what a script writes after it.
     local kept = tonumber(still and redis.call('HGET', lock, 'kept') or not still and h[4] or 0)
     redis.call('PEXPIRE', lock, string.format('%.0f', (math.max(kept, ends + SPARE_US) - now) / 1000))
-    redis.call('HSET', lock, 'until', till, 'phase', phase == FINAL and 'final' or 'held')
+    redis.call('HSET', lock, 'until', till, 'phase', phase == FINAL and 'final' or wants and 'wants' or 'held')
     open = true
   end
 end

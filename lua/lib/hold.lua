@@ -8,6 +8,7 @@ local hold = {
   STEPPED = 4,    -- the server's clock stepped back, and a lease was cut to its length
   UNWOKEN = 16,   -- PUBLISH was refused: the head must look by itself
   UNCOUNTED = 32, -- PUBSUB NUMSUB was refused: nobody is skipped
+  WANTED = 64,    -- somebody waits for what the ticket holds
 }
 
 -- lease is the longest that a hold lasts which has not been renewed since its phase began, in µs: no renewal is for
@@ -24,11 +25,13 @@ function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
     'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
   if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end
+  local phase, wants = h[6], wants_word(h[6])
+  if wants then phase = phase == 'wants' and 'held' or 'final' end
   if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
-    owner = h[1], ends = tonumber(h[2] or 0), lease = h[1] and hold.lease(h[1], h[6]) or 0,
-    token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = h[6],
+    owner = h[1], ends = tonumber(h[2] or 0), lease = h[1] and hold.lease(h[1], phase) or 0,
+    token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and h[2] + SPARE_US or 0,
@@ -65,6 +68,21 @@ function hold.forced(s, ticket)
   redis.pcall("PUBLISH", prefix .. ':wake:' .. hold.client(ticket), 'F ' .. ticket .. ' ' .. s.lock)
 end
 
+-- wanted tells the clients that asked for it, once, that somebody waits for what they hold, with the last token that was
+-- given: a hold that came later is not meant. What a lost message should have told, the next renewal does.
+function hold.wanted(s)
+  if not s.wants then return end
+  if s.holders then
+    redis.call('HDEL', s.lock, 'wants')
+  else
+    redis.call('HSET', s.lock, 'phase', s.phase)
+  end
+  for client in string.gmatch(s.wants, '%S+') do
+    redis.pcall('PUBLISH', hold.channel(s, client), 'W ' .. base.int(s.token))
+  end
+  s.wants = false
+end
+
 -- open makes a write that Redis accepts when memory is full; what a script writes after it is accepted
 -- too. While somebody holds, the time that keys are kept for covers the token.
 function hold.open(s)
@@ -75,7 +93,7 @@ end
 
 -- free takes the lock from its owner. The field goes when the lock is granted again, or with clear.
 function hold.free(s)
-  s.owner, s.stale = false, true
+  s.owner, s.stale, s.wants = false, true, false
 end
 
 -- clear removes what free has left. HDEL, too, is accepted when memory is full.

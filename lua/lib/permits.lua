@@ -16,7 +16,7 @@ local RECORD = '^(%d+):(%d+):(%d+):(%a):(%d+):(.*)$'
 -- limit that the caller goes by, if the script makes a lock that is not there.
 function permits.read(keys, now, floor, counted, stated)
   local h = redis.call('HMGET', keys[1], 'limit', 'stated', 'used', 'token', 'high', 'mark', 'scan', 'marked',
-    'kept', 'group')
+    'kept', 'group', 'wants')
   local guard = redis.call('ZRANGE', keys[4], 0, 0)[1]
   redis.call('ZCARD', keys[2])
   redis.call('ZCARD', keys[3])
@@ -27,6 +27,7 @@ function permits.read(keys, now, floor, counted, stated)
     used = tonumber(h[3] or 0), owner = tonumber(h[3] or 0) > 0, ends = 0,
     token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), mark = tonumber(h[6] or 0), scan = h[7],
     marked = h[8], kept = tonumber(h[9] or 0), group = tonumber(h[10] or 0),
+    wants = h[11],
     floor = base.floor(floor, now), counted = counted == '1', created = false,
     lives = 0,
     flags = 0, skipped = 0, expired = 0, grants = {}, taken = {},
@@ -54,7 +55,7 @@ end
 local function forget_holds(s)
   redis.call('DEL', s.lock, s.holders)
   use(s, 0)
-  s.group = 0
+  s.group, s.wants = 0, false
   local ms = base.int(math.max(s.kept - s.now, SPARE_US) / 1000)
   local fields = { 'limit', base.int(s.limit), 'used', '0' }
   local function put(field, value)

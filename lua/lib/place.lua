@@ -68,6 +68,7 @@ function place.wait(s, ticket, mode, arrival, head_start, size)
     hold.flag(s, hold.SUSPECTED)
   elseif mode == 'wait' then
     new = place.queue(s, ticket, arrival, size, given)
+    if new == 1 then hold.wanted(s) end
     ahead = place.of(s, ticket)
   end
   -- What is queued already keeps the arrival that it has.

@@ -57,6 +57,7 @@ for i = 1, count do
       fresh = fresh or {}
       fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, bound = bound }
     end
+    if new == 1 then hold.wanted(s) end
   end
 end
 if hold.suspected(s, client) then

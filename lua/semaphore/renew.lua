@@ -2,6 +2,7 @@
 --
 -- KEYS  lock      hash  the limit, how many permits are held, the last token, and a field for each hold
 --       holders   zset  tickets that hold, by the end of their leases
+--       queue     zset  tickets by arrival. Only if the holder wants to be told when somebody waits; else absent
 -- ARGV  ticket    whose hold it is
 --       token     the token of the hold
 --       lease     ms from now until the end of the lease
@@ -9,15 +10,19 @@
 --       who       what operators are told of the client
 --       notafter  server µs after which the renewal changes nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
---       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten
+--       status is GRANTED, or REFUSED with the reason in states: expired, forced or forgotten; the flag WANTED with
+--       the queue, if somebody waits: else its client will be told by message
 -- RETRY safe: a second call prolongs from its own time
 
 -- @include lib/base.lua
+local WANTED = 64
+local MOST = 4096 -- characters of clients that are told by message: the others by their renewals
 local now = base.now()
 if now > tonumber(ARGV[6]) then return { base.LATE, now } end
 
 local ticket = ARGV[1]
-local h = redis.call('HMGET', KEYS[1], ticket, 'kept', 'forced', 'lapsed')
+local h = redis.call('HMGET', KEYS[1], ticket, 'kept', 'forced', 'lapsed', KEYS[3] and 'wants' or 'kept')
+local wanted = KEYS[3] and redis.call('ZCARD', KEYS[3]) > 0
 local ends = tonumber(redis.call('ZSCORE', KEYS[2], ticket) or 0)
 local permits, token, since = string.match(h[1] or '', '^(%d+):(%d+):%d+:%a:(%d+):')
 if token ~= ARGV[2] or ends <= now then
@@ -32,4 +37,9 @@ redis.call('PEXPIRE', KEYS[2], lives)
 redis.call('HSET', KEYS[1], ticket, permits .. ':' .. token .. ':' .. base.int(ARGV[3] * 1000) .. ':' ..
   string.sub(ARGV[4], 1, 1) .. ':' .. since .. ':' .. ARGV[5])
 redis.call('ZADD', KEYS[2], base.int(ends), ticket)
+if wanted then return { base.GRANTED, now, tonumber(token), ends, 0, 0, 0, WANTED } end
+if KEYS[3] then
+  local client, wants = string.match(ticket, '^[^:]*') .. ' ', h[5] and #h[5] < MOST and h[5] or ''
+  if not string.find(wants, client, 1, true) then redis.call('HSET', KEYS[1], 'wants', wants .. client) end
+end
 return { base.GRANTED, now, tonumber(token), ends }

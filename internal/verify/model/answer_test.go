@@ -13,13 +13,16 @@ import (
 
 // messages: what is published is what happened, to the client it happened to.
 func (h *happened) messages() error {
-	var grants int
+	var grants, wanted int
 	for _, s := range h.sent {
 		m, err := lua.ParseMessage(s.Text)
 		if err != nil {
 			return err
 		}
 		ticket := m.Ticket
+		if m.Kind == lua.MessageWanted {
+			ticket = h.before.owner()
+		}
 		if len(m.Grants) == 1 {
 			ticket = m.Grants[0].Ticket
 		}
@@ -52,13 +55,21 @@ func (h *happened) messages() error {
 			if h.after.lock["forced"] != ticket {
 				return fmt.Errorf("%q was sent, and forced was %q", s.Text, h.after.lock["forced"])
 			}
+		case lua.MessageWanted:
+			if !h.before.wants() || h.after.owner() != ticket || m.Token != uint64(h.after.number("token")) || len(h.fresh()) == 0 {
+				return fmt.Errorf("%q was sent, and nobody is to be told, or nobody has come", s.Text)
+			}
+			wanted++
 		default:
 			return fmt.Errorf("%q was sent", s.Text)
 		}
 	}
+	if stays := h.held() && h.after.owner() == h.before.owner(); wanted > 1 || stays && h.before.wants() && len(h.fresh()) > 0 && (wanted == 0 && !h.muted || h.after.wants()) {
+		return fmt.Errorf("%v came, and the holder was told %d times", h.fresh(), wanted)
+	}
 	ask, _ := h.request.(Ask)
 	owner := h.after.owner()
-	if h.reply.Expired > 0 && h.before.lock["phase"] != lua.PhaseFinal && !h.muted {
+	if h.reply.Expired > 0 && !strings.HasPrefix(h.before.lock["phase"], lua.PhaseFinal) && !h.muted {
 		client := lua.TicketClient(h.before.owner())
 		told := client == h.caller() && h.reply.Has(lua.Suspected)
 		if !told && !slices.Contains(h.sent, stage.Message{Client: client, Text: "S " + h.before.owner()}) {
@@ -67,6 +78,36 @@ func (h *happened) messages() error {
 	}
 	if want := h.granted() && owner != ask.Ticket && lua.TicketClient(owner) != h.caller(); want != (grants == 1) {
 		return fmt.Errorf("%d messages of a grant to %s", grants, owner)
+	}
+	return nil
+}
+
+// fresh are the tickets that have come into the queue.
+func (h *happened) fresh() (came []scored) {
+	for _, s := range h.after.queue {
+		if !slices.ContainsFunc(h.before.queue, func(b scored) bool { return b.name == s.name }) {
+			came = append(came, s)
+		}
+	}
+	return came
+}
+
+// told: a renewal by a holder that wants to know tells it that somebody waits, or lets it be told by a message.
+func (h *happened) told() error {
+	r, ok := h.request.(Renew)
+	wanted := h.reply.Has(lua.Wanted)
+	switch {
+	case !ok || !r.Wants || h.reply.Status != lua.Granted:
+		if wanted {
+			return fmt.Errorf("told that somebody waits, unasked")
+		}
+		return nil
+	case wanted && len(h.after.queue) == 0:
+		return fmt.Errorf("told that somebody waits, and nobody does")
+	case wanted == h.after.wants():
+		return fmt.Errorf("told %t that somebody waits, and the message is to come %t", wanted, h.after.wants())
+	case !wanted && !r.Marked && len(h.after.queue) > 0:
+		return fmt.Errorf("not told that somebody waits")
 	}
 	return nil
 }

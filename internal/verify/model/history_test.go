@@ -60,6 +60,7 @@ type step struct {
 	size   int         // of a crowd
 	fresh  bool        // a new ticket, though the last one has not ended
 	final  bool
+	wants  bool // a renewal of a holder that wants to be told when somebody waits
 	late   bool // the not-after has passed
 	blank  bool // subscribers are not counted
 	lost   bool // the client does not get the reply
@@ -160,7 +161,7 @@ func decodeStep(a, b, c, d byte) step {
 		}
 		s.bound = bounds[int(b)/clients/slots%len(bounds)]
 	case opRenew:
-		s.lease, s.final = leases[d%8], c>>3%4 == 0
+		s.lease, s.final, s.wants = leases[d%8], c>>3%4 == 0, d>>3%2 == 1
 	case opMove:
 		s.lease, s.grant, s.final = leases[d%8], grants[d>>3%4], c>>3%4 == 0
 	case opCheck:
@@ -213,6 +214,7 @@ func (s step) String() string {
 	say(s.op == opAsk && s.fresh, "fresh")
 	say(s.op == opRenew, "lease %d ms", s.lease)
 	say((s.op == opAsk || s.op == opRenew) && s.final, "final")
+	say(s.wants, "wants")
 	say(s.head != 0, "head start %d µs", s.head)
 	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
 	say(s.bound != nil, "bound %v", s.bound)

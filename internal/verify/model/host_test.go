@@ -61,6 +61,9 @@ func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
 	keys := k.All()
 	if s == lua.Fairlock.Renew {
 		keys = keys[:1]
+		if r.(Renew).Wants {
+			keys = k.Wanting()
+		}
 		if reply, ok, err := h.renewals(k, r.(Renew)); ok || err != nil {
 			return reply, err
 		}
@@ -120,11 +123,13 @@ func (h host) lightly(k lua.Keys, r Request) (reply lua.Tuple, ok bool, err erro
 // whether it was done: else the single one answers. One of the others is of a key that is of another type, or absent; the
 // third is renewed, or absent too.
 func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error) {
-	if r.Count > 0 {
+	if r.Count > 0 || r.Wants && !r.Marked {
 		return reply, false, nil
 	}
 	keys, others, which, phase := []string{k.Queue, k.Lock, k.Suspects}, []string{r.Ticket, stage.Decimal(r.Token)}, 1, lua.RenewHeld
 	switch {
+	case r.Marked:
+		phase = lua.RenewWants
 	case r.Phase == lua.PhaseFinal:
 		phase = lua.RenewFinal
 	case r.Still:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Times are server µs, as everywhere in the protocol.
@@ -18,7 +19,8 @@ const (
 	second      = stage.Second
 	minute      = stage.Minute
 
-	granted = "granted" // the phase of a grant that was not renewed yet
+	granted = "granted"      // the phase of a grant that was not renewed yet
+	wants   = lua.PhaseWants // and of a hold whose holder is to be told when somebody waits
 )
 
 // Estimated is what Waiting of a reply of the model says where the scripts draw a sample.
@@ -40,6 +42,7 @@ type Hash struct {
 	// The last grant; all there as soon as there is a token.
 	Until int64
 	Phase string
+	Wants bool     // the holder is to be told when somebody waits
 	Began [2]int64 // the last token that was not the time of its grant, and that time
 
 	Moved string // the ticket from which the hold moved to another, the last time
@@ -74,6 +77,17 @@ func (h *Hash) lease() int64 {
 	return t.Lease
 }
 
+// phase is the phase as Redis has it, which says also whether the holder is to be told when somebody waits.
+func (h *Hash) phase() string {
+	switch {
+	case !h.Wants:
+		return h.Phase
+	case h.Phase == lua.PhaseHeld:
+		return wants
+	}
+	return h.Phase + " " + wants
+}
+
 // Fields returns the hash as Redis shows it.
 func (h *Hash) Fields() map[string]string {
 	f := h.Notes.Fields()
@@ -83,7 +97,7 @@ func (h *Hash) Fields() map[string]string {
 	}
 	if h.Token != 0 {
 		line.Numbers(f, map[string]int64{"until": h.Until})
-		f["phase"], f["version"] = h.Phase, "2"
+		f["phase"], f["version"] = h.phase(), "2"
 	}
 	line.Texts(f, map[string]string{"who": h.Who, "moved": h.Moved})
 	if h.Began[0] != 0 {

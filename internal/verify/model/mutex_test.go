@@ -56,7 +56,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 
 // everySight is all that can come of requests.
 func everySight() []string {
-	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still"}
+	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still", "message W", "phase wants", "phase final wants"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},
@@ -69,7 +69,7 @@ func everySight() []string {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
 		}
 	}
-	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted} {
+	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateFull,

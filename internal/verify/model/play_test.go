@@ -243,6 +243,12 @@ func (p *player) build(s step) Request {
 		if s.choice == 7 {
 			token--
 		}
+		if s.wants {
+			return Renew{
+				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
+				Wants: true, Marked: !s.final && s.choice%2 == 0,
+			}
+		}
 		if latest := t.kept - lua.Least.Microseconds() - t.renewed*millisecond; latest >= p.now && s.choice > 2 && s.choice < 7 {
 			return Renew{
 				Ticket: t.text, Token: token, Lease: t.renewed, Phase: lua.PhaseHeld,
@@ -409,7 +415,10 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if r, ok := r.(Move); ok && lua.InTransit(r.From) && reply.Status == lua.Granted {
 		p.seen["adopted"]++
 	}
-	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+	if r, ok := r.(Renew); ok && r.Wants && reply.Status == lua.Granted {
+		p.seen["phase "+p.before.lock["phase"]]++
+	}
+	for flag := int64(1); flag <= lua.Wanted; flag *= 2 {
 		if reply.Has(flag) {
 			p.seen[fmt.Sprint("flag ", flag)]++
 		}

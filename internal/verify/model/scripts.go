@@ -52,6 +52,9 @@ type Renew struct {
 	// Still: one of several, by a client that knows that the key outlives it, and of a hold whose lease and phase are
 	// what they were.
 	Still bool
+	// Wants: with the key of the queue, by a holder that wants to be told when somebody waits. Marked: one of several, by
+	// a client that was not told since.
+	Wants, Marked bool
 
 	// What a reentrant hold tells of how often it was entered; nothing where Count is 0.
 	Revision, Count int64
@@ -250,7 +253,10 @@ func (c *call) serve(ticket string) {
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
 func (r Ask) queue(c *call) lua.Tuple {
-	queued, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
+	queued, entered, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
+	if entered {
+		c.wanted()
+	}
 	place := -1
 	if queued {
 		place = c.Place(r.Ticket, c.held())
@@ -350,12 +356,16 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 	if h.Owner != r.Ticket || h.Token != r.Token || c.over() {
 		return c.reply(lua.Refused, -1, 0, 0, m.reason(r.Ticket))
 	}
-	if r.Still && h.Phase == lua.PhaseHeld {
+	if r.Still && h.phase() == lua.PhaseHeld {
 		h.Until = now + r.Lease*millisecond
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
 	h.Until = now + r.Lease*millisecond
-	h.Phase = r.Phase
+	wanted := r.Wants && len(m.Queue) > 0 && !(r.Marked && h.phase() == wants)
+	if wanted {
+		c.Flags |= lua.Wanted
+	}
+	h.Phase, h.Wants = r.Phase, r.Wants && !wanted
 	if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
@@ -386,6 +396,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 			c.report()
 		case c.Enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
+			c.wanted()
 		default:
 			states[i] = lua.StateQueued
 		}

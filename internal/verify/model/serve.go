@@ -88,11 +88,19 @@ func (c *call) among(token int64) bool {
 // own makes a ticket the owner, with a token above every earlier one (I2).
 func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
-	h.Owner, h.Phase = ticket, phase
+	h.Owner, h.Phase, h.Wants = ticket, phase, false
 	c.Next()
 	h.Until = c.Now + lease
 	if h.Token != c.Now {
 		h.Began = [2]int64{h.Token, c.Now}
+	}
+}
+
+// wanted tells the holder that asked for it, once, that somebody waits.
+func (c *call) wanted() {
+	if h := &c.Lock; c.held() && h.Wants {
+		h.Wants = false
+		c.Publish(lua.TicketClient(h.Owner), fmt.Sprintf("W %d", h.Token))
 	}
 }
 

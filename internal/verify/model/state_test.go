@@ -90,6 +90,9 @@ func sameReply(want, got lua.Tuple) error {
 	return nil
 }
 
+// wants reports whether the holder is to be told when somebody waits.
+func (s *state) wants() bool { return strings.HasSuffix(s.lock["phase"], wants) }
+
 // lease is the longest that the present hold can last.
 func (s state) lease() int64 {
 	h := Hash{Owner: s.owner(), Phase: s.lock["phase"]}

@@ -87,6 +87,9 @@ func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call
 		permits = 1
 	}
 	w.hold(noted, l, permits, n, w.quirks.Ignorant)
+	if s.asks() {
+		w.asks(noted.Hold, l)
+	}
 	over := l.Context().Done()
 	if w.quirks.Ignorant {
 		over = nil
@@ -118,6 +121,9 @@ func (a *actor) hold(ctx context.Context, c *headwaiter.Client, call Call) *Call
 
 // unlocks reports whether a hold ends with an Unlock, as some do.
 func (s Step) unlocks() bool { return s.After/time.Microsecond%3 == 0 }
+
+// asks reports whether the holder wants to be told when somebody waits, as some do.
+func (s Step) asks() bool { return s.After/time.Microsecond%4 == 1 }
 
 // wait waits for some time, the end of a hold, or peace.
 func (a *actor) wait(d time.Duration, over <-chan struct{}) {

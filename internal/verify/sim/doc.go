@@ -34,6 +34,8 @@
 //	leads       observers see leaders that there are, with what they have proclaimed, tokens that never fall, each
 //	            change in time where nothing is wrong, and nobody in the end
 //	idle        without a fault, what is free goes at once to who waits for it
+//	untold      a holder that asks is told that somebody waits: within a hand-off where nothing is wrong, with the next
+//	            renewal where messages alone are, and not where nobody waits
 //	passed      no latch is passed that is closed, and every count counts once
 //	not all     a generation of a barrier is for all or none, with indexes that differ, after its action
 //	refused     no call finds a queue full that is not

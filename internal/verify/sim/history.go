@@ -44,6 +44,9 @@ type Hold struct {
 	Cause    error
 	Lowered  time.Duration // since when it is one for reading; 0 if it was not lowered
 
+	Asked time.Duration // since when its holder wants to be told that somebody waits; 0: it does not
+	Told  time.Duration // when it was told; 0: it was not
+
 	ReleaseErr error
 	Unlocked   bool // it was given back by an Unlock, which says nothing
 	Moved      bool // it was handed over
@@ -121,6 +124,26 @@ func (h *history) hold(c *Call, l *lease.Lease, permits, place int64, ignorant b
 		return
 	}
 	context.AfterFunc(l.Context(), func() { h.ended(hold, l) })
+}
+
+// asks notes that a holder wants to be told when somebody waits, and when it is.
+func (h *history) asks(hold *Hold, l *lease.Lease) {
+	wanted := l.Wanted()
+	if wanted == nil {
+		return
+	}
+	h.mu.Lock()
+	hold.Asked = h.now()
+	h.mu.Unlock()
+	go func() {
+		select {
+		case <-wanted:
+			h.mu.Lock()
+			hold.Told = h.now()
+			h.mu.Unlock()
+		case <-l.Context().Done():
+		}
+	}()
 }
 
 func (h *history) ended(hold *Hold, l *lease.Lease) {
@@ -214,6 +237,9 @@ func (c *Call) String() string {
 		}
 		if c.Hold.Moved {
 			b.WriteString("; handed over")
+		}
+		if c.Hold.Asked > 0 {
+			fmt.Fprintf(&b, "; asked at %v whether somebody waits, told at %v", c.Hold.Asked, c.Hold.Told)
 		}
 		if c.Hold.ReleaseErr != nil {
 			fmt.Fprintf(&b, "; release: %v", c.Hold.ReleaseErr)

@@ -68,6 +68,7 @@ func (j *judge) lock(o Object, calls []*Call, part Parts) {
 		j.order(calls)
 	}
 	j.idle(o, calls)
+	j.wanted(o, calls)
 	if o.Kind != Redlock {
 		j.told(o, calls, part)
 	}

@@ -223,8 +223,8 @@ func (c *Call) recall(arrival int64) {
 }
 
 // Wait keeps a place for the ticket of an ask in mode wait, if its client hears and is not suspected, and tells its
-// arrival in any case: the one that it was given before, or a new one.
-func (c *Call) Wait(ticket, mode string, given, head int64) (queued bool, arrival int64) {
+// arrival in any case: the one that it was given before, or a new one. entered says that it was not queued before.
+func (c *Call) Wait(ticket, mode string, given, head int64) (queued, entered bool, arrival int64) {
 	arrival = given
 	if arrival == 0 {
 		c.notes.High = max(c.Now, c.notes.High+1)
@@ -233,13 +233,13 @@ func (c *Call) Wait(ticket, mode string, given, head int64) (queued bool, arriva
 	if c.Suspect(c.Caller) {
 		c.Flags |= lua.Suspected
 	} else if mode == lua.Wait {
-		c.Enter(ticket, arrival, given != 0)
+		entered = c.Enter(ticket, arrival, given != 0)
 		queued = true
 	}
 	if i := c.line.Rank(ticket); i >= 0 {
 		arrival = c.line.Queue[i].Arrival // What was queued already keeps its arrival.
 	}
-	return queued, arrival
+	return queued, entered, arrival
 }
 
 // Place is how many are ahead of a ticket, all holders as one; -1 if it is not queued.

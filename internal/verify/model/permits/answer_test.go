@@ -11,6 +11,14 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+// untold: the clients that are to be told when somebody waits have been, when somebody does.
+func (h *happened) untold() error {
+	if clients := h.after[0].Members["wants"]; clients != "" && len(h.before[1].Members) == 0 && len(h.after[1].Members) > 0 {
+		return fmt.Errorf("somebody waits, and these have not been told: %s", clients)
+	}
+	return nil
+}
+
 // messages: what is published is what happened, to the client it happened to, and one message to each.
 func (h *happened) messages() error {
 	fresh, before, after := h.fresh(), holdsOf(h.before), holdsOf(h.after)
@@ -20,7 +28,7 @@ func (h *happened) messages() error {
 		if err != nil {
 			return err
 		}
-		if m.Kind != lua.MessageGrant && s.Client != lua.TicketClient(m.Ticket) {
+		if m.Kind != lua.MessageGrant && m.Kind != lua.MessageWanted && s.Client != lua.TicketClient(m.Ticket) {
 			return fmt.Errorf("%q was sent to %s", s.Text, s.Client)
 		}
 		if once := s.Client + s.Text[:1]; m.Kind != lua.MessageExcess && kinds[once] {
@@ -55,6 +63,11 @@ func (h *happened) messages() error {
 			t, _ := line.Read(m.Ticket)
 			if _, queued := h.after[1].Members[m.Ticket]; queued || t.Permits <= m.Limit || m.Limit != h.after[0].Number("limit") {
 				return fmt.Errorf("%q was sent", s.Text)
+			}
+		case lua.MessageWanted:
+			listed := slices.Contains(strings.Fields(h.before[0].Members["wants"]), s.Client)
+			if !listed || m.Token > uint64(h.after[0].Number("token")) || h.after[0].Members["wants"] != "" {
+				return fmt.Errorf("%q was sent to %s, which is not to be told, or again", s.Text, s.Client)
 			}
 		default:
 			return fmt.Errorf("%q was sent", s.Text)

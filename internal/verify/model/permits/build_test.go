@@ -115,6 +115,7 @@ func (p *player) build(s step) Request {
 		}
 		return Renew{
 			Ticket: t.text, Token: token, Lease: s.lease, Phase: phase(s.final), Who: "again", NotAfter: notAfter,
+			Wants: s.wants,
 		}
 	case opForce:
 		return Force{Ticket: t.text, Floor: floor, Uncounted: s.blank}

@@ -37,7 +37,7 @@ type judge struct {
 func (j *judge) step(h happened) error {
 	err := errors.Join(
 		expiry(h), numbers(h), h.adds(), j.tokens(h), h.capacity(), j.stays(h), h.order(), h.busy(), h.dropped(), h.messages(),
-		h.answer(), h.untouched(), h.placed(), h.room(), j.welcome(h),
+		h.answer(), h.untold(), h.untouched(), h.placed(), h.room(), j.welcome(h),
 	)
 	if h.sound() {
 		j.gone = false

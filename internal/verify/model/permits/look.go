@@ -37,6 +37,7 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 			l.Dequeue(a.Ticket)
 		case c.Enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
+			c.wanted()
 		default:
 			states[i] = lua.StateQueued
 		}

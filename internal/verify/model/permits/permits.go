@@ -17,9 +17,10 @@ import (
 
 // Times are server µs, as everywhere in the protocol.
 const (
-	mostGrants = 256 // tickets granted in one script
-	mostLapses = 128 // leases ended in one script
-	firstHolds = 64  // holds among which an end looks for one that its client may not know of
+	mostGrants = 256  // tickets granted in one script
+	mostLapses = 128  // leases ended in one script
+	firstHolds = 64   // holds among which an end looks for one that its client may not know of
+	mostWants  = 4096 // characters of clients that are told by message when somebody waits
 	day        = 24 * 60 * stage.Minute
 	resizedFor = 30 * day // for how long a limit that was changed outlives the last use, a day more or less
 	guard      = "-"      // the member of the holders that is no ticket
@@ -52,7 +53,8 @@ type Hash struct {
 	Limit  int64 // and the number of permits held, as soon as the lock is made
 	Stated int64 // with which it was made, until it is resized
 	Holds  map[string]Hold
-	Group  int64 // the token that readers share
+	Group  int64  // the token that readers share
+	Wants  string // the clients that are to be told when somebody waits, each with a space behind it
 }
 
 // A Hold is the record of one.
@@ -85,6 +87,7 @@ func (l *Lock) Used() int64 {
 func (l *Lock) Fields() map[string]string {
 	h, f := &l.Hash, l.Hash.Notes.Fields()
 	line.Numbers(f, map[string]int64{"limit": h.Limit, "stated": h.Stated, "group": h.Group})
+	line.Texts(f, map[string]string{"wants": h.Wants})
 	if h.Limit != 0 {
 		f["used"] = stage.Decimal(l.Used())
 	}

@@ -93,7 +93,7 @@ var rareSights = []string{
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{
-		"message G", "message S", "message F", "several grants in a reply", "mark", "scan", "group",
+		"message G", "message S", "message F", "message W", "several grants in a reply", "mark", "scan", "group",
 		"another number after a resize",
 	}
 	for script, statuses := range map[*lua.Script][]lua.Status{
@@ -109,7 +109,7 @@ func everySight() []string {
 			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
 		}
 	}
-	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted} {
+	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	for _, state := range []string{

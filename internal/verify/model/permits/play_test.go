@@ -23,7 +23,6 @@ type slot struct {
 type player struct {
 	host    stage.Host
 	keys    lua.Keys
-	renewed []string
 	model   *Lock
 	limit   int64 // that is stated
 	locks   bool
@@ -48,7 +47,7 @@ func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
 	k := proto.Keys("model", name)
 	l := New()
 	return &player{
-		host: s, keys: k, renewed: k.Renewed(), model: l, limit: limit, locks: locks, now: s.Now(), before: l.State(0),
+		host: s, keys: k, model: l, limit: limit, locks: locks, now: s.Now(), before: l.State(0),
 		seen: map[string]int{},
 	}
 }
@@ -192,8 +191,11 @@ func (p *player) request(r Request, s step) error {
 // run runs the script of a request.
 func (p *player) run(r Request) (lua.Tuple, error) {
 	keys := p.keys.All()
-	if _, ok := r.(Renew); ok {
-		keys = p.renewed
+	if r, ok := r.(Renew); ok {
+		keys = p.keys.Renewed()
+		if r.Wants {
+			keys = p.keys.Wanting()
+		}
 	}
 	return r.Script().Tuple(p.host.Call(keys, r.Script(), r.Args()))
 }
@@ -244,7 +246,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	name := r.Script().Name
 	p.seen[fmt.Sprintf("%s %d", name, reply.Status)]++
-	for flag := int64(1); flag <= lua.Uncounted; flag *= 2 {
+	for flag := int64(1); flag <= lua.Wanted; flag *= 2 {
 		if reply.Has(flag) {
 			p.seen[fmt.Sprint("flag ", flag)]++
 		}

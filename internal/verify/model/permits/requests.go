@@ -41,6 +41,7 @@ type Renew struct {
 	Phase    string
 	Who      string
 	NotAfter int64
+	Wants    bool // with the key of the queue, by a holder that wants to be told when somebody waits
 }
 
 // A Check is a request of semaphore/check.

@@ -1,6 +1,8 @@
 package permits
 
 import (
+	"strings"
+
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -37,6 +39,8 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 		usual = sure
 	}
 	c.settle(usual && r.Mode == lua.Wait)
+	c.plain = plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c)
+	c.settle(c.plain)
 	if c.fading() {
 		l.Hash.Kept, c.Created = now+resizedFor, true
 	}
@@ -111,7 +115,10 @@ func (r Ask) outcome(c *call, permits int64) lua.Tuple {
 
 // queue keeps a place for a client that hears and is not suspected, and tells any other its arrival.
 func (r Ask) queue(c *call) lua.Tuple {
-	queued, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
+	queued, entered, arrival := c.Wait(r.Ticket, r.Mode, r.Arrival, r.Head)
+	if entered && !c.plain {
+		c.wanted()
+	}
 	place := -1
 	if queued {
 		place = c.Place(r.Ticket, c.Used() > 0)
@@ -244,5 +251,16 @@ func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 	l.Holders[r.Ticket] = now + hold.Lease
 	l.LockEnds = c.In(max(l.Hash.Kept, now+hold.Lease+line.Spare) - now)
 	l.HoldersEnds = l.LockEnds
-	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
+	reply := lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
+	client := lua.TicketClient(r.Ticket) + " "
+	switch h := &l.Hash; {
+	case !r.Wants:
+	case len(l.Queue) > 0:
+		reply.Flags = lua.Wanted
+	case len(h.Wants) >= mostWants:
+		h.Wants = client
+	case !strings.Contains(h.Wants, client):
+		h.Wants += client
+	}
+	return reply
 }

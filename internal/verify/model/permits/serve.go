@@ -1,7 +1,9 @@
 package permits
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -16,6 +18,7 @@ type call struct {
 	known  bool  // there was a limit when it began
 	lasts  int64
 	taken  map[string]lua.Grant // all that was granted
+	plain  bool                 // of an ask: nothing is unusual, so somebody waits already
 }
 
 func (l *Lock) call(now int64, caller string, floor int64, counted bool, stated int64) *call {
@@ -109,7 +112,7 @@ func (c *call) settle(usual bool) {
 			c.Holders[guard] = 0
 		}
 	case !guarded:
-		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked = nil, 0, "", "", nil
+		h.Holds, h.Group, h.Forced, h.Lapsed, h.Looked, h.Wants = nil, 0, "", "", nil, ""
 		c.Lock.Holders = map[string]int64{guard: 0}
 		c.LockEnds = c.In(max(h.Kept-c.Now, line.Spare))
 		c.HoldersEnds = c.LockEnds
@@ -133,6 +136,14 @@ func (c *call) settle(usual bool) {
 	if len(over) == mostLapses {
 		c.Flags |= lua.More
 	}
+}
+
+// wanted tells the clients that asked for it, once, that somebody waits.
+func (c *call) wanted() {
+	for _, client := range strings.Fields(c.Hash.Wants) {
+		c.Publish(client, fmt.Sprintf("W %d", c.Hash.Token))
+	}
+	c.Hash.Wants = ""
 }
 
 // fading reports whether a lock that was resized would be forgotten in less than a month.
