@@ -140,3 +140,22 @@ func TestSettingsAreReadWhole(t *testing.T) {
 	s.run(s.start(), s.start(), s.start(), writer)
 	require.Len(t, s.said("^host=b port=b$"), 3)
 }
+
+func TestALockGoesToTheProcessThatReplacesAWorker(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "handover")
+	worker := fairlock.New(s.client(), "worker")
+	socket := filepath.Join(t.TempDir(), "s")
+	first := s.start("-socket", socket)
+	s.await(1, "^works")
+	waits := kit.Lock(t.Context(), worker.Lock)
+	kit.Waiting(t, 1, worker.Inspect)
+	second := s.start("-socket", socket)
+	s.run(first)
+	tokens := s.await(2, `^works, with token (\d+)$`)
+	require.NotEqual(t, tokens[0], tokens[1])
+	require.False(t, waits.Returned(), "a waiter came in between")
+	s.signal(terminate, second)
+	require.Error(t, second.Wait(), "it says that it was told to end")
+	kit.Release(t, waits.Value(t))
+}
