@@ -17,9 +17,10 @@ import (
 // [lease.ErrAdopted], [lease.ErrExpired], [lease.ErrForced] or [lease.ErrNotGenuine]. Where the reply is lost the request is
 // repeated, with the same effect, until ctx ends; then the hold, if there is one, is given back.
 func Adopt(ctx context.Context, c *headwaiter.Client, text string, opts ...Option) (*lease.Lease, error) {
-	x, name, err := c.Transit(lua.Fairlock, text)
-	if err != nil {
-		return nil, fmt.Errorf("fairlock: adopt: %w", err)
+	x, ok := lua.ReadTransit(text)
+	name, named := x.Name(lua.Fairlock)
+	if !ok || !named {
+		return nil, fmt.Errorf("fairlock: adopt: %w: it is no text of HandOver, or not the whole of one", lease.ErrNotGenuine)
 	}
 	m := New(c, name, opts...)
 	if m.cohort != nil {

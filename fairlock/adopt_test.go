@@ -354,30 +354,3 @@ func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
 		require.Len(t, taker.Of(observe.Asked), 1, "nothing was asked")
 	})
 }
-
-func ExampleAdopt() {
-	clients, end := embedded(2)
-	defer end()
-	ctx := context.Background()
-	l, err := fairlock.New(clients[0], "shift").Lock(ctx)
-	if err != nil {
-		panic(err)
-	}
-	text, err := l.HandOver(ctx) // From here on the old process does nothing more that the lock protects.
-	if err != nil {
-		panic(err)
-	}
-
-	// The new process, which got the text through a pipe:
-	next, err := fairlock.Adopt(ctx, clients[1], text)
-	if err != nil {
-		panic(err)
-	}
-	defer next.Unlock()
-	fmt.Println("it goes on, and no waiter came in between:", next.Token() > l.Token())
-	_, err = fairlock.Adopt(ctx, clients[1], text)
-	fmt.Println("once more:", errors.Is(err, lease.ErrAdopted))
-	// Output:
-	// it goes on, and no waiter came in between: true
-	// once more: true
-}

@@ -205,3 +205,15 @@ func ExampleLease_Unlock() {
 	// lease released by Unlock
 	// lease released by Unlock
 }
+
+// An engine that cannot let a hold go to another process says so, and the hold stays as it is.
+func ExampleLease_HandOver() {
+	held := hold(context.Background()).Lease()
+	text, err := held.HandOver(context.Background())
+	fmt.Println(text == "", errors.Is(err, errors.ErrUnsupported), held.Context().Err())
+	fmt.Println(held.Release(context.Background()))
+	// Output:
+	// true true <nil>
+	// given back
+	// <nil>
+}

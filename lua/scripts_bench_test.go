@@ -57,6 +57,9 @@ func ticket(client, n, kind, permits string) string {
 	return client + ":" + n + ":" + kind + ":" + permits + ":10000:2000"
 }
 
+// transit is a hold of the client a that is handed over.
+func transit(n string) lua.Transit { return lua.Transit{Client: "a", Lease: time.Minute, Secret: n} }
+
 // cycles are the scripts, in an order in which a client may run them again and again.
 var cycles = map[string][]step{
 	"fairlock": {
@@ -78,7 +81,13 @@ var cycles = map[string][]step{
 			return model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Tickets: []lua.Arrival{{Ticket: ticket("hears", n, "x", "1"), Arrival: 1}}}
 		}),
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Fairlock.Inspect, []string{"100"}} }),
-		on(lua.Fairlock, lua.Done, func(token int64, n string) request { return model.End{Ticket: ticket("a", n, "x", "1"), Token: token} }),
+		on(lua.Fairlock, lua.Granted, func(token int64, n string) request {
+			return model.Move{From: ticket("a", n, "x", "1"), To: transit(n).Ticket(), Token: token, Phase: lua.PhaseFinal, NotAfter: ever}
+		}),
+		on(lua.Fairlock, lua.Granted, func(_ int64, n string) request {
+			return model.Move{From: transit(n).Ticket(), To: ticket("b", n, "x", "1"), Secret: transit(n).Hex(), Phase: lua.PhaseHeld, NotAfter: ever}
+		}),
+		on(lua.Fairlock, lua.Done, func(token int64, n string) request { return model.End{Ticket: ticket("b", n, "x", "1"), Token: token} }),
 		on(lua.Fairlock, lua.Done, func(int64, string) request { return model.Force{} }),
 	},
 	"semaphore": {

@@ -46,6 +46,12 @@ func (t Transit) Ticket() string {
 	return strings.Join([]string{t.Client, hex.EncodeToString(digest[:]), string(Moving), "1", ms, ms}, ":")
 }
 
+// Name is that of the lock, if it is one of the protocol.
+func (t Transit) Name(p *Protocol) (name string, ok bool) {
+	_, rest, _ := strings.Cut(t.Lock, ":"+p.Kind+":{")
+	return strings.CutSuffix(rest, "}")
+}
+
 // Hex is the secret as the script wants it.
 func (t Transit) Hex() string { return hex.EncodeToString([]byte(t.Secret)) }
 

@@ -23,7 +23,7 @@ type ask struct {
 	args    []string
 	room    [16]string // where args are
 	light   int        // how many of args will do in the usual case; 0: all are needed
-	script  *lua.Script
+	moves   bool       // it is for a hold in transit
 	bound   *bound     // nil if it has none
 	hearing int        // how often the channel was confirmed before it was sent
 	ahead   []*end     // go in the same round trip
@@ -78,7 +78,7 @@ func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
 		s.told(t, q, &r, err)
 		return answer{Head: r.Head, err: err}
 	}
-	r, err := q.script.Decode(res)
+	r, err := s.proto.Ask.Decode(res)
 	r.Complete(t.lease(), 0)
 	refused := cmp.Or(busyBy(&r), q.bound.fullBy(&r))
 	s.taken(t, q, &r, err)
@@ -113,9 +113,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	s.mu.Unlock()
 
 	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10)
-	q.light, q.script = 0, s.proto.Ask
-	if w.from != nil {
-		q.script = lua.Move
+	if q.light, q.moves = 0, w.from != nil; q.moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.text, "0", w.from.Hex(), t.phase(), q.NotAfter, c.highest(), c.servers.Counted())
 		return q
 	}

@@ -187,21 +187,11 @@ func (d *end) job() conn.Job {
 	return conn.Job{Script: d.script(), Keys: d.site.keys.All(), Args: d.args()}
 }
 
-// script is that for the end of a ticket.
-func (d *end) script() *lua.Script {
-	if d.heir != nil {
-		return lua.Move
-	}
-	return d.site.proto.End
-}
-
-// args is what it gets.
+// args is what the script for the end of a ticket gets.
 func (d *end) args() []string {
 	c, room := d.site.client, d.room[:0]
 	if d.heir != nil {
-		token := strconv.FormatUint(d.ticket.grant.token, 10)
-		// It may run at any time: it has no effect where the ticket does not hold.
-		return []string{d.text, d.heir.Ticket(), token, "", lua.PhaseFinal, lua.Ever, c.highest(), c.servers.Counted()}
+		return d.moving()
 	}
 	if d.tries > 0 {
 		room = nil // A request that was not answered may still read those of before.
@@ -230,10 +220,8 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket
-	if d.heir != nil && err == nil {
-		t.hold.movedLocked(r)
-	}
 	if t != nil && err == nil {
+		d.movedLocked(r)
 		t.unlockedLocked(r, nil)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -24,7 +25,7 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 	if !todo.last {
 		return "", todo.gone
 	}
-	x := lua.NewTransit(s.keys.Lock, s.client.id, t.takes)
+	x := lua.NewTransit(s.keys.Lock, s.client.id, min(s.client.opts.GrantLease, t.lease()))
 	if a := s.sendEnd(ctx, t, &x); a.err != nil {
 		err = h.conclude(ctx, &a)
 	}
@@ -40,29 +41,34 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 	return x.Text(), err
 }
 
-// movedLocked takes in the answer to a hand-over. Where the server has not moved the hold, now or at an earlier attempt, it
-// was lost before.
-func (h *hold) movedLocked(r *lua.Head) {
-	if r.Status != lua.Granted && (len(r.States) == 0 || r.States[0] != lua.StateMoved) {
-		h.gone = h.lossOf(r)
+// movedLocked takes in the answer to the end of a hold that is handed over. Where the server has not moved it, now or at an
+// earlier attempt, it was lost before.
+func (d *end) movedLocked(r *lua.Head) {
+	if d.heir != nil && r.Status != lua.Granted && (len(r.States) == 0 || r.States[0] != lua.StateMoved) {
+		d.ticket.hold.gone = d.ticket.hold.lossOf(r)
 	}
 }
 
-// Transit reads the text by which a hold of the protocol is adopted, and returns the name too.
-func (c *Client) Transit(p *lua.Protocol, text string) (x lua.Transit, name string, err error) {
-	x, ok := lua.ReadTransit(text)
-	if !ok {
-		return x, "", fmt.Errorf("%w: it is no text of HandOver, or not the whole of one", lease.ErrNotGenuine)
+// script is that for the end of a ticket.
+func (d *end) script() *lua.Script {
+	if d.heir != nil {
+		return lua.Move
 	}
-	of, name, ok := lua.NameOf(c.opts.Prefix, x.Lock)
-	if !ok || of != p {
-		return x, "", fmt.Errorf("%w: it is for %.80q, and this client has the prefix %q", lease.ErrNotGenuine, x.Lock, c.opts.Prefix)
-	}
-	return x, name, nil
+	return d.site.proto.End
+}
+
+// moving is what it gets where the hold is handed over. It may run at any time: it has no effect where the ticket does not
+// hold.
+func (d *end) moving() []string {
+	c, token := d.site.client, strconv.FormatUint(d.ticket.grant.token, 10)
+	return []string{d.text, d.heir.Ticket(), token, "", lua.PhaseFinal, lua.Ever, c.highest(), c.servers.Counted()}
 }
 
 // Adopt takes a hold of the name out of transit.
 func (q Queue) Adopt(ctx context.Context, x lua.Transit) (*lease.Lease, error) {
+	if q.err == nil && q.keys.Lock != x.Lock {
+		return nil, fmt.Errorf("%w: it is for %.80q, and this client has the prefix %q", lease.ErrNotGenuine, x.Lock, q.client.opts.Prefix)
+	}
 	l, _, err := obtain(ctx, q, lua.Wait, &x)
 	return l, err
 }

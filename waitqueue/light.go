@@ -16,24 +16,27 @@ import (
 // askFor sends an ask, light if it can be. One to a sluggish node, if given, is sent once and with everything, whoever
 // waits for it.
 func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
-	servers := s.client.servers
+	servers, script := s.client.servers, s.proto.Ask
+	if q.moves {
+		script = lua.Move
+	}
 	if sluggish != nil {
-		return servers.Patiently(sluggish, q.jobs, q.script, s.keys.All(), q.args)
+		return servers.Patiently(sluggish, q.jobs, script, s.keys.All(), q.args)
 	}
 	if q.light > 0 {
-		if res := servers.RunBehind(ctx, q.jobs, q.script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+		if res := servers.RunBehind(ctx, q.jobs, script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
 			return res
 		}
-		return servers.RunFor(ctx, q.script, s.keys.All(), q.args...)
+		return servers.RunFor(ctx, script, s.keys.All(), q.args...)
 	}
-	return servers.RunBehind(ctx, q.jobs, q.script, s.keys.All(), q.args...)
+	return servers.RunBehind(ctx, q.jobs, script, s.keys.All(), q.args...)
 }
 
 // endFor sends the end of a ticket, light if it can be.
 func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 	servers := s.client.servers
 	if args := d.lightly(); args != nil {
-		if res := servers.RunFor(ctx, s.proto.End, s.keys.Light(), args...); !lua.Unusual(res) {
+		if res := servers.RunFor(ctx, d.script(), s.keys.Light(), args...); !lua.Unusual(res) {
 			return res
 		}
 	}

@@ -156,6 +156,31 @@ func ExampleFollow() {
 	// 10.0.0.1:7000
 }
 
+// The hold of one process goes on in another, which got the text.
+func ExampleQueue_Adopt() {
+	clients, end := kit.Clients(2)
+	defer end()
+	ctx := context.Background()
+
+	held, err := fairlock.New(clients[0], "orders:42").Lock(ctx)
+	if err != nil {
+		panic(err)
+	}
+	text, err := held.HandOver(ctx)
+	if err != nil {
+		panic(err)
+	}
+	transit, _ := lua.ReadTransit(text)
+	name, _ := transit.Name(lua.Fairlock)
+	next, err := clients[1].Queue(lua.Fairlock, name, waitqueue.DefaultTerms()).Adopt(ctx, transit)
+	if err != nil {
+		panic(err)
+	}
+	defer next.Unlock()
+	fmt.Println(name, next.Token() > held.Token())
+	// Output: orders:42 true
+}
+
 // A writer that has written goes on as a reader.
 func ExampleQueue_Downgrade() {
 	clients, end := kit.Clients(2)

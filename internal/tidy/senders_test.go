@@ -15,7 +15,8 @@ import (
 // reads the replies.
 var senders = map[string][]string{
 	"proto.Ask":    {"*site.askFor", "*client.send", "*site.replied"},
-	"proto.End":    {"*site.endFor", "*end.job", "*site.ended"},
+	"proto.End":    {"*end.script"},
+	"lua.Move":     {"*site.askFor", "*end.script"}, // Of a hold that is adopted, or handed over.
 	"lua.MultiAsk": {"askAll"},
 	"lua.MultiEnd": {"ReleaseAll"},
 }

@@ -174,7 +174,7 @@ func (m *moving) cutting(run func()) {
 		m.proxy.Cut()
 	})
 	both.Go(func() {
-		time.Sleep(soon())
+		time.Sleep(soon()) // As above.
 		run()
 	})
 	both.Wait()
