@@ -34,6 +34,7 @@ type Report struct {
 	User     Fact[string]   `json:"user"`
 	Open     Fact[bool]     `json:"default_user_open"` // it needs no password
 	Missing  []string       `json:"missing"`           // rights that the user lacks; servers before 7.0 do not tell
+	Unfit    string         `json:"unfit"`             // why no lock can be kept there, and what to do; empty if nothing tells of that
 	Servers  []ServerReport `json:"servers"`           // the server of the locks first; in a cluster each master, then its replicas
 	Warnings []Warning      `json:"warnings"`
 	Notes    []string       `json:"notes"` // what could not be found out, and why
@@ -225,10 +226,10 @@ func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
 }
 
 func askRights(ctx context.Context, w waitqueue.Wiring, r *Report) {
-	missing, err := w.Missing(ctx)
+	p, err := w.Probed(ctx)
 	switch {
 	case err == nil:
-		r.Missing = append(r.Missing, missing...)
+		r.Missing, r.Unfit = append(r.Missing, p.Missing...), p.Unfit
 	case strings.Contains(err.Error(), "NOPERM"):
 		r.Missing = []string{"run scripts, or what they call (" + err.Error() + ")"}
 	default:

@@ -91,7 +91,7 @@ func roleOf(word string) Fact[string] {
 // product is whose server it is, and its own version: others tell which version of Redis they are compatible with,
 // too.
 func (i told) product() (product, version Fact[string]) {
-	for _, name := range []string{"valkey", "dragonfly"} {
+	for _, name := range []string{"valkey", "dragonfly", "garnet", "kvrocks"} {
 		if v := i.text(name + "_version"); v.Known {
 			return known(name), v
 		}

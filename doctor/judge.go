@@ -88,6 +88,15 @@ func (j *judgement) access() {
 			"Scripts fail where they need it, and nobody gets a lock.",
 			"give the user the rights that docs/deploy.md lists")
 	}
+	if r.Unfit != "" && !r.Servers[0].Role.Is("sentinel") {
+		why, remedy, _ := strings.Cut(r.Unfit, ": ")
+		j.add(Danger, nil, "server", "keeps no locks", strings.ToUpper(why[:1])+why[1:]+".", remedy)
+	}
+	if !r.Skips && !(r.Mode == "cluster" && r.Sharded.Is(false)) {
+		j.add(Notice, nil, "PUBSUB NUMSUB", "not asked",
+			"Subscribers are not counted, so a dead waiter is not skipped: each process that died costs one grant lease, 2 s.",
+			"a server whose scripts may call it, and no WithoutSkip")
+	}
 	if r.Protocol.Is(2) {
 		j.add(Notice, nil, "HELLO", "RESP2",
 			"Everything works.", "Redis 6 or newer with HELLO allowed gives RESP3")
@@ -147,7 +156,7 @@ func (j *judgement) kind(s *ServerReport) {
 	switch {
 	case !s.Product.Known, s.Product.Is("valkey"):
 	case !s.Product.Is("redis"):
-		j.add(Notice, s, "version", s.Product.Value+" "+s.Version.String(), "This library is tested with Redis.", "try what you rely on")
+		j.add(Notice, s, "version", s.Product.Value+" "+s.Version.String(), "This library is tested with Redis and Valkey.", "try what you rely on")
 	case older(s.Version, 6, 2):
 		j.add(Danger, s, "version", s.Version.Value, "Scripts need commands that came with 6.2.", "Redis 6.2 or newer")
 	}

@@ -217,6 +217,8 @@ func TestConnectionsAreJudged(t *testing.T) {
 		{"RESP2", func(r *Report, _ *ServerReport) { r.Protocol = known(int64(2)) }, Notice, "HELLO", "RESP2"},
 		{"rights are missing", func(r *Report, _ *ServerReport) { r.Missing = []string{"run HGET", "run DEL"} },
 			Danger, "ACL SETUSER", "the user may not run HGET, run DEL"},
+		{"nothing keeps locks", func(r *Report, _ *ServerReport) { r.Unfit = "it is: why" }, Danger, "server", "keeps no locks"},
+		{"subscribers are not counted", func(r *Report, _ *ServerReport) { r.Skips = false }, Notice, "PUBSUB NUMSUB", "not asked"},
 		{"no TLS on a network", func(r *Report, _ *ServerReport) {
 			away(r)
 			r.Open = known(false)

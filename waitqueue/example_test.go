@@ -99,8 +99,8 @@ func ExampleWiringOf() {
 	if err != nil {
 		panic(err)
 	}
-	missing, err := wiring.Missing(ctx)
-	fmt.Println(wiring.Own, wiring.Skips, missing, err)
+	probed, err := wiring.Probed(ctx)
+	fmt.Println(wiring.Own, wiring.Skips, probed.Missing, err)
 	held, err := fairlock.New(client, "orders:42").Lock(ctx)
 	if err != nil {
 		panic(err)

@@ -207,5 +207,5 @@ func (w Wiring) Dial(ctx context.Context, address string) (rc rueidis.Client, en
 	return conn.DialOne(ctx, w.Made, address)
 }
 
-// Missing asks the server of the locks which rights the user lacks: they may have changed since the client was made.
-func (w Wiring) Missing(ctx context.Context) ([]string, error) { return w.client.servers.Missing(ctx) }
+// Probed asks the server of the locks what it lacks: that may have changed since the client was made.
+func (w Wiring) Probed(ctx context.Context) (conn.Probed, error) { return w.client.servers.Probed(ctx) }

@@ -72,11 +72,13 @@ type Servers struct {
 // Dial connects to the servers.
 func Dial(o Options) (*Servers, error) {
 	var speaking, hearing sockets
-	commands, err := rueidis.NewClient(commandOption(o.Redis, &speaking))
+	saying := commandOption(o.Redis, &speaking)
+	commands, err := connected(&saying)
 	if err != nil {
 		return nil, unconnected(o.Redis, err)
 	}
 	beside := sideOption(o.Redis, &hearing)
+	beside.AlwaysRESP2 = saying.AlwaysRESP2
 	if commands.Mode() == rueidis.ClientModeStandalone {
 		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
 	}
@@ -91,6 +93,18 @@ func Dial(o Options) (*Servers, error) {
 	return c, nil
 }
 
+// connected makes a client of rueidis. Before the login Valkey 9.1 answers a HELLO that it does not have with NOAUTH, which
+// rueidis does not take for a server that speaks RESP2 only: then o says that it does.
+func connected(o *rueidis.ClientOption) (rueidis.Client, error) {
+	rc, err := rueidis.NewClient(*o)
+	redisErr, ok := rueidis.IsRedisErr(err)
+	if ok && strings.HasPrefix(redisErr.Error(), "NOAUTH") && !o.AlwaysRESP2 && (o.Password != "" || o.AuthCredentialsFn != nil) {
+		o.AlwaysRESP2 = true
+		return rueidis.NewClient(*o)
+	}
+	return rc, err
+}
+
 // On talks to the servers by the caller's connections, which stay open.
 func On(rc rueidis.Client, o Options) *Servers {
 	c := newServers(rc, rc, o)
@@ -101,7 +115,8 @@ func On(rc rueidis.Client, o Options) *Servers {
 // Peek makes one connection, for looking at the servers from outside. The caller ends it.
 func Peek(o Options) (c *Servers, end func(), err error) {
 	var made sockets
-	rc, err := rueidis.NewClient(sideOption(o.Redis, &made))
+	option := sideOption(o.Redis, &made)
+	rc, err := connected(&option)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,8 +182,10 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	switch {
 	case o.Sentinel.MasterSet != "" && strings.Contains(err.Error(), "unknown command"):
 		hint = " (these should be sentinels)"
-	case strings.Contains(err.Error(), "'cluster|"):
+	case strings.Contains(err.Error(), "'cluster"):
 		hint = " (a cluster; the user needs " + clusterRights + ")"
+	case strings.Contains(err.Error(), "unknown message type"):
+		hint = " (it does not speak as Redis does: is the port that of Redis or Valkey?)"
 	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = " (does the port speak TLS?)"
 	}
@@ -302,7 +319,8 @@ func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc ru
 	o.ReplicaOnly, o.SendToReplicas = false, nil
 	var made sockets
 	stop := context.AfterFunc(ctx, made.close)
-	if rc, err = rueidis.NewClient(sideOption(o, &made)); err != nil {
+	option := sideOption(o, &made)
+	if rc, err = connected(&option); err != nil {
 		stop()
 		return nil, nil, err
 	}

@@ -32,8 +32,9 @@ var passing = []string{"LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN
 var hints = []struct{ sign, hint string }{
 	{"NOPERM", "the user lacks a right: see docs/deploy.md for the ACL line"},
 	{"The user executing the script can't", "the user lacks a right that the scripts need: see docs/deploy.md for the ACL line"},
+	{"ACL failure in script", "the user lacks a right that the scripts need: see docs/deploy.md for the ACL line"},
 	{"WRONGPASS", "check user name and password"},
-	{"NOAUTH", "set a password"},
+	{"NOAUTH", "set a password (and AlwaysRESP2 where one is set and the server has no HELLO)"},
 	{"WRONGTYPE", "a key of another kind has the lock's name: use another name or prefix"},
 	{"OOM", "Redis is out of memory: raise maxmemory"},
 	{"READONLY", "this is a replica: connect to the master"},

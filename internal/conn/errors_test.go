@@ -46,6 +46,8 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 	for text, hint := range map[string]string{
 		"NOPERM this user has no permissions to run the 'evalsha' command":                                "docs/deploy.md",
 		"ERR The user executing the script can't run this command or subcommand":                          "docs/deploy.md",
+		"ERR ACL failure in script: User u has no permissions to run the 'info' command":                  "docs/deploy.md",
+		"NOAUTH Authentication required.":                                                                 "AlwaysRESP2",
 		"WRONGTYPE Operation against a key holding the wrong kind of value":                               "another name or prefix",
 		"OOM command not allowed when used memory > 'maxmemory'.":                                         "maxmemory",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk": "cannot save",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -14,35 +15,30 @@ import (
 
 // Probe asks the server whether it allows what the protocol does, before anything depends on it.
 func (c *Servers) Probe() error {
-	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID)
-	channel := keys.Channel(c.opts.ID)
+	keys := c.probeKeys()
 	if err := c.probeMode(); err != nil {
 		return err
 	}
 	if c.routes.table != nil {
-		if err := c.probeCluster(channel); err != nil {
+		if err := c.probeCluster(keys.Channel(c.opts.ID)); err != nil {
 			return err
 		}
 	}
 	n := c.routes.of(keys.Lock)
 	a := Sending()
-	fields, err := c.runUntil(context.Background(), n, nil, lua.Probe, keys.All(), []string{channel}).ToArray()
-	if err != nil {
+	p, err := c.Probed(context.Background())
+	switch {
+	case err != nil:
 		return c.refusal(err)
-	}
-	if len(fields) != 2 {
-		return fmt.Errorf("headwaiter: %w: the probe answered %d fields", lease.ErrUnusable, len(fields))
-	}
-	now, err1 := fields[0].ToInt64()
-	missing, err2 := fields[1].AsStrSlice()
-	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("headwaiter: %w: the probe's answer: %w", lease.ErrUnusable, err)
-	}
-	if len(missing) > 0 {
+	case p.Unfit != "":
+		return fmt.Errorf("headwaiter: %w: %s", lease.ErrUnusable, p.Unfit)
+	case len(p.Missing) > 0:
 		return fmt.Errorf("headwaiter: %w: the user may not %s; it needs %s", lease.ErrUnusable,
-			strings.Join(missing, ", "), c.rights())
+			strings.Join(p.Missing, ", "), c.rights())
+	case p.Uncounted:
+		c.uncount.Store(true) // Where scripts may not ask who listens, nobody is skipped, and the checks carry it.
 	}
-	n.Clock.Observe(a, now, true)
+	n.Clock.Observe(a, p.now, true)
 	c.routes.only.Clock.newest.Store(n.Clock.newest.Load())
 	return nil
 }
@@ -98,13 +94,20 @@ func (c *Servers) rights() string {
 	switch c.commands.Mode() {
 	case rueidis.ClientModeCluster:
 		line += " " + clusterRights
+		if c.Plain {
+			line = strings.TrimSuffix(line, shardedRights)
+		}
 	case rueidis.ClientModeSentinel:
 		line += " +role"
 	}
 	return line
 }
 
-const clusterRights = "+spublish +ssubscribe +pubsub|shardnumsub +cluster|slots +cluster|nodes +cluster|shards"
+const (
+	clusterRights = "+cluster|slots +cluster|nodes" + shardedRights
+	// shardedRights are unknown before Redis 7.
+	shardedRights = " +cluster|shards +spublish +ssubscribe +pubsub|shardnumsub"
+)
 
 func rights(prefix string) string {
 	return fmt.Sprintf("~%[1]s:* resetchannels &%[1]s:* +eval +evalsha +time +hget +hmget +hset +hdel +hexists +hlen +del +rename +pexpire +zadd +zrem +zcard "+
@@ -118,20 +121,47 @@ func (c *Servers) refusal(err error) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("headwaiter: connect: %w", err)
-	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run"):
+	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run") || strings.Contains(redisErr.Error(), "ACL failure"):
 		return fmt.Errorf("headwaiter: %w: the user may not run scripts or what they call; it needs %s: %w",
 			lease.ErrUnusable, c.rights(), err)
 	}
 	return fmt.Errorf("headwaiter: %w: %w", lease.ErrUnusable, Advise(err))
 }
 
-// Missing asks the server of the locks which rights the user lacks.
-func (c *Servers) Missing(ctx context.Context) ([]string, error) {
-	keys := lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID)
-	res := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)})
-	fields, err := res.ToArray()
-	if err != nil || len(fields) != 2 {
-		return nil, err
-	}
-	return fields[1].AsStrSlice()
+// Probed is what a server says of what the protocol needs.
+type Probed struct {
+	Missing   []string // what the user is not allowed to do; servers before 7.0 do not tell
+	Uncounted bool     // scripts may not count subscribers
+	Unfit     string   // why no lock can be kept there, and what to do; "" if nothing tells of that
+
+	now int64
 }
+
+func (c *Servers) probeKeys() lua.Keys { return lua.Fairlock.Keys(c.opts.Prefix, "probe:"+c.opts.ID) }
+
+// Probed asks the server of the locks. It changes nothing.
+func (c *Servers) Probed(ctx context.Context) (p Probed, err error) {
+	keys := c.probeKeys()
+	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)}).ToArray()
+	if err != nil {
+		if Answered(err) && withoutScripts.MatchString(err.Error()) {
+			return Probed{Unfit: "it has no EVAL, which all locks need: use Redis 6.2 or newer, or Valkey; if it is a sentinel, name Sentinel.MasterSet"}, nil
+		}
+		return p, err
+	}
+	if len(fields) != 4 {
+		return p, fmt.Errorf("%w: the probe answered %d fields", lease.ErrUnusable, len(fields))
+	}
+	var errs [4]error
+	p.now, errs[0] = fields[0].ToInt64()
+	p.Missing, errs[1] = fields[1].AsStrSlice()
+	p.Uncounted, errs[2] = fields[2].AsBool()
+	p.Unfit, errs[3] = fields[3].ToString()
+	if err := errors.Join(errs[:]...); err != nil {
+		return p, fmt.Errorf("%w: the probe's answer: %w", lease.ErrUnusable, err)
+	}
+	return p, nil
+}
+
+// withoutScripts finds an error that says that the server runs no scripts, whoever asks.
+var withoutScripts = regexp.MustCompile(`(?i)unknown command.*eval|eval.*(support|disabled|not allowed)`)

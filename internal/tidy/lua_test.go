@@ -71,6 +71,7 @@ func TestTheProbeAsksForEveryCommandOfTheScripts(t *testing.T) {
 		}
 		if strings.HasSuffix(x.name, "waitqueue/probe.lua") {
 			probe = string(x.body)
+			continue // What it tries beside that, it can do without.
 		}
 		for _, call := range called.FindAllStringSubmatch(string(x.body), -1) {
 			command := call[1]

@@ -1,20 +1,31 @@
--- waitqueue/probe: what of the protocol the server does not allow to this user, and whether it is a master. It
--- changes nothing.
+-- waitqueue/probe: what of the protocol the server does not allow to this user, what it does not have, and whether it
+-- can keep locks. It changes nothing.
 --
 -- KEYS  lock      hash  a name that nobody uses
 --       queue     zset
 --       suspects  zset
 -- ARGV  channel   a wake channel of that name
--- REPLY {now, {what is not allowed, …}}
+-- REPLY {now, {what is not allowed, …}, 1 if scripts may not count subscribers, why no lock can be kept there and what to do}
 -- RETRY safe: it only reads
 
 -- @include lib/base.lua
-local missing = {}
+local missing, lacking = {}, {}
 
--- Servers before 7.0 cannot be asked; there the first refusal tells.
-local function need(what, ...)
-  if not redis.acl_check_cmd then return end
-  if not redis.acl_check_cmd(...) then missing[#missing + 1] = what end
+-- Servers before 7.0 cannot be asked for rights; there the first refusal tells. A command without its arguments does
+-- nothing there, and shows whether there is one.
+local function need(what, command, ...)
+  local there, allowed = true, true
+  if redis.acl_check_cmd then
+    there, allowed = pcall(redis.acl_check_cmd, command, ...)
+  else
+    local tried = redis.pcall(command)
+    there = type(tried) ~= 'table' or not tried.err or not string.find(tried.err, 'nknown')
+  end
+  if not there then
+    lacking[#lacking + 1] = command
+  elseif not allowed then
+    missing[#missing + 1] = what
+  end
 end
 
 need('write the keys (HSET)', 'HSET', KEYS[1], 'owner', 'x')
@@ -47,4 +58,27 @@ need('run TIME', 'TIME')
 local write = redis.pcall('PEXPIRE', KEYS[1], '1')
 if type(write) == 'table' and write.err and string.find(write.err, '^READONLY') then return redis.error_reply(write.err) end
 
-return { #missing == 0 and base.now() or 0, missing }
+local uncounted = 0
+if #missing == 0 and #lacking == 0 then
+  local counts = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
+  if counts.err then uncounted = 1 end
+end
+
+-- What the server says of itself, where the user may ask for it, tells of those that keep no lock, however well they speak.
+local unfit = ''
+if #lacking > 0 then
+  unfit = 'it has no ' .. table.concat(lacking, ', ') .. ', which scripts need: use Redis 6.2 or newer, or Valkey'
+end
+local known, allowed = pcall(redis.acl_check_cmd, 'INFO')
+for _, section in ipairs(known and not allowed and {} or { 'default', 'crdt' }) do
+  local info = redis.pcall('INFO', section)
+  info = type(info) == 'string' and '\n' .. info or ''
+  if string.find(info, '\nrole:active%-replica') or string.find(info, '\ncrdt_') then -- KeyDB, Redis Enterprise
+    unfit = 'it is one of an active-active pair, each of which grants the same lock: use a server that is the only master'
+  elseif string.find(info, '\ngarnet_version:') then
+    unfit = 'its scripts lock no keys unless it runs with lua-transaction-mode, which it does not tell, so two may hold one lock: '
+      .. 'use Redis 6.2 or newer, or Valkey'
+  end
+end
+
+return { #missing == 0 and base.now() or 0, missing, uncounted, unfit }

@@ -1,6 +1,8 @@
 package redistest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -47,7 +49,7 @@ type Deployment struct {
 	Start func(t testing.TB, opts ...Option) Target
 }
 
-// Deployments are the ways in which Redis is run.
+// Deployments are the ways in which Redis is run, without TLS where the redis-server was built so.
 func Deployments() []Deployment {
 	single := func(also func(t testing.TB) []Option) func(testing.TB, ...Option) Target {
 		return func(t testing.TB, opts ...Option) Target {
@@ -71,14 +73,18 @@ func Deployments() []Deployment {
 		t.Helper()
 		return Sentinel(t, opts...)
 	}
-	return []Deployment{
+	all := []Deployment{
 		{Name: "single", RESP3: true, Start: single(these())},
 		{Name: "RESP2 only", Start: single(these(WithoutRESP3()))},
 		{Name: "no CONFIG and CLIENT", RESP3: true, Start: single(these(WithoutCommands("CONFIG", "CLIENT")))},
 		{Name: "TLS, client certificates, password", RESP3: true, Start: single(overTLS)},
 		{Name: "unix socket", RESP3: true, Start: single(these(WithUnixSocket()))},
 		{Name: "Sentinel", RESP3: true, Start: sentinel},
-		{Name: "cluster", RESP3: true, Cluster: true, Sharded: !before7(), Start: cluster()},
+		{Name: "cluster", RESP3: true, Cluster: true, Sharded: !Before7(), Start: cluster()},
 		{Name: "cluster without sharded channels", RESP3: true, Cluster: true, Start: cluster(WithoutShardedChannels())},
 	}
+	if !speaksTLS() {
+		all = slices.DeleteFunc(all, func(d Deployment) bool { return strings.HasPrefix(d.Name, "TLS") })
+	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,6 +35,7 @@ type Embedded struct {
 	age     func()         // ends what lets its keys expire; nil where each command does
 	calls   map[string]int64
 	failure string
+	answers map[string]string
 	drop    int
 	dropped int
 }
@@ -212,6 +214,17 @@ func (e *Embedded) Fail(text string) {
 	e.failure = text
 }
 
+// Answer makes the commands of a name, in capitals, answer a text, also in scripts: an error if it begins with a minus. So a
+// server of another kind is stood for.
+func (e *Embedded) Answer(command, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.answers == nil {
+		e.answers = map[string]string{}
+	}
+	e.answers[command] = text
+}
+
 // DropPublish loses the next n messages, also those published in scripts: PUBLISH answers 1, as if the
 // message had been lost on its way to one subscriber.
 func (e *Embedded) DropPublish(n int) {
@@ -253,6 +266,14 @@ func (e *Embedded) hook(peer *server.Peer, command string, args ...string) bool 
 		return true
 	}
 	e.calls[statName(command, args)]++
+	if text, ok := e.answers[command]; ok {
+		if text, failed := strings.CutPrefix(text, "-"); failed {
+			peer.WriteError(text)
+		} else {
+			peer.WriteBulk(text)
+		}
+		return true
+	}
 	if command == "PUBLISH" && e.drop > 0 {
 		e.drop--
 		e.dropped++

@@ -74,7 +74,7 @@ func WithoutRESP3() Option { return WithoutCommands("HELLO") }
 // WithoutShardedChannels stands for a cluster before Redis 7, and is nothing on one. The version is the one
 // that it is, and PUBSUB SHARDNUMSUB still answers, that nobody listens.
 func WithoutShardedChannels() Option {
-	if before7() {
+	if Before7() {
 		return func(*Server) {}
 	}
 	return WithoutCommands("SSUBSCRIBE", "SUNSUBSCRIBE", "SPUBLISH")

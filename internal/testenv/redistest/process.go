@@ -32,8 +32,9 @@ func binary() (string, error) {
 	return path, nil
 }
 
-// before7 says whether the redis-server is older than Redis 7.
-var before7 = sync.OnceValue(func() bool {
+// Before7 says whether the redis-server is older than Redis 7: without sharded channels, and without rights for
+// subcommands that it does not know.
+var Before7 = sync.OnceValue(func() bool {
 	path, err := binary()
 	if err != nil {
 		return false
@@ -44,8 +45,18 @@ var before7 = sync.OnceValue(func() bool {
 
 // debugArgs allows DEBUG where it has to be allowed: from Redis 7 on. Older ones refuse the argument.
 func debugArgs() []string {
-	if before7() {
+	if Before7() {
 		return nil
 	}
 	return []string{"--enable-debug-command", "yes"}
 }
+
+// speaksTLS says whether the redis-server was built with TLS: then it misses its certificate.
+var speaksTLS = sync.OnceValue(func() bool {
+	path, err := binary()
+	if err != nil {
+		return true
+	}
+	said, _ := exec.Command(path, "--port", "0", "--tls-port", "1", "--save", "").CombinedOutput()
+	return strings.Contains(string(said), "Failed to configure TLS")
+})

@@ -77,7 +77,7 @@ func watchOver(s, master *Server) {
 	if p := master.admin.password; p != "" {
 		s.sentinel = append(s.sentinel, "--sentinel", "auth-pass", sentinelSet, p)
 	}
-	if before7() {
+	if Before7() {
 		return // They have their own times: slow, but right.
 	}
 	s.tune = func() error {

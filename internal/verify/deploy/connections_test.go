@@ -52,7 +52,7 @@ func TestAThousandLocksOfAClusterNeedThreeConnectionsANode(t *testing.T) {
 		for _, n := range s.Masters() {
 			all, subscribe := connectionsOf(n, "waiter")
 			require.LessOrEqual(t, all, 3)
-			require.Equal(t, 1, subscribe)
+			require.True(t, subscribe == 1 || redistest.Before7(), "it has names there, and nobody listens") // Plain channels are heard at any node.
 		}
 	}
 	count()

@@ -96,10 +96,12 @@ func TestWaitersHearWhereTheirSlotHasGone(t *testing.T) {
 		to := elsewhere(s, key)
 		s.MoveSlot(redistest.Slot(key), to)
 		channel := "headwaiter:lock:{" + name + "}:wake:" + b.ID()
-		kit.Eventually(t, "the subscription follows", func() bool {
-			counts := to.Do("PUBSUB", "SHARDNUMSUB", channel).([]any)
-			return counts[1].(int64) == 1
-		})
+		if !redistest.Before7() { // Where channels are plain, all nodes pass on what one of them publishes.
+			kit.Eventually(t, "the subscription follows", func() bool {
+				counts := to.Do("PUBSUB", "SHARDNUMSUB", channel).([]any)
+				return counts[1].(int64) == 1
+			})
+		}
 		messages := b.Stats().Messages
 		kit.Release(t, l)
 		kit.Release(t, waits.Value(t))
