@@ -234,10 +234,13 @@ func ExampleOption() {
 		headwaiter.WithSafeRestart(),
 	})
 	fmt.Println(terms.Lease, terms.MaxHold, terms.Priority)
-	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.SafeRestart)
+	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.OnDisk, terms.SafeRestart)
+	headwaiter.WithFsync(0, 2*time.Second).Apply(&terms)
+	fmt.Println(terms.Replicas, terms.ReplicasTimeout, terms.OnDisk)
 	// Output:
 	// 30s 1h0m0s 2
-	// 1 1s true
+	// 1 1s false true
+	// 0 2s true
 }
 
 // A package of your own that has options beside those of the library applies both to the same terms.

@@ -30,12 +30,11 @@ type (
 
 // What most programs ask for with errors.Is. The others are in package lease.
 var (
-	ErrBusy           = lease.ErrBusy           // a try that would have to wait
-	ErrClosed         = lease.ErrClosed         // the client was closed
-	ErrExpired        = lease.ErrExpired        // a lease ended before its release
-	ErrInvalid        = lease.ErrInvalid        // an argument or an option, which the error names
-	ErrWaitTimeout    = lease.ErrWaitTimeout    // WithMaxWait is over
-	ErrOutcomeUnknown = lease.ErrOutcomeUnknown // Redis did not answer whether it was done
+	ErrBusy        = lease.ErrBusy        // a try that would have to wait
+	ErrClosed      = lease.ErrClosed      // the client was closed
+	ErrExpired     = lease.ErrExpired     // a lease ended before its release
+	ErrInvalid     = lease.ErrInvalid     // an argument or an option, which the error names
+	ErrWaitTimeout = lease.ErrWaitTimeout // WithMaxWait is over
 )
 
 // Dial connects to Redis and returns a client that owns its connections: one for commands, one for

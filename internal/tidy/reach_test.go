@@ -15,9 +15,10 @@ var reach = []string{
 	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", "lease", "lua", "observe", "waitqueue",
 }
 
-// maxReach grows with what a lock can do, and with nothing else: say with each change what for. 9,630 lines were those of
-// 24 November 2026; 63 came with renewals that replicas must know of, and with WithFsync.
-const maxReach = 9693
+// maxReach grows with what a lock can do, and with nothing else: say with each change what for. Of 24 November 2026 are
+// 9,630 lines; since then 63 for renewals that replicas must know of and WithFsync, 222 for HandOver and Adopt, 125 for
+// queues with a limit, 170 for Wanted, and the rest for telling whether a server answers and why one is refused.
+const maxReach = 10362
 
 // codeLines counts the lines of Go code that are neither blank nor a comment alone.
 func codeLines(source string) (n int) {
