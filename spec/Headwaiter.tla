@@ -1,6 +1,6 @@
 ----------------------------- MODULE Headwaiter -----------------------------
 (* The protocol of waitqueue/doc.go for one name: the server, the clients, and the messages between them.  The   *)
-(* words are those of its glossary; R1 to R10 and I1 to I9 are its rules and invariants.  Each rule can be        *)
+(* words are those of its glossary; R1 to R10, I1 to I9 and I11 are its rules and invariants.  Each rule can be   *)
 (* switched off: the constant Off names it.                                                                      *)
 (* A step is one thing that somebody does, or that happens, with all that follows from it at once: messages      *)
 (* arrive, scripts run, clients answer.  One message of each step can be held up, lost, or caught by a cut       *)
@@ -15,6 +15,7 @@ CONSTANTS
   Readers,                      \* whether those who ask for one are readers, who share a token
   Double, Cohorts,              \* the clients that make two calls at a time, and which of them pass a hold on once
   Replica,                      \* the clients that subscribe at a replica: they hear, and are not counted
+  Limit,                        \* how many may wait, 0 for any number
   Late, Faults, Cancels, Drops  \* budgets: messages held up, faults, calls that give up, subscriptions that end
 
 VARIABLES w, told     \* the world, and what was done in the last step (for the reader of a trace)
@@ -46,6 +47,8 @@ LateArrivalStays == "LateArrivalStays" \in Off  \* a queued ticket keeps an arri
 StaleProof == "StaleProof" \in Off              \* an echo clears a mark that is newer than it (the code still does)
 MateAsksLater == "MateAsksLater" \in Off        \* the next leader of a cohort asks behind the end of the last
 MateIsForgotten == "MateIsForgotten" \in Off    \* nobody leads after the end of the last
+RefusedAgain == "RefusedAgain" \in Off          \* a ticket that comes back to the queue is counted as a new one
+DeadWait == "DeadWait" \in Off                  \* the dead count as waiters
 
 ClientOf(t) == t \div 10
 Weight(t) == IF ClientOf(t) \in Heavy THEN Permits ELSE 1
@@ -59,9 +62,9 @@ Note(x, text) == [x EXCEPT !.d.log = Append(@, text)]
 Bad(x, kind) == [x EXCEPT !.j.bad = IF @ = "" THEN kind ELSE @]
 
 (* A message: its kind, the tickets that it names, how it is meant or what it says, arrival, token, grants.      *)
-M(k, ids, how) == [k |-> k, ids |-> ids, how |-> how, arr |-> 0, tok |-> 0, g |-> {}, says |-> {}, sus |-> FALSE, late |-> FALSE]
+M(k, ids, how) == [k |-> k, ids |-> ids, how |-> how, arr |-> 0, tok |-> 0, g |-> {}, says |-> {}, lim |-> {}, sus |-> FALSE, late |-> FALSE]
 Grant(id, tok) == [id |-> id, tok |-> tok, old |-> FALSE]
-NoTicket(st, n) == [st |-> st, n |-> n, arr |-> 0, tok |-> 0, ok |-> FALSE, e |-> "", again |-> FALSE, told |-> FALSE, unsure |-> FALSE]
+NoTicket(st, n) == [st |-> st, n |-> n, arr |-> 0, tok |-> 0, ok |-> FALSE, e |-> "", again |-> FALSE, told |-> FALSE, unsure |-> FALSE, in |-> FALSE]
 
 NewClient == [life |-> "alive", sub |-> "", want |-> FALSE, deaf |-> FALSE, proven |-> FALSE, half |-> FALSE, echo |-> "", check |-> FALSE,
               missing |-> None, passed |-> 0]
@@ -235,6 +238,20 @@ Settle(x, caller) ==
       z == [y EXCEPT !.s.suspect[c] = "marked", !.d.reply.sus = @ \/ c = caller]
   IN Settle(IF ~R10Suspects THEN y ELSE IF c = caller THEN z ELSE Publish(z, c, M("suspect", {h.id}, "")), caller)
 
+\* I11: whether as many tickets as may wait are ahead of a new one; if not, the dead leave the queue, as far as R6 lets them.
+Limits(x, c, id) ==
+  LET Q == {x.s.queue[i].id : i \in DOMAIN x.s.queue}
+      live == {q \in Q : Who(q) = c \/ (x.s.suspect[Who(q)] = "" /\ Counted(x, Who(q)))}
+      dead == IF DeadWait THEN {} ELSE Q \ live
+      silent == {Who(q) : q \in {q \in dead : x.s.suspect[Who(q)] = ""}}
+      drop == IF live = {} /\ Cardinality(silent) > 1 THEN {} ELSE dead
+      blame == {q \in drop : Who(q) \in x.j.hurt \/ x.s.suspect[Who(q)] # ""}
+      full == Cardinality(Q \ dead) >= Limit
+      y == IF Cardinality({q \in Q : x.c[Who(q)].life # "dead" \/ Who(q) \in x.s.zombies}) < Limit THEN Bad(x, "refused for the dead") ELSE x
+  IN IF Cardinality(Q) < Limit THEN [x |-> x, full |-> FALSE]
+     ELSE IF full THEN [x |-> Note(y, <<"no room", id>>), full |-> TRUE]
+     ELSE [x |-> Unmark(Excuse(Without(IF drop = {} THEN x ELSE Note(x, <<"dropped", drop>>), drop), blame)), full |-> FALSE]
+
 Granted(x, id, tok) == [x EXCEPT !.d.reply.how = "granted", !.d.reply.g = {g \in @ : g.id # id} \cup {Grant(id, tok)}]
 
 RunAsk(x, c, m, live) ==
@@ -244,9 +261,11 @@ RunAsk(x, c, m, live) ==
       held == HoldOf(y, id)
   IN IF held # {} THEN Granted(y, id, (CHOOSE h \in held : TRUE).tok)
      ELSE IF y.s.queue = <<>> /\ Weight(id[1]) <= Room(y) THEN LET z == Own(y, id, "full", 999) IN Granted(z, id, z.s.tok)
-     ELSE LET arr == IF m.arr = 0 THEN y.s.high + 1 ELSE m.arr
+     ELSE LET lim == IF id \in m.lim /\ ~InQueue(y, id) THEN Limits(y, c, id) ELSE [x |-> y, full |-> FALSE]
+          IN IF lim.full THEN [lim.x EXCEPT !.d.reply.how = "full"] ELSE
+          LET arr == IF m.arr = 0 THEN y.s.high + 1 ELSE m.arr
               sus == y.s.suspect[c] # ""
-              v == [y EXCEPT !.s.high = Max(@, arr), !.d.reply.sus = @ \/ sus, !.d.reply.how = IF ~sus /\ m.how = "wait" THEN "queued" ELSE "not queued"]
+              v == [lim.x EXCEPT !.s.high = Max(@, arr), !.d.reply.sus = @ \/ sus, !.d.reply.how = IF ~sus /\ m.how = "wait" THEN "queued" ELSE "not queued"]
               u == IF ~sus /\ m.how = "wait" THEN Enqueue(v, id, arr, live) ELSE IF Cohort(c) THEN Excuse(v, {id}) ELSE v
               at == {u.s.queue[i].arr : i \in {j \in DOMAIN u.s.queue : u.s.queue[j].id = id}}
           IN [u EXCEPT !.d.reply.arr = IF at = {} THEN arr ELSE Min(at)]
@@ -256,6 +275,16 @@ EnqueueAll(x, ids, stays) ==
   IF ids = {} THEN x ELSE
   LET id == CHOOSE id \in ids : \A o \in ids : id[1] <= o[1] IN EnqueueAll(Enqueue(x, id, x.t[id[1]].arr, stays), ids \ {id}, stays)
 
+\* Those that a check has queued for the first time go again where they find no room, the last first.
+RECURSIVE Trim(_, _, _)
+Trim(r, c, ids) ==
+  IF ids = {} THEN r ELSE
+  LET id == CHOOSE id \in ids : \A o \in ids : id[1] >= o[1]
+      i == CHOOSE i \in DOMAIN r.x.s.queue : r.x.s.queue[i].id = id
+      out == Limits(Without(r.x, {id}), c, id)
+      y == IF out.full THEN Excuse(out.x, {id}) ELSE Enqueue(out.x, id, r.x.s.queue[i].arr, FALSE)
+  IN Trim([x |-> y, full |-> IF out.full THEN r.full \cup {id} ELSE r.full], c, ids \ {id})
+
 \* A check names the tickets of a client that wait.  Those of a deaf client are in the queue only while it runs (R10).
 RunCheck(x, c, m) ==
   LET clear == m.how = "proven" /\ (x.s.suspect[c] = "echoed" \/ StaleProof)
@@ -264,12 +293,14 @@ RunCheck(x, c, m) ==
       held == {h \in s.s.hold : h.id \in m.ids}
       names == {h.id : h \in held}
       q == EnqueueAll(s, m.ids \ names, ~deaf)
-      y == IF R3Check THEN Advance(q, c) ELSE q
+      v == IF R3Check THEN Advance(q, c) ELSE q
+      r == Trim([x |-> v, full |-> {}], c, {id \in m.lim : ~InQueue(s, id) /\ InQueue(v, id)})
+      y == r.x
       wait == {id \in m.ids : HoldOf(y, id) = {}}
       out == {id \in wait : deaf /\ InQueue(y, id)}
       z == Excuse(Without(y, out), out)
       says == {<<h.id, IF h.ph = "message" THEN "missed" ELSE "granted">> : h \in held}
-              \cup {<<id, "granted">> : id \in m.ids \ (wait \cup names)} \cup {<<id, IF deaf THEN "gone" ELSE "queued">> : id \in wait}
+              \cup {<<id, "granted">> : id \in m.ids \ (wait \cup names)} \cup {<<id, IF id \in r.full THEN "full" ELSE IF deaf THEN "gone" ELSE "queued">> : id \in wait}
   IN Unmark([z EXCEPT !.d.reply.g = @ \cup {Grant(h.id, h.tok) : h \in held}, !.d.reply.says = says, !.d.reply.how = m.how,
                       !.d.reply.sus = @ \/ s.s.suspect[c] # ""])
 
@@ -347,7 +378,7 @@ RenewHeld(x, t) == LET r == Renewal(x, t) IN IF r.ok THEN r.x ELSE End(Note(r.x,
 Offer(x, g) ==
   LET t == g.id[1]
       st == x.t[t].st
-      y == [x EXCEPT !.t[t].tok = g.tok]
+      y == [x EXCEPT !.t[t].tok = g.tok, !.t[t].in = @ \/ Limit > 0]
   IN CASE ~Known(x, g.id) -> GiveBack(x, g.id, g.tok)
        [] st \in {"held", "ending"} -> IF (st = "held" /\ R8Held) \/ (st = "ending" /\ R8Ending) THEN x ELSE GiveBack(x, g.id, g.tok)
        [] st = "confirming" /\ g.tok <= x.t[t].tok -> x
@@ -362,24 +393,36 @@ Absorb(x, G, news) ==
                                           !.c[Who(g.id)].missing = IF @ = g.id THEN None ELSE @]
   IN Absorb(Offer(y, g), G \ {g}, news)
 
+\* A call that was refused is over. Its end is sent if anything of it may still run.
+Refused(y, t) ==
+  LET x == IF y.t[t].in THEN Bad(y, "refused again") ELSE y
+  IN IF MayRun(x, Id(x, t)) \/ Mates(x, t) # {} THEN End(x, t) ELSE [x EXCEPT !.t[t] = NoTicket("ended", x.t[t].n), !.j.placed = @ \ {t}]
+
 Asked(x, c, m) ==
   LET id == CHOOSE id \in m.ids : TRUE
       t == id[1]
       y == IF ~Known(x, id) THEN x
-           ELSE [x EXCEPT !.t[t].arr = IF @ = 0 THEN m.arr ELSE @,
+           ELSE IF m.how = "full" THEN IF x.t[t].st = "asking" THEN Refused(x, t) ELSE x
+           ELSE [x EXCEPT !.t[t].in = @ \/ (Limit > 0 /\ m.how # "not queued"),
+                          !.t[t].arr = IF @ = 0 THEN m.arr ELSE @,
                           !.t[t].st = IF @ # "asking" \/ m.how = "granted" THEN @ ELSE IF m.how = "queued" THEN "waiting" ELSE "subscribing"]
       z == IF m.sus THEN Doubt(Absorb(y, m.g, TRUE), c) ELSE Absorb(y, m.g, TRUE)
   IN IF m.how # "not queued" THEN z ELSE [z EXCEPT !.c[c].want = TRUE, !.c[c].check = @ \/ (x.c[c].want /\ Hears(z, c))]
+
+RECURSIVE RefusedAll(_, _)
+RefusedAll(x, T) == IF T = {} THEN x ELSE RefusedAll(Refused(x, Min(T)), T \ {Min(T)})
 
 Checked(x, c, m) ==
   LET y == IF m.sus THEN Doubt(Absorb(x, m.g, FALSE), c) ELSE Absorb(x, m.g, FALSE)
       missed == {t \in Of(y, c) : <<Id(y, t), "missed">> \in m.says /\ Known(y, Id(y, t)) /\ m.how # "deaf" /\ y.c[c].sub = "on" /\ ~y.t[t].told}
       new == [t \in Tickets |-> [y.t[t] EXCEPT
                !.told = @ \/ (Known(y, Id(y, t)) /\ <<Id(y, t), "granted">> \in m.says),
+               !.in = @ \/ (Limit > 0 /\ Waits(y, t) /\ <<Id(y, t), "queued">> \in m.says),
                !.st = IF ~Waits(y, t) THEN @ ELSE IF <<Id(y, t), "queued">> \in m.says THEN "waiting"
                       ELSE IF <<Id(y, t), "gone">> \in m.says THEN "subscribing" ELSE @]]
-  IN [y EXCEPT !.t = new, !.c[c].missing = IF missed = {} THEN @ ELSE Id(y, Min(missed)),
-               !.c[c].proven = IF m.how = "proven" THEN FALSE ELSE @]
+      full == {t \in Tickets : Waits(y, t) /\ <<Id(y, t), "full">> \in m.says}
+  IN RefusedAll([y EXCEPT !.t = new, !.c[c].missing = IF missed = {} THEN @ ELSE Id(y, Min(missed)),
+                          !.c[c].proven = IF m.how = "proven" THEN FALSE ELSE @], full)
 
 \* R1: the end is repeated after whatever may still run when it was sent.
 Ended(x, c, m) ==
@@ -424,6 +467,9 @@ Deliver(x, c, l) ==
       y == [x EXCEPT !.net[c][l] = SubSeq(@, 1, i - 1) \o SubSeq(@, i + 1, Len(@))]
   IN IF l \in {"q", "l"} THEN Run(y, c, m, TRUE) ELSE Receive(y, c, m)
 
+\* I11: a ticket has the limit until it has a place.
+Bounded(x, t) == Limit > 0 /\ (~x.t[t].in \/ RefusedAgain)
+
 \* What a ticket owes.
 Owes(x, t) ==
   LET k == x.t[t] IN
@@ -436,7 +482,7 @@ Pay(x, t) ==
   LET k == x.t[t]
       id == Id(x, t)
       c == ClientOf(t)
-  IN CASE k.st = "asking" -> Send(x, c, "q", [M("ask", {id}, IF Hears(x, c) THEN "wait" ELSE "look") EXCEPT !.arr = k.arr])
+  IN CASE k.st = "asking" -> Send(x, c, "q", [M("ask", {id}, IF Hears(x, c) THEN "wait" ELSE "look") EXCEPT !.arr = k.arr, !.lim = IF Bounded(x, t) THEN {id} ELSE {}])
        [] k.st = "ending" -> Send([x EXCEPT !.t[t].e = "out", !.t[t].again = MayRun(x, id)], c, "q", M("end", {id}, IF k.tok = 0 THEN "leave" ELSE "release"))
        [] k.st = "confirming" -> Confirm(x, t)
        [] OTHER -> End(Note(x, <<"hold lost", id>>), t)
@@ -448,7 +494,9 @@ PayToo(x, c) ==
       how == IF ~Hears(x, c) THEN "deaf" ELSE IF k.proven THEN "proven" ELSE "hears"
       y == [x EXCEPT !.c[c].check = FALSE]
   IN IF k.want /\ k.sub = "" THEN Send([x EXCEPT !.c[c].sub = "sent"], c, "l", M("subscribe", {}, ""))
-     ELSE IF AnyWaits(x, c) THEN Send(y, c, "q", M("check", {Id(x, t) : t \in {t \in Of(x, c) : Waits(x, t)}}, how)) ELSE y
+     ELSE IF AnyWaits(x, c) THEN 
+     Send(y, c, "q", [M("check", {Id(x, t) : t \in {t \in Of(x, c) : Waits(x, t)}}, how) EXCEPT
+                        !.lim = {Id(x, t) : t \in {t \in Of(x, c) : Waits(x, t) /\ Bounded(x, t)}}]) ELSE y
 
 Lane(S) == IF "q" \in S THEN "q" ELSE IF "r" \in S THEN "r" ELSE IF "l" \in S THEN "l" ELSE "p"
 RECURSIVE Flow(_)
@@ -590,6 +638,8 @@ NoPhantom == \A h \in w.s.hold : h.ph # "full" \/ h.over \/ w.c[Who(h.id)].life 
 NoOvertaking == w.j.bad # "overtaken"
 \* A client that says nothing lets one grant lapse, not two.
 NoSecondLapse == w.j.bad # "second lapse"
+\* I11: a ticket is refused only before it has a place, and only where as many of the living wait as may.
+RefusedRightly == w.j.bad \notin {"refused again", "refused for the dead"}
 \* I2: tokens rise in the order in which holders begin to believe.
 TokensRise == w.j.bad # "token"
 \* When all are through, no ticket of the living is in the queue.

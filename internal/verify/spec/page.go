@@ -94,6 +94,8 @@ var without = map[string]string{
 	"StaleProof":       "an echo clears a mark that is newer than it; the code still does that, which costs one more grant lease",
 	"MateAsksLater":    "the next leader of a cohort asks behind the end of the last",
 	"MateIsForgotten":  "nobody leads after the end of the last",
+	"RefusedAgain":     "a ticket that comes back to a queue with a limit is counted as a new one",
+	"DeadWait":         "the dead count as waiters",
 
 	"OneScript":    "the tickets of a call come into the queues one by one",
 	"Bound":        "what is granted while others are waited for is kept",

@@ -26,6 +26,7 @@ type Scope struct {
 	Permits                       int
 	Heavy, Double, Mates, Replica int // a client, or 0
 	Readers                       bool
+	Limit                         int // how many may wait; 0: any number
 	Late, Faults, Cancels, Drops  int
 }
 
@@ -66,6 +67,13 @@ var (
 	mates2 = Scope{
 		Title: "a cohort, a stranger, a late message, a fault and one that unsubscribes", Tickets: []int{11, 12, 21}, Double: 1, Mates: 1,
 		Late: 1, Faults: 1, Drops: 1,
+	}
+	line  = Scope{Title: "three clients of which one may wait, and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Faults: 1}
+	line1 = Scope{Title: "three clients of which one may wait, and a late message", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1}
+	line3 = Scope{Title: "three clients of which one may wait, a late message and a fault", Tickets: []int{11, 21, 31}, Limit: 1, Late: 1, Faults: 1}
+	line2 = Scope{
+		Title: "two calls at a time, two of which may wait, a fault and one that gives up", Tickets: []int{11, 12, 21, 22}, Double: 2, Limit: 2,
+		Faults: 1, Cancels: 1,
 	}
 	pair   = Names{Title: "two calls for two names", Names: 2, Calls: 2}
 	circle = Names{Title: "a call for one name, two for two, and a ticket that is skipped", Names: 2, Calls: 3, Single: 1, Skips: 1}
@@ -123,6 +131,8 @@ var runs = []Run{
 	onWay("StaleProof", "NoSecondLapse", often),
 	run("MateAsksLater", "NoOvertaking", mates),
 	run("MateIsForgotten", "deadlock", alone),
+	run("RefusedAgain", "RefusedRightly", line3),
+	run("DeadWait", "RefusedRightly", line),
 	several("OneScript", "SameOrder", circle),
 	several("Bound", "deadlock", circle),
 	several("KeepsArrival", "SameOrder", crowd),
@@ -144,6 +154,10 @@ var runs = []Run{
 	run("", "", mates),
 	run("", "", mates1).long(),
 	run("", "", mates2).wide(),
+	run("", "", line).lives(),
+	run("", "", line1),
+	run("", "", line3).wide(),
+	run("", "", line2).long(),
 	several("", "", pair).lives(),
 	several("", "", circle).lives(),
 	several("", "", crowd).lives(),
@@ -196,7 +210,7 @@ func (r Run) cfg() string {
 		constant("Skips", n.Skips)
 		return b.String()
 	}
-	b.WriteString("INVARIANT NoTwoBelievers NoPhantom NoOvertaking NoSecondLapse TokensRise NoGhost\n")
+	b.WriteString("INVARIANT NoTwoBelievers NoPhantom NoOvertaking NoSecondLapse TokensRise RefusedRightly NoGhost\n")
 	off := "{}"
 	if r.Off != "" {
 		off = fmt.Sprintf("{%q}", r.Off)
@@ -216,6 +230,7 @@ func (r Run) cfg() string {
 	constant("Double", set(r.Double))
 	constant("Cohorts", set(r.Mates))
 	constant("Replica", set(r.Replica))
+	constant("Limit", r.Limit)
 	constant("Late", r.Late)
 	constant("Faults", r.Faults)
 	constant("Cancels", r.Cancels)

@@ -104,6 +104,8 @@ func say(told []any) string {
 		return fmt.Sprintf("%s is granted in the reply, token %v", ticket(at[0]), at[1])
 	case "dropped":
 		return "dropped from the queue: " + who(at[0])
+	case "no room":
+		return "there is no room for " + ticket(at[0])
 	case "give back":
 		if at[1] == 0. {
 			return ticket(at[0]) + " is ended once more"
