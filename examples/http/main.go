@@ -1,10 +1,11 @@
 // Command http serves requests of one customer one after the other, and of different customers side by side, whichever
-// of its processes they come to: POST /?customer=ada, at the address that it prints.
+// of its processes they come to: POST /?customer=ada, at the address that it prints. A hot customer is turned away.
 package main
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func main() {
@@ -37,12 +39,18 @@ func main() {
 	_ = server.Shutdown(context.Background()) // Requests that wait are still served.
 }
 
+const waiting = 20 // so many requests of a customer at the most: those are served in time
+
 func shop(client *headwaiter.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		customer := r.FormValue("customer")
-		lock := fairlock.New(client, "customer:"+customer, headwaiter.WithMaxWait(10*time.Second))
+		lock := fairlock.New(client, "customer:"+customer, headwaiter.WithQueueLimit(waiting), headwaiter.WithMaxWait(10*time.Second))
 		// A client that gives up ends the context of its request, and so leaves the queue.
-		if err := lock.Do(r.Context(), func(ctx context.Context) error { return order(ctx, customer) }); err != nil {
+		err := lock.Do(r.Context(), func(ctx context.Context) error { return order(ctx, customer) })
+		switch {
+		case errors.Is(err, lease.ErrQueueFull):
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+		case err != nil:
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	}

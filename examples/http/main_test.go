@@ -23,6 +23,38 @@ func (f atTheGrant) Observe(_ context.Context, o observe.Observation) {
 	}
 }
 
+// One hot customer does not take the service down: what it cannot be served is told at once, and others are served.
+func TestOneHotCustomerIsTurnedAwayAndTheOthersAreServed(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		locks := kit.Dial(t, s)
+		hot, other := kit.Name(t)+":hot", kit.Name(t)+":other"
+		held, err := fairlock.New(locks, "customer:"+hot).Lock(t.Context())
+		require.NoError(t, err)
+		ctx, hangUp := context.WithCancel(t.Context())
+		serve := func(ctx context.Context, customer string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			shop(locks)(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/?customer="+customer, nil))
+			return w
+		}
+		const flood = 3 * waiting
+		answers := make(chan *httptest.ResponseRecorder, flood)
+		for range flood {
+			go func() { answers <- serve(ctx, hot) }()
+		}
+		for range flood - waiting {
+			w := <-answers
+			require.Equal(t, http.StatusTooManyRequests, w.Code)
+		}
+		kit.Waiting(t, waiting, fairlock.New(locks, "customer:"+hot).Inspect)
+		require.Equal(t, http.StatusOK, serve(t.Context(), other).Code)
+		hangUp()
+		for range waiting {
+			<-answers
+		}
+		kit.Release(t, held)
+	})
+}
+
 func TestAClientThatGoesAwayWithTheGrantLeavesNoLockBehind(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		ctx, hangUp := context.WithCancel(t.Context())
