@@ -38,7 +38,7 @@ func TestTheCallBehindAsManyWaitersAsMayWaitIsRefused(t *testing.T) {
 		}
 		for _, m := range []*fairlock.Mutex{m, other} {
 			began := time.Now()
-			_, err := m.Lock(t.Context())
+			err := begin(t.Context(), m).Err(t)
 			e := full(t, err)
 			require.Equal(t, limit, e.Waiting)
 			require.Positive(t, e.Oldest)
@@ -70,8 +70,7 @@ func TestTheDeadDoNotFillAQueue(t *testing.T) {
 		kit.Eventually(t, "the first to wait", func() bool { return inspect(t, m).Waiting == dead+1 })
 		second := begin(t.Context(), m)
 		queued(t, m, 2)
-		_, err := m.Lock(t.Context())
-		require.Equal(t, 2, full(t, err).Waiting)
+		require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
 		kit.Release(t, l)
 		kit.Release(t, first.Value(t))
 		kit.Release(t, second.Value(t))
