@@ -1,7 +1,7 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy failovers soak mutants \
-	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms release-notes release-test release-check profile
+	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
 ALL := github.com/headwaiter/headwaiter/...
@@ -46,6 +46,9 @@ servers: redis ## fetch what the suite needs beside Go, if it is missing: redis-
 
 redis:
 	@scripts/need redis-server
+
+servers-matrix: redis ## all of internal/verify/deploy on each server that packages bring; writes the table of docs/deploy.md; ARGS="-short NAME..." for some
+	go run ./internal/verify/servers $(ARGS)
 
 lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
@@ -150,7 +153,7 @@ workflows: ## check the workflow files
 
 shell: ## check the shell scripts
 	@scripts/need shellcheck
-	shellcheck scripts/api scripts/having scripts/need scripts/profile scripts/release scripts/spell .ci/run
+	shellcheck scripts/api scripts/having scripts/need scripts/profile scripts/release scripts/server scripts/spell .ci/run
 
 # The core's go.mod says which Go it promises to work with; the toolchain is fetched where it is not here. The modules
 # that promise the same are in a workspace of their own: that of the tree is as new as the newest needs.

@@ -192,7 +192,8 @@ type Options struct {
 	// for every wait. The default is 5 s, the least 100 ms.
 	Linger time.Duration
 	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
-	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing.
+	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing. Where a server refuses PUBSUB to
+	// scripts, it is as if set.
 	WithoutSkip bool
 	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
 	Observer observe.Observer

@@ -207,5 +207,8 @@ func (w Wiring) Dial(ctx context.Context, address string) (rc rueidis.Client, en
 	return conn.DialOne(ctx, w.Made, address)
 }
 
+// Probed is what a server says of what the protocol needs.
+type Probed = conn.Probed
+
 // Probed asks the server of the locks what it lacks: that may have changed since the client was made.
-func (w Wiring) Probed(ctx context.Context) (conn.Probed, error) { return w.client.servers.Probed(ctx) }
+func (w Wiring) Probed(ctx context.Context) (Probed, error) { return w.client.servers.Probed(ctx) }
