@@ -6,7 +6,8 @@ import (
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
-// Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark, and [WithCohort].
+// Option sets how a [Mutex] is asked for and held: those of package headwaiter that have this mark, [WithCohort] and
+// [WithHistory].
 type Option interface {
 	Apply(*waitqueue.Terms)
 	ForMutex()
@@ -30,6 +31,21 @@ func (passes) ForMutex() {}
 // that would come before the microsecond of its token goes by the queue. A client that knows of no step back of the
 // server's clock may overtake by more after one. n is at most [MaxCohort].
 func WithCohort(n int) Option { return passes(n) }
+
+type history int
+
+func (h history) Apply(t *waitqueue.Terms) { t.History = int(h) }
+
+func (history) ForMutex() {}
+
+// WithHistory keeps the last n ends of holds in Redis, for operators: `headwaiter log NAME` and inspect.History tell of each
+// the token, the client, since and until when it was held, and how it ended. The script that ends a hold writes that; with
+// the release a cycle takes about a sixth longer. They are kept for a day after the last one, some 100 bytes each, so this is
+// not for names without number.
+//
+// All clients should name the lock so: what a client ends that does not, or a multilock, is missing. The user of Redis
+// needs more rights, see docs/deploy.md. The default is 0, none; n is at most [waitqueue.MaxHistory].
+func WithHistory(n int) Option { return history(n) }
 
 // cohortOf is the queue of calls that pass their holds on, if the options say so, or why they cannot.
 func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {

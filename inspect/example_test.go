@@ -47,6 +47,26 @@ func ExampleFind() {
 	// Output: lock true
 }
 
+// What `headwaiter log orders:42` prints.
+func ExampleHistory() {
+	clients, end := kit.Clients(1)
+	defer end()
+	ctx := context.Background()
+	orders := fairlock.New(clients[0], "orders:42", fairlock.WithHistory(20))
+	if err := orders.Do(ctx, func(context.Context) error { return nil }); err != nil {
+		panic(err)
+	}
+
+	holds, err := inspect.History(ctx, clients[0], "orders:42")
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range holds { // The newest first.
+		fmt.Println(h.How, h.Client == clients[0].ID())
+	}
+	// Output: released true
+}
+
 // Two clients take two locks in opposite order.
 func ExampleDeadlocks() {
 	clients, end := kit.Clients(2)

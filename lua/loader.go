@@ -6,7 +6,8 @@
 //
 // The sources lie in a folder for each package that runs them; lib has what several of them share. A line
 // "-- @include lib/x.lua" is replaced by that file, at that place and once a script: an include in a
-// branch costs nothing to the calls that do not take it. The rules of lib/rules.lua are pasted where a script names one.
+// branch costs nothing to the calls that do not take it. What stands behind "-- @logged" in a line is in the scripts alone
+// that keep a history. The rules of lib/rules.lua are pasted where a script names one.
 package lua
 
 import (
@@ -26,8 +27,12 @@ type Script struct {
 	Source string
 	SHA    string // what EVALSHA calls it
 
-	sharded *Script
+	sharded, logged *Script
 }
+
+// Logged is the same script for a name that keeps a history: lib/history.lua says what it wants beside. It is nil where
+// there is none.
+func (s *Script) Logged() *Script { return s.logged }
 
 // Sharded is the same script for a cluster that has sharded channels, as Redis 7 has: there the plain ones tell
 // nothing of who listens at another node.
@@ -36,7 +41,12 @@ func (s *Script) Sharded() *Script { return s.sharded }
 // toSharded turns the words for plain channels into those for sharded ones.
 var toSharded = strings.NewReplacer("'PUBLISH'", "'SPUBLISH'", "'NUMSUB'", "'SHARDNUMSUB'", "'SUBSCRIBE'", "'SSUBSCRIBE'")
 
-const includeMark = "-- @include "
+const historyFile = "lib/history.lua"
+
+const (
+	includeMark = "-- @include "
+	loggedMark  = " -- @logged "
+)
 
 // all are the scripts by their SHA-1.
 var all = map[string]*Script{}
@@ -47,11 +57,26 @@ func Named(sha string) *Script { return all[sha] }
 // load reads a script and what it includes. It panics where a file is missing, or where its header does not say what a
 // repeated request does; every test shows that.
 func load(name string) *Script {
-	var b strings.Builder
 	if text, _ := sources.ReadFile(name + ".lua"); !strings.Contains(string(text), "\n-- RETRY ") {
 		panic("lua: " + name + " does not say in its header what a repeated request does")
 	}
-	include(&b, name+".lua", map[string]bool{})
+	return made(name, name+".lua")
+}
+
+// loadLogged is load for a script that may keep a history.
+func loadLogged(name string) *Script {
+	s := load(name)
+	s.logged = made(name, historyFile, name+".lua")
+	return s
+}
+
+// made puts a script together from files.
+func made(name string, files ...string) *Script {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for _, file := range files {
+		include(&b, file, seen)
+	}
 	s := newScript(name, b.String())
 	s.sharded = newScript(name, toSharded.Replace(s.Source))
 	all[s.SHA], all[s.sharded.SHA] = s, s.sharded
@@ -80,6 +105,12 @@ func include(b *strings.Builder, file string, seen map[string]bool) {
 		}
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
 			line = "\n" // Comments stay at home; the lines are still counted.
+		}
+		if code, more, ok := strings.Cut(line, loggedMark); ok {
+			line = code + "\n"
+			if seen[historyFile] {
+				line = code + " " + more
+			}
 		}
 		b.WriteString(paste(line, nil))
 	}

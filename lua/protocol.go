@@ -81,12 +81,12 @@ var slotTags = sync.OnceValue(func() *[Slots]string {
 // Fairlock is the protocol of the fair queued lock.
 var Fairlock = &Protocol{
 	Kind:     "lock",
-	Ask:      load("fairlock/ask"),
-	End:      load("fairlock/end"),
+	Ask:      loadLogged("fairlock/ask"),
+	End:      loadLogged("fairlock/end"),
 	Renew:    load("fairlock/renew"),
 	Renewals: load("fairlock/renewals"),
-	Check:    load("fairlock/check"),
-	Force:    load("fairlock/force"),
+	Check:    loadLogged("fairlock/check"),
+	Force:    loadLogged("fairlock/force"),
 	Inspect:  load("fairlock/inspect"),
 	Endings:  queueEndings,
 }
@@ -114,6 +114,7 @@ type Keys struct {
 	Queue    string
 	Suspects string
 	Holders  string
+	History  string // of a lock that keeps one; in none of the lists of keys
 	// Site is what a client knows the name by. Who campaigns and who observes share their keys and nothing else.
 	Site string
 
@@ -126,7 +127,7 @@ type Keys struct {
 func (p *Protocol) Keys(prefix, name string) Keys {
 	lock := prefix + ":" + p.Kind + ":{" + name + "}"
 	k := Keys{
-		Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects", Holders: lock + ":holders",
+		Lock: lock, Queue: lock + ":queue", Suspects: lock + ":suspects", Holders: lock + ":holders", History: lock + ":history",
 		Site: lock, all: []string{lock}, renewed: []string{lock}, broadcast: p.Broadcast,
 	}
 	if p.Broadcast {

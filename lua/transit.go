@@ -13,7 +13,7 @@ import (
 )
 
 // Move lets a hold of the fair lock go from one ticket to another: into transit, or out of it.
-var Move = load("fairlock/move")
+var Move = loadLogged("fairlock/move")
 
 // StateMoved is the reason for which a ticket was refused from which the hold has moved.
 const StateMoved = "moved"

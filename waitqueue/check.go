@@ -238,7 +238,8 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 	}
 
 	c.stats.checks.Add(1)
-	r, v, err := s.read(s.proto.Check, a, c.servers.Run(s.proto.Check, s.keys.All(), args...), nil, true)
+	j := s.job(s.proto.Check, s.keys.All(), args)
+	r, v, err := s.read(s.proto.Check, a, c.servers.Run(j.Script, j.Keys, j.Args...), nil, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range named {

@@ -142,6 +142,9 @@ func (c *client) register(q *binding, t *ticket) (*site, error) {
 	s.tickets[t.text] = t
 	s.used = time.Now()
 	s.mu.Unlock()
+	if q.terms.History > 0 {
+		s.history.Store(int32(q.terms.History))
+	}
 	return s, nil
 }
 

@@ -262,7 +262,7 @@ func (c *client) send(n *conn.Node, asks []outgoing, ends []*end) []answer {
 	jobs := make([]conn.Job, 0, len(asks)+len(ends))
 	for _, a := range asks {
 		if a.ask != nil {
-			jobs = append(jobs, conn.Job{Script: a.wait.site.proto.Ask, Keys: a.wait.site.keys.All(), Args: a.ask.args})
+			jobs = append(jobs, a.wait.site.job(a.wait.site.proto.Ask, a.wait.site.keys.All(), a.ask.args))
 		}
 	}
 	c.stats.asks.Add(uint64(len(jobs)))

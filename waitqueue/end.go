@@ -184,7 +184,7 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 
 // job is an end as it is sent with other requests.
 func (d *end) job() conn.Job {
-	return conn.Job{Script: d.script(), Keys: d.site.keys.All(), Args: d.args()}
+	return d.site.job(d.script(), d.site.keys.All(), d.args())
 }
 
 // args is what the script for the end of a ticket gets.

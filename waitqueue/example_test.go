@@ -112,6 +112,9 @@ func ExampleWiringOf() {
 	queues := []waitqueue.Queue{client.Queue(lua.Fairlock, "orders:42", terms), client.Queue(lua.Fairlock, "orders:43", terms)}
 	infos, errs := wiring.InspectAll(ctx, queues, 10) // In one round trip.
 	fmt.Println(infos[0].Holder.Client == client.ID(), infos[1].Held, errs)
+	before := lease.Info{Holders: []lease.Holder{{Client: client.ID()}}} // From elsewhere.
+	wiring.Name(ctx, before)
+	fmt.Println(before.Holders[0].Who == infos[0].Holder.Who)
 	_ = held.Release(ctx)
 	fmt.Println(client.Close(ctx))
 	_, err = waitqueue.WiringOf(client)
@@ -132,6 +135,7 @@ func ExampleWiringOf() {
 	// true true [] <nil>
 	// [headwaiter:lock:{orders:42}] <nil>
 	// true false [<nil> <nil>]
+	// true
 	// <nil>
 	// client closed
 	// PONG <nil>

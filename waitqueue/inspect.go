@@ -141,7 +141,10 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 	c, begun := q.client, time.Now()
 	for tries := 0; ; tries++ {
 		a := conn.Sending()
-		r, err := q.proto.Force.Decode(c.servers.Run(q.proto.Force, q.keys.All(), which, c.highest(), c.servers.Counted()))
+		j := historic(q.terms.History, q.keys.History, conn.Job{
+			Script: q.proto.Force, Keys: q.keys.All(), Args: []string{which, c.highest(), c.servers.Counted()},
+		})
+		r, err := q.proto.Force.Decode(c.servers.Run(j.Script, j.Keys, j.Args...))
 		if err == nil {
 			c.sawReply(c.servers.NodeOf(q.keys.Lock), a, q.binding, &r)
 		}
@@ -182,6 +185,9 @@ func wiringOf(c *client, own bool) Wiring {
 	}
 	return w
 }
+
+// Name adds to inspections who the clients are that hold and wait, where that is known.
+func (w Wiring) Name(ctx context.Context, infos ...lease.Info) { w.client.name(ctx, infos...) }
 
 // Wire is the wiring of a client that [Dial] would make, also where Dial refuses the server. The caller ends it.
 func Wire(o Options) (w Wiring, end func(), err error) {

@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -16,31 +17,49 @@ import (
 // askFor sends an ask, light if it can be. One to a sluggish node, if given, is sent once and with everything, whoever
 // waits for it.
 func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
-	servers, script := s.client.servers, s.proto.Ask
+	servers, ahead, script := s.client.servers, q.jobs, s.proto.Ask
 	if q.moves {
 		script = lua.Move
 	}
-	if sluggish != nil {
-		return servers.Patiently(sluggish, q.jobs, script, s.keys.All(), q.args)
-	}
-	if q.light > 0 {
-		if res := servers.RunBehind(ctx, q.jobs, script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+	if q.light > 0 && sluggish == nil {
+		// It ends no hold, so it has nothing to add to a history.
+		if res := servers.RunBehind(ctx, ahead, script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
 			return res
 		}
-		return servers.RunFor(ctx, script, s.keys.All(), q.args...)
+		ahead = nil
 	}
-	return servers.RunBehind(ctx, q.jobs, script, s.keys.All(), q.args...)
+	j := s.job(script, s.keys.All(), q.args)
+	if sluggish != nil {
+		return servers.Patiently(sluggish, ahead, j.Script, j.Keys, j.Args)
+	}
+	return servers.RunBehind(ctx, ahead, j.Script, j.Keys, j.Args...)
+}
+
+// job is a request as it is sent: where the name keeps a history, with that.
+func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
+	return historic(int(s.history.Load()), s.keys.History, conn.Job{Script: script, Keys: keys, Args: args})
+}
+
+// historic is a request to a name that keeps a history of so many hand-offs: one key and one argument more.
+func historic(n int, key string, j conn.Job) conn.Job {
+	if n > 0 {
+		j.Script = j.Script.Logged()
+		j.Keys, j.Args = append(slices.Clip(j.Keys), key), append(slices.Clip(j.Args), strconv.Itoa(n))
+	}
+	return j
 }
 
 // endFor sends the end of a ticket, light if it can be.
 func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 	servers := s.client.servers
 	if args := d.lightly(); args != nil {
-		if res := servers.RunFor(ctx, d.script(), s.keys.Light(), args...); !lua.Unusual(res) {
+		j := s.job(d.script(), s.keys.Light(), args)
+		if res := servers.RunFor(ctx, j.Script, j.Keys, j.Args...); !lua.Unusual(res) {
 			return res
 		}
 	}
-	return servers.RunFor(ctx, d.script(), s.keys.All(), d.args()...)
+	j := d.job()
+	return servers.RunFor(ctx, j.Script, j.Keys, j.Args...)
 }
 
 // lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its

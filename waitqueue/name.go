@@ -37,6 +37,8 @@ type Terms struct {
 	Shared bool
 	// SafeRestart: no hold from a server that may have forgotten another's.
 	SafeRestart bool
+	// History is how many hand-offs of the name Redis keeps; 0: none. It is for protocols with scripts that can.
+	History int
 	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
 	WithoutRenewal bool
 }
@@ -44,6 +46,9 @@ type Terms struct {
 // PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
 // at most so long before it.
 const PriorityStep = time.Second
+
+// MaxHistory is how many hand-offs of a name can be kept: some 100 kB.
+const MaxHistory = 1000
 
 // maxPriority keeps the head start far below what an arrival can count: 11 days.
 const maxPriority = 1_000_000
@@ -181,6 +186,9 @@ func (t Terms) check() error {
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	if t.History < 0 || t.History > MaxHistory {
+		return fmt.Errorf("%w: WithHistory: %d hand-offs must be from 0 to %d", lease.ErrTooLarge, t.History, MaxHistory)
 	}
 	if t.Arrival < 0 {
 		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
@@ -20,7 +21,8 @@ type site struct {
 	name    string
 	keys    lua.Keys
 	channel string
-	slot    uint16 // in a cluster
+	slot    uint16       // in a cluster
+	history atomic.Int32 // how many hand-offs are kept; 0: none
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket

@@ -43,6 +43,7 @@ func besieged(t *testing.T) *redistest.Server {
 		s.Do("HSET", "headwaiter:client:"+client, "who", hostile+"@"+hostile+"#1")
 		s.Do("ZADD", key+":queue", "1000", hostile+":2:x:1:3600000000:2000000")
 		s.Do("ZADD", key+":suspects", "9000000000000000", hostile)
+		s.Do("LPUSH", key+":history", "6 1000000 2000000 "+strings.ReplaceAll(hostile, " ", "")+" "+hostile+":3:x:1:3600000000:2000000")
 	}
 	return s
 }
@@ -52,6 +53,7 @@ func TestWhatClientsSayOfThemselvesIsOneHarmlessLine(t *testing.T) {
 	s := besieged(t)
 	for _, args := range [][]string{
 		{"ls"}, {"ls", "--json"}, {"inspect", "orders"}, {"inspect", "orders", "--json"}, {"inspect", "--", "-rf"}, {"deadlocks", "--for", "0s", "--json"},
+		{"log", "orders"}, {"log", "orders", "--json"}, {"log", hostile}, {"log", "no such\x1b[2J"},
 		{"inspect", hostile}, {"release", "--force", "--yes", hostile}, {"release", "--force", "--yes", "--holder", hostile, "nobody"},
 		{"exec", "orders", "--wait", "1500ms", "--", "true"}, {"exec", hostile, "--wait", "0", "--", "true"}, {"exec", "orders", "--", hostile},
 		{hostile}, {"ls", "--" + hostile}, {"exec", "--engine", hostile, "orders", "--", "true"}, {"release", "--force", "--yes", "orders"},

@@ -28,11 +28,11 @@ local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
 local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'phase', 'mark', 'scan', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
-local head = plain and redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+local head = plain and redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES') -- @logged if plain then expect() end
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and not head[1] and (KEYS[3] or not h[8]) then
-  redis.call('HDEL', KEYS[1], 'owner')
+  redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, h[2], nil, 'released')
   local lease, first = string.match(ticket, ':(%d+):(%d+)$')
   lease = (h[5] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
   if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
@@ -74,7 +74,7 @@ if plain and head[1] and ARGV[4] ~= '0' then
       local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = mine or redis.pcall('PUBLISH', channel,
         'G ' .. grant_words(head[1], since, ahead, lease_ms) .. grant_note(ARGV[5]))
-      if mine or type(sent) == 'number' then
+      if mine or type(sent) == 'number' then -- @logged note(KEYS[1], ticket, h[2], since, 'released')
         if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
         if mine then
           return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
@@ -101,7 +101,7 @@ s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
 local last = tonumber(ARGV[3])
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
-  hold.free(s)
+  hold.free(s) -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), 'released')
   if last > s.token then
     hold.clear(s)
     s.token = last

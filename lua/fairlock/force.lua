@@ -24,7 +24,7 @@ if not s.owner or (wanted ~= 0 and not hold.among(s, wanted)) then
 end
 local ticket = s.owner
 hold.free(s)
-hold.clear(s)
+hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(s.now), 'forced')
 hold.spend(s, ticket)
 hold.forced(s, ticket)
 queue.advance(s, '')

@@ -36,7 +36,8 @@ local digest = string.match(from, '^[^:]*:([^:]*):t:')
 local genuine = not digest or digest == redis.sha1hex(ARGV[4])
 -- Not what has just been granted: who knows of it holds it.
 if s.owner == from and not s.grants and genuine and (ARGV[3] == '0' or s.token == tonumber(ARGV[3])) then
-  hold.open(s) -- Accepted when memory is full, and so is what follows.
+  -- Accepted when memory is full, and so is what follows.
+  hold.open(s) -- @logged if not digest then note(s.lock, from, base.int(s.token), base.int(s.now), 'moved') end
   hold.own(s, to, tonumber(string.match(to, ':(%d+):%d+$')), ARGV[5])
   redis.call('HSET', s.lock, 'moved', from)
 end

@@ -66,7 +66,7 @@ function expiry.settle(s)
   if s.ends > s.now then return end
   local ticket = s.owner
   hold.free(s)
-  hold.clear(s)
+  hold.clear(s) -- @logged note(s.lock, ticket, base.int(s.token), base.int(s.ends), 'expired')
   hold.spend(s, ticket)
   s.expired = 1
   if s.phase == 'final' then

@@ -11,6 +11,9 @@
 -- @rule DAY_US = 86400000000
 -- @rule MONTH_US = 30 * DAY_US
 
+-- How long the history of a lock outlives the last entry.
+-- @rule HISTORY_MS = '86400000'
+
 -- The time that TIME tells, in µs.
 -- @rule micros(t) = t[1] * 1000000 + t[2]
 

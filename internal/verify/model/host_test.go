@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -28,6 +29,7 @@ var _ backend = host{}
 var scripts = []*lua.Script{
 	lua.Fairlock.Ask, lua.Fairlock.End, lua.Fairlock.Renew, lua.Fairlock.Renewals, lua.Fairlock.Check, lua.Fairlock.Force, lua.Move,
 	lua.MultiAsk, lua.MultiEnd,
+	lua.Fairlock.Ask.Logged(), lua.Fairlock.End.Logged(), lua.Fairlock.Check.Logged(), lua.Fairlock.Force.Logged(), lua.Move.Logged(),
 }
 
 // startEmbedded returns also what sets the clock of the server.
@@ -56,7 +58,15 @@ func (h host) besides() error {
 	return h.Do("HSET", beside.key, "owner", beside.ticket, "token", beside.token, "until", stage.Decimal(h.Now()+365*24*60*minute)).Error()
 }
 
-func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
+// historic is a request to a lock that keeps a history, which only some scripts do.
+func historic(k lua.Keys, history int, s *lua.Script, keys, args []string) ([]string, *lua.Script, []string) {
+	if history == 0 || s.Logged() == nil {
+		return keys, s, args
+	}
+	return append(slices.Clip(keys), k.History), s.Logged(), append(slices.Clip(args), fmt.Sprint(history))
+}
+
+func (h host) run(k lua.Keys, history int, r Request) (lua.Tuple, error) {
 	s := r.Script()
 	keys := k.All()
 	if s == lua.Fairlock.Renew {
@@ -68,10 +78,10 @@ func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
 			return reply, err
 		}
 	}
-	if reply, ok, err := h.lightly(k, r); ok || err != nil {
+	if reply, ok, err := h.lightly(k, history, r); ok || err != nil {
 		return reply, err
 	}
-	reply, err := s.Tuple(h.Call(keys, s, r.Args()))
+	reply, err := s.Tuple(h.Call(historic(k, history, s, keys, r.Args())))
 	if a, ok := r.(Ask); ok {
 		reply.Complete(lua.TicketTerms(a.Ticket))
 	}
@@ -79,7 +89,7 @@ func (h host) run(k lua.Keys, r Request) (lua.Tuple, error) {
 }
 
 // lightly asks without all keys, and reports whether that was enough. If not, it has changed nothing.
-func (h host) lightly(k lua.Keys, r Request) (reply lua.Tuple, ok bool, err error) {
+func (h host) lightly(k lua.Keys, history int, r Request) (reply lua.Tuple, ok bool, err error) {
 	var ticket string
 	var args []string
 	switch r := r.(type) {
@@ -87,7 +97,7 @@ func (h host) lightly(k lua.Keys, r Request) (reply lua.Tuple, ok bool, err erro
 		if !r.Light {
 			return reply, false, nil
 		}
-		ticket, args = r.Ticket, r.Lightly()
+		ticket, args, history = r.Ticket, r.Lightly(), 0 // It ends no hold.
 	case End:
 		if !r.Light {
 			return reply, false, nil
@@ -100,7 +110,7 @@ func (h host) lightly(k lua.Keys, r Request) (reply lua.Tuple, ok bool, err erro
 	if err != nil {
 		return reply, false, err
 	}
-	reply, err = r.Script().Tuple(h.Call(k.Light(), r.Script(), args))
+	reply, err = r.Script().Tuple(h.Call(historic(k, history, r.Script(), k.Light(), args)))
 	if err != nil || reply.Status != lua.MoreKeys {
 		h.light.answered++
 		lease, grant := lua.TicketTerms(ticket)
@@ -165,10 +175,17 @@ func (h host) state(k lua.Keys) (state, error) {
 		return state{}, err
 	}
 	s := state{lock: all[0].Members, queue: sorted(all[1]), suspects: sorted(all[2])}
-	for i := range s.left {
+	for i := range all {
 		s.left[i] = all[i].Left
 	}
-	return s, nil
+	s.past, err = h.Do("LRANGE", k.History, "0", "-1").AsStrSlice()
+	if redisErr, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redisErr.Error(), "WRONGTYPE") {
+		err = nil
+	}
+	if left, _ := h.Do("PTTL", k.History).AsInt64(); left > 0 {
+		s.left[3] = left * millisecond
+	}
+	return s, err
 }
 
 // sorted is a set in the order in which Redis has it.

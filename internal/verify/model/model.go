@@ -7,6 +7,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -32,7 +33,14 @@ type Mutex struct {
 	line.Line
 
 	LockEnds int64 // when its key expires; 0: never, or there is no such key
+
+	History  int      // how many ends of holds are kept; 0: none
+	Past     []string // these, the newest first: token, since, until, how it ended and the ticket
+	PastEnds int64
 }
+
+// pastLasts is how long the history outlives its last entry.
+const pastLasts = 24 * 60 * minute
 
 // A Hash is what the lock key keeps. What is zero is not there.
 type Hash struct {
@@ -110,6 +118,9 @@ func (h *Hash) Fields() map[string]string {
 func (m *Mutex) Expire(now int64) {
 	over := func(end int64) bool { return end != 0 && end <= now }
 	m.Delete(over(m.LockEnds), over(m.QueueEnds), over(m.SuspectsEnds))
+	if over(m.PastEnds) {
+		m.Past, m.PastEnds = nil, 0
+	}
 }
 
 // Delete removes keys.
@@ -137,7 +148,7 @@ func (m *Mutex) tidy() {
 // Clone returns a copy that shares nothing.
 func (m *Mutex) Clone() *Mutex {
 	c := *m
-	c.Line, c.Lock.Notes = m.Line.Clone(), m.Lock.Notes.Clone()
+	c.Line, c.Lock.Notes, c.Past = m.Line.Clone(), m.Lock.Notes.Clone(), slices.Clone(m.Past)
 	if e := m.Lock.Entries; e != nil {
 		entries := *e
 		c.Lock.Entries = &entries

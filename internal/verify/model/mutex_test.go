@@ -13,6 +13,9 @@ import (
 // keysOf are the keys of a lock for one history.
 func keysOf(seed uint64) lua.Keys { return lua.Fairlock.Keys("model", fmt.Sprint(seed)) }
 
+// historyOf is how many ends a lock keeps: every second one a few.
+func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
+
 // check plays a history and, if it fails, the shortest that fails too.
 func check(t *testing.T, what string, h history, tries int, play func(history) error) {
 	t.Helper()
@@ -38,7 +41,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 				check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
 					set(stage.Epoch)
 					p := newPlayer(s, keysOf(seed))
-					p.seen = seen
+					p.seen, p.model.History = seen, historyOf(seed)
 					return p.play(h)
 				})
 				if t.Failed() {
@@ -56,7 +59,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 
 // everySight is all that can come of requests.
 func everySight() []string {
-	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still", "message W", "phase wants", "phase final wants"}
+	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
+		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase final wants"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},
@@ -87,7 +91,9 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	}
 	for seed := range histories {
 		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
-			return newPlayer(r, keysOf(seed)).play(h)
+			p := newPlayer(r, keysOf(seed))
+			p.model.History = historyOf(seed)
+			return p.play(h)
 		})
 		if t.Failed() {
 			return
@@ -104,7 +110,9 @@ func FuzzMutex(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check(t, "this input", decode(data), 500, func(h history) error {
 			set(stage.Epoch)
-			return newPlayer(m, keysOf(0)).play(h)
+			p := newPlayer(m, keysOf(0))
+			p.model.History = historyOf(uint64(len(data)))
+			return p.play(h)
 		})
 	})
 }

@@ -54,7 +54,7 @@ func (p *player) play(h history) (err error) {
 		for i := range clients {
 			_ = p.server.Wake(p.keys, clientName(i), false)
 		}
-		_ = p.server.Remove(p.keys.All()...)
+		_ = p.server.Remove(append(p.keys.All(), p.keys.History)...)
 	}()
 	p.server.Deny(false, false)
 	if _, err := p.server.Woken(p.keys); err != nil {
@@ -327,7 +327,7 @@ func (p *player) request(r Request, s step) error {
 func (p *player) send(r Request) (lua.Tuple, error) {
 	p.model.Mute, p.model.Blind = p.muted, p.blinded
 	p.server.Deny(p.muted, p.blinded)
-	reply, err := p.server.run(p.keys, r)
+	reply, err := p.server.run(p.keys, p.model.History, r)
 	if err != nil {
 		return reply, fmt.Errorf("the script: %w", err)
 	}
@@ -408,6 +408,9 @@ func (p *player) note(r Request, reply lua.Tuple, messages []stage.Message) {
 	if p.before.lock["scan"] != "" {
 		p.seen["scan"]++
 	}
+	if len(p.before.past) > 0 {
+		p.seen["history "+strings.Fields(p.before.past[0])[3]]++
+	}
 }
 
 // compare holds the keys of the server against those of the model.
@@ -418,12 +421,20 @@ func (p *player) compare() error {
 	}
 	p.before = got
 	want := expected(p.model, p.now)
+	if !p.server.Frozen() { // What is answered alone by a status does not tell when it was.
+		want.untimed()
+		got.untimed()
+	}
 	if w, g := want.text(), got.text(); w != g {
 		return fmt.Errorf("  the keys hold\n%s\n  should be\n%s", g, w)
 	}
-	for i, key := range p.keys.All() {
+	for i, key := range append(p.keys.All(), p.keys.History) {
 		g, w := got.left[i], want.left[i]
-		if off := max(g-w, w-g); off > p.server.Slack() || (g <= 0 || w <= 0) && g != w {
+		slack := p.server.Slack()
+		if key == p.keys.History {
+			slack = max(slack, millisecond) // It is asked for in ms.
+		}
+		if off := max(g-w, w-g); off > slack || (g <= 0 || w <= 0) && g != w {
 			return fmt.Errorf("%s expires in %d µs, should be %d", key, g, w)
 		}
 	}

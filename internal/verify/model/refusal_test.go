@@ -108,8 +108,9 @@ func (p *player) everything(lease int64) map[string]Request {
 // A key of another type is an error before anything is written or published, or does not matter.
 func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
+		p.model.History = 3
 		for _, s := range situations {
-			for which, wrong := range p.keys.All() {
+			for which, wrong := range append(p.keys.All(), p.keys.History) {
 				for name := range p.everything(0) {
 					s.make(p, t, s.lease)
 					r := p.everything(s.lease)[name]
@@ -117,7 +118,7 @@ func TestAKeyOfAnotherTypeIsFoundBeforeTheFirstWrite(t *testing.T) {
 					require.NoError(t, p.server.Do("SET", wrong, "text").Error())
 					what := fmt.Sprintf("%s, %s, key %d", s.name, name, which)
 					before := p.whole(t, what)
-					_, err := p.server.run(p.keys, r)
+					_, err := p.server.run(p.keys, p.model.History, r)
 					if after := p.whole(t, what); err != nil {
 						require.Equal(t, before, after, "%s: left half done by %v", what, err)
 					}
@@ -145,11 +146,11 @@ func (p *player) whole(t *testing.T, what string) string {
 // startOver forgets everything.
 func (p *player) startOver(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.server.Remove(p.keys.All()...))
+	require.NoError(t, p.server.Remove(append(p.keys.All(), p.keys.History)...))
 	_, err := p.server.Woken(p.keys)
 	require.NoError(t, err)
 	fresh := newPlayer(p.server, p.keys)
-	fresh.highest = p.highest
+	fresh.highest, fresh.model.History = p.highest, p.model.History
 	*p = *fresh
 }
 
@@ -159,6 +160,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 	t.Parallel()
 	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
+	p.model.History = 3
 	refused := 0
 	for _, s := range situations {
 		for name := range p.everything(0) {
@@ -169,7 +171,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 			fill(true)
 			trial := p.model.Clone()
 			trial.Mute = false
-			reply, err := p.server.run(p.keys, r)
+			reply, err := p.server.run(p.keys, p.model.History, r)
 			fill(false)
 			if err != nil {
 				refused++
@@ -183,6 +185,8 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				if want := expected(trial, reply.Now); reply.Now != 0 {
 					state, err := p.server.state(p.keys)
 					require.NoError(t, err)
+					want.untimed()
+					state.untimed()
 					require.Equal(t, want.text(), state.text(), what)
 				}
 			}

@@ -280,6 +280,7 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
 	lease := h.lease()
+	c.past(c.Now, "released")
 	h.Owner = ""
 	if raised := c.raise(lowest); raised || lease > line.MostKept-line.Spare || h.Kept > h.Until-lease+line.MostKept {
 		// What was kept for a long lease need not be any longer.
@@ -298,6 +299,7 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 	var states []string
 	size := len(c.Queue)
 	if owns {
+		c.past(c.Now, "released")
 		c.Lock.Owner = ""
 		c.Lock.Token = max(c.Lock.Token, r.Token)
 	} else {
@@ -443,6 +445,7 @@ func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 		return c.reply(lua.Refused, -1, size, 0, other...)
 	}
 	ticket := h.Owner
+	c.past(c.Now, "forced")
 	h.Owner, h.Forced = "", ticket
 	h.Token += passesOf(ticket)
 	c.Publish(lua.TicketClient(ticket), "F "+ticket+" lock")
@@ -465,6 +468,9 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 	}
 	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
 		c.open()
+		if !lua.InTransit(r.From) {
+			c.past(now, "moved")
+		}
 		c.own(r.To, stage.Lease(r.To), r.Phase)
 		h.Moved = r.From
 	}

@@ -104,6 +104,16 @@ func (c *call) wanted() {
 	}
 }
 
+// past notes that the hold ends, before it does.
+func (c *call) past(until int64, how string) {
+	if c.History == 0 {
+		return
+	}
+	entry := fmt.Sprintf("%d %d %d %s %s", c.Lock.Token, c.Lock.Since(), until, how, c.Lock.Owner)
+	c.Past = append([]string{entry}, c.Past...)
+	c.Past, c.PastEnds = c.Past[:min(len(c.Past), c.History)], c.Now+pastLasts
+}
+
 // settle ends a lease that has run out, and cuts one that the server's clock has left behind.
 func (c *call) settle() {
 	h := &c.Lock
@@ -119,6 +129,7 @@ func (c *call) settle() {
 		return
 	}
 	ticket := h.Owner
+	c.past(h.Until, "expired")
 	h.Owner, h.Lapsed, c.Expired = "", ticket, 1
 	h.Token += passesOf(ticket) // Nobody has said how many of them were used.
 	if h.Phase == lua.PhaseFinal {

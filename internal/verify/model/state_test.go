@@ -14,8 +14,8 @@ import (
 // A backend is a server on which a history is played beside the model.
 type backend interface {
 	stage.Host
-	// run runs the script of a request.
-	run(k lua.Keys, r Request) (lua.Tuple, error)
+	// run runs the script of a request to a lock that keeps a history of so many ends.
+	run(k lua.Keys, history int, r Request) (lua.Tuple, error)
 	// state reads the keys.
 	state(k lua.Keys) (state, error)
 	put(k lua.Keys, tickets []lua.Arrival, lives int64) error
@@ -25,7 +25,8 @@ type backend interface {
 type state struct {
 	lock            map[string]string
 	queue, suspects []scored
-	left            [3]int64 // µs until each key expires; 0: no key, stage.Forever: none
+	past            []string // the history, the newest first
+	left            [4]int64 // µs until each key expires, the history's last; 0: no key, stage.Forever: none
 }
 
 // scored is a member of a sorted set.
@@ -43,13 +44,22 @@ func (s *state) text() string {
 	for _, field := range slices.Sorted(maps.Keys(s.lock)) {
 		fmt.Fprintf(&b, "    %s %q\n", field, s.lock[field])
 	}
-	fmt.Fprintf(&b, "    queue %v\n    suspects %v", s.queue, s.suspects)
+	fmt.Fprintf(&b, "    queue %v\n    suspects %v\n    history %q", s.queue, s.suspects, s.past)
 	return b.String()
+}
+
+// untimed forgets until when the holds of the history lasted.
+func (s *state) untimed() {
+	for i, entry := range s.past {
+		f := strings.Fields(entry)
+		f[2] = "?"
+		s.past[i] = strings.Join(f, " ")
+	}
 }
 
 // expected is the state of the model as a server would show it.
 func expected(m *Mutex, now int64) state {
-	s := state{lock: m.Lock.Fields()}
+	s := state{lock: m.Lock.Fields(), past: slices.Clone(m.Past)}
 	for _, a := range m.Queue {
 		s.queue = append(s.queue, scored{a.Ticket, stage.Decimal(a.Arrival)})
 	}
@@ -68,9 +78,9 @@ func expected(m *Mutex, now int64) state {
 		}
 		return ends - now
 	}
-	s.left = [3]int64{
+	s.left = [4]int64{
 		left(len(s.lock) > 0, m.LockEnds), left(len(s.queue) > 0, m.QueueEnds),
-		left(len(s.suspects) > 0, m.SuspectsEnds),
+		left(len(s.suspects) > 0, m.SuspectsEnds), left(len(s.past) > 0, m.PastEnds),
 	}
 	return s
 }
