@@ -20,8 +20,7 @@ func TestLogShowsWhoHeldAndHowEachHoldEnded(t *testing.T) {
 	released := kit.Lock(t.Context(), m.Lock).Value(t)
 	kit.Release(t, released)
 	forced := kit.Lock(t.Context(), n.Lock).Value(t)
-	_, err := m.ForceRelease(t.Context(), 0)
-	require.NoError(t, err)
+	shows(t, s, "release", "--force", "orders", "--yes") // By a client that was not told of the history.
 	held := kit.Lock(t.Context(), m.Lock).Value(t)
 	s.Do("DEL", "headwaiter:client:"+b.ID()) // It has not said who it is.
 	host, err := os.Hostname()

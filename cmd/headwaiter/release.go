@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // liberation is one call of release.
@@ -145,8 +145,7 @@ func (l *liberation) ask(question string) bool {
 
 // release frees the hold that was shown, and no other.
 func (l *liberation) release(ctx context.Context, client *headwaiter.Client, n inspect.Listed, h lease.Holder) error {
-	queue := client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
-	_, err := queue.ForceRelease(ctx, h.Token)
+	_, err := handoffs.Forcing(ctx, client, n.Kind, n.Name).ForceRelease(ctx, h.Token)
 	switch {
 	case err == nil:
 		return nil

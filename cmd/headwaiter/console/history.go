@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -61,6 +62,16 @@ func (h *history) begin(ticket string, token uint64, from time.Time) {
 	h.holds = append(h.holds, next)
 	if more := len(h.holds) - mostHolds; more > 0 {
 		h.holds, h.full = slices.Delete(h.holds, 0, more), true
+	}
+}
+
+// recall notes a hold of the past, if it is not known yet.
+func (h *history) recall(e inspect.Ended) {
+	h.begin(e.Ticket, e.Token, e.Since)
+	for i := range h.holds {
+		if o := &h.holds[i]; o.ticket == e.Ticket && o.token == e.Token {
+			o.to, o.lapsed = e.Until, e.How == "expired"
+		}
 	}
 }
 

@@ -3,11 +3,14 @@ package console
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -110,6 +113,7 @@ func (w *watch) run(ctx context.Context, c *Console) {
 	}
 	defer heard.Stop()
 	queue := c.Client.Queue(lua.ProtocolOf(w.kind), w.name, waitqueue.Terms{Lease: lease.DefaultLease})
+	w.recall(ctx, c.Client)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var counter *handoffs.Counter
@@ -129,6 +133,25 @@ func (w *watch) run(ctx context.Context, c *Console) {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
+	}
+}
+
+// recall takes in what a lock has kept of its past. Without that, or the right to see it, there is what is seen from now on.
+func (w *watch) recall(ctx context.Context, c *headwaiter.Client) {
+	if w.kind != lua.Fairlock.Kind {
+		return
+	}
+	looking, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	past, _ := inspect.History(looking, c, w.name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range slices.Backward(past) {
+		w.history.recall(e)
+		w.who.Read(lease.Info{Holders: []lease.Holder{e.Holder}})
+	}
+	if len(past) > 0 {
+		w.began = past[len(past)-1].Since
 	}
 }
 

@@ -151,3 +151,33 @@ func TestAPageIsToldOfEachHandOff(t *testing.T) {
 		require.NoError(t, events.Err(), "the end of the console ends the stream")
 	})
 }
+
+func TestATimelineBeginsWithWhatTheLockHasKept(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, "orders", fairlock.WithHistory(5))
+		var tokens []uint64
+		begun := time.Now()
+		for range 2 {
+			l, err := m.Lock(t.Context())
+			require.NoError(t, err)
+			tokens = append(tokens, l.Token())
+			time.Sleep(time.Second) // Of the bubble.
+			kit.Release(t, l)
+		}
+		b := opened(t, kit.Dial(t, s))
+		w, leave, err := b.watches.join("lock", "orders")
+		require.NoError(t, err)
+		defer leave()
+		<-w.ready
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		drawn := w.history.timeline(w.began, time.Now(), w.who)
+		require.WithinDuration(t, begun, w.began, 100*time.Millisecond)
+		require.Len(t, drawn.Rows, 1)
+		require.Len(t, drawn.HandOffs, 2)
+		require.Equal(t, tokens[1], drawn.HandOffs[0].Token)
+		require.Equal(t, tokens[0], drawn.HandOffs[1].Token)
+		require.Contains(t, fmt.Sprint(drawn.Rows[0].Client), "test@")
+	})
+}

@@ -9,11 +9,11 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 // formLimit bounds what a form may send: a name has 512 bytes.
@@ -108,8 +108,7 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := limited(r)
 	defer cancel()
 	p := c.releasePage(n, h)
-	queue := c.Client.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
-	_, err := queue.ForceRelease(ctx, h.Token)
+	_, err := handoffs.Forcing(ctx, c.Client, n.Kind, n.Name).ForceRelease(ctx, h.Token)
 	switch {
 	case errors.Is(err, lease.ErrUnwoken):
 		p.Warning = tell(words.OneLine(err.Error()))
