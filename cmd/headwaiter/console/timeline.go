@@ -52,7 +52,7 @@ type handOff struct {
 // timeline draws what is known.
 func (h *history) timeline(began, now time.Time, who words.Roll) timeline {
 	from := h.drawn(began, now)
-	t := timeline{Span: words.Ago(now.Sub(from)), Since: began.Format("15:04:05")}
+	t := timeline{Span: words.Ago(now.Sub(from)), Since: began.Format(time.DateTime)}
 	holds := slices.Clone(h.holds)
 	slices.SortStableFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
 	scale := wide / max(now.Sub(from).Seconds(), 1e-3)
