@@ -157,3 +157,24 @@ func TestClocksThatAreApartAreFound(t *testing.T) {
 	i := slices.IndexFunc(r.Warnings, func(w Warning) bool { return w.Setting == "clock" })
 	require.Contains(t, r.Warnings[i].Value, "ahead of that of "+replica.Addr())
 }
+
+func TestScriptsThatRanAtTheSameTimeOverlap(t *testing.T) {
+	t.Parallel()
+	some := []span{{10, 20}, {30, 40}}
+	require.True(t, overlap(some, []span{{0, 5}, {39, 50}}))
+	require.True(t, overlap(some, []span{{12, 13}}))
+	require.False(t, overlap(some, []span{{20, 30}, {40, 41}}))
+	require.False(t, overlap([]span{{15, 15}}, []span{{15, 15}}), "time that stands still in a script shows nothing")
+}
+
+// A Redis runs one script after the other, and the spans of a real one are as long as they were asked for.
+func TestARedisRunsOneScriptAfterTheOther(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: s.Option()})
+	require.NoError(t, err)
+	r, err := Diagnose(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, known(false), r.Aside)
+	require.NoError(t, c.Close(t.Context()))
+}

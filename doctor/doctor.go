@@ -34,6 +34,7 @@ type Report struct {
 	User     Fact[string]   `json:"user"`
 	Open     Fact[bool]     `json:"default_user_open"` // it needs no password
 	Missing  []string       `json:"missing"`           // rights that the user lacks; servers before 7.0 do not tell
+	Aside    Fact[bool]     `json:"scripts_aside"`     // two scripts on one key are run at the same time
 	Unfit    string         `json:"unfit"`             // why no lock can be kept there, and what to do; empty if nothing tells of that
 	Servers  []ServerReport `json:"servers"`           // the server of the locks first; in a cluster each master, then its replicas
 	Warnings []Warning      `json:"warnings"`
@@ -214,6 +215,7 @@ func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
 		r.Protocol = r.Servers[first].protocol
 		askRights(ctx, w, &r)
 		askUser(ctx, w.Redis, &r)
+		askAside(ctx, w, &r)
 	}
 	r.Warnings = judge(&r)
 	switch {

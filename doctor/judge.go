@@ -92,6 +92,10 @@ func (j *judgement) access() {
 		why, remedy, _ := strings.Cut(r.Unfit, ": ")
 		j.add(Danger, nil, "server", "keeps no locks", strings.ToUpper(why[:1])+why[1:]+".", remedy)
 	}
+	if r.Aside.Is(true) {
+		j.add(Danger, nil, "scripts", "two on one key at the same time", "Scripts lock no keys there, so two may hold one lock.",
+			"lua-transaction-mode (Garnet), or Redis 6.2 or newer, or Valkey")
+	}
 	if !r.Skips && !(r.Mode == "cluster" && r.Sharded.Is(false)) {
 		j.add(Notice, nil, "PUBSUB NUMSUB", "not asked",
 			"Subscribers are not counted, so a dead waiter is not skipped: each process that died costs one grant lease, 2 s.",

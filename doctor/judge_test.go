@@ -218,6 +218,7 @@ func TestConnectionsAreJudged(t *testing.T) {
 		{"rights are missing", func(r *Report, _ *ServerReport) { r.Missing = []string{"run HGET", "run DEL"} },
 			Danger, "ACL SETUSER", "the user may not run HGET, run DEL"},
 		{"nothing keeps locks", func(r *Report, _ *ServerReport) { r.Unfit = "it is: why" }, Danger, "server", "keeps no locks"},
+		{"scripts lock no keys", func(r *Report, _ *ServerReport) { r.Aside = known(true) }, Danger, "scripts", "two on one key at the same time"},
 		{"subscribers are not counted", func(r *Report, _ *ServerReport) { r.Skips = false }, Notice, "PUBSUB NUMSUB", "not asked"},
 		{"no TLS on a network", func(r *Report, _ *ServerReport) {
 			away(r)

@@ -47,6 +47,9 @@ func (p *Protocol) Several() bool { return len(p.Renewed) > 0 }
 // Probe asks the server what of the protocol it does not allow.
 var Probe = load("waitqueue/probe")
 
+// Aside tells when the server ran it.
+var Aside = load("waitqueue/aside")
+
 // Restart asks for how long the server has forgotten nothing. Its key is that of MarkKey.
 var Restart = load("waitqueue/restart")
 

@@ -190,6 +190,7 @@ var cycles = map[string][]step{
 	},
 	"waitqueue": {
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Probe, []string{"channel"}} }),
+		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Aside, []string{"0"}} }),
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Restart, []string{"10000"}} }),
 		on(lua.Fairlock, 0, func(int64, string) request { return raw{lua.Introduce, []string{"who", "10000"}} }),
 	},
