@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // What is off sends what was sent before there was such a thing.
@@ -16,6 +19,42 @@ func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
 	require.Nil(t, b)
 	require.Equal(t, []string{"ticket", "wait"}, b.args([]string{"ticket", "wait"}))
 	require.Equal(t, "1700000000123456", b.behind(1700000000123456))
+}
+
+// An ask is what it always was, word for word, without an option; and goes without all keys.
+func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
+	c, err := Dial(Options{Redis: redistest.Mini(t).Option()})
+	require.NoError(t, err)
+	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
+		q := c.Queue(p, "name", terms).Says(nil, extras...)
+		tk := q.ticketFor(t.Context())
+		s, err := c.enter(t.Context(), q.binding, tk)
+		require.NoError(t, err)
+		a := s.prepare(s.node(), &wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait})
+		text := tk.text
+		s.unsent(tk)
+		s.finish(tk, true)
+		return a, text
+	}
+	limited := DefaultTerms()
+	limited.QueueLimit = 3
+
+	a, text := ask(lua.Fairlock, DefaultTerms())
+	plain := []string{text, lua.Look, a.NotAfter, c.highest(), "0", "0", "1", lua.PhaseHeld}
+	require.Equal(t, plain, a.args)
+	require.Equal(t, 3, a.light)
+	a, text = ask(lua.Fairlock, limited)
+	plain[0], plain[2] = text, a.NotAfter
+	require.Equal(t, append(plain, "3:"), a.args)
+	require.Zero(t, a.light)
+
+	a, text = ask(lua.Semaphore, DefaultTerms(), "5")
+	plain = []string{text, lua.Look, a.NotAfter, "0", "0", c.highest(), "1", lua.PhaseHeld, c.who, "5"}
+	require.Equal(t, plain, a.args)
+	a, text = ask(lua.Semaphore, limited, "5")
+	plain[0], plain[2] = text, a.NotAfter
+	require.Equal(t, append(plain, "3:"), a.args)
+	require.NoError(t, c.Close(t.Context()))
 }
 
 func TestABoundSaysHowManyMayWaitAndWhatIsLeft(t *testing.T) {
