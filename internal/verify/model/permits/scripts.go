@@ -38,8 +38,7 @@ func (r Ask) Run(l *Lock, now int64) lua.Tuple {
 		}
 		usual = sure
 	}
-	c.settle(usual && r.Mode == lua.Wait)
-	c.plain = plain && lasting && t.Permits <= l.Hash.Limit && r.usual(c)
+	c.plain = usual && r.Mode == lua.Wait
 	c.settle(c.plain)
 	if c.fading() {
 		l.Hash.Kept, c.Created = now+resizedFor, true
