@@ -33,8 +33,10 @@ type Overload struct {
 	// Waits are those of the served in ms, Refusals how long a refusal took its caller.
 	Waits    Quantiles `json:"waits"`
 	Refusals Quantiles `json:"refusals"`
-	// Micros is the server's time in scripts for one refusal, in µs: what is above that of as many holds at capacity.
+	// Micros is the server's time in scripts for one refusal, in µs: what is above that of as many holds at capacity. CPU is
+	// the same of its CPU, with all that it does to read and to answer.
 	Micros float64 `json:"refusal_us"`
+	CPU    float64 `json:"refusal_cpu_us"`
 }
 
 const (
@@ -61,8 +63,8 @@ func (r *runner) overload(ctx context.Context, limit int) error {
 			}
 			continue
 		}
-		r.log("%s W9 n=%d: %.0f of %.0f holds/s in time (%.2f), p99 %.1f turns, %.0f/s refused, %.1f µs of Redis each", c.Name, limit,
-			found.Served, found.Capacity, found.Served/found.Capacity, found.Waits.P99/1e3/found.Turn, found.Refused, found.Micros)
+		r.log("%s W9 n=%d: %.0f of %.0f holds/s in time (%.2f), p50 and p99 %.1f and %.1f turns, %.0f/s refused, %.1f µs of scripts each, %.1f of CPU", c.Name, limit,
+			found.Served, found.Capacity, found.Served/found.Capacity, found.Waits.P50/1e3/found.Turn, found.Waits.P99/1e3/found.Turn, found.Refused, found.Micros, found.CPU)
 		r.report.Overloads = append(r.report.Overloads, found)
 		if err := r.line("overload", found); err != nil {
 			return err
@@ -99,7 +101,7 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 		m, refuses := l.Limited(fmt.Sprintf("%s:%s:overload:%d", r.prefix, c.Name, limit), limit)
 		f.locks, f.refuses = append(f.locks, m), refuses
 	}
-	idle, err := r.scriptTime(ctx, func() error { return f.closed(ctx) })
+	idle, idleCPU, err := r.serverTime(ctx, func() error { return f.closed(ctx) })
 	if err != nil {
 		return found, err
 	}
@@ -115,7 +117,7 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 	deadline := time.Duration(4 * limit * int(gaps[len(gaps)/2]))
 	f.holds = nil
 	calls := 0
-	full, err := r.scriptTime(ctx, func() (err error) { calls, err = f.open(ctx, overloadTimes*found.Capacity, deadline); return err })
+	full, fullCPU, err := r.serverTime(ctx, func() (err error) { calls, err = f.open(ctx, overloadTimes*found.Capacity, deadline); return err })
 	if err != nil {
 		return found, err
 	}
@@ -123,21 +125,22 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 	n := calls - f.served - f.late
 	found.Offered, found.Served, found.Late, found.Refused = float64(calls)/seconds, float64(f.served)/seconds, float64(f.late)/seconds, float64(n)/seconds
 	found.Waits, found.Refusals = f.waits.quantiles(), f.refused.quantiles()
-	found.Micros = (full - idle*float64(len(f.holds))/float64(cycles)) / float64(max(n, 1))
+	holds := float64(len(f.holds)) / float64(cycles)
+	found.Micros, found.CPU = (full-idle*holds)/float64(max(n, 1)), (fullCPU-idleCPU*holds)/float64(max(n, 1))
 	return found, f.failed
 }
 
-// scriptTime is the server's time in scripts while something runs, in µs.
-func (r *runner) scriptTime(ctx context.Context, run func() error) (float64, error) {
+// serverTime is the server's time in scripts while something runs, and its CPU, in µs.
+func (r *runner) serverTime(ctx context.Context, run func() error) (scripts, cpu float64, err error) {
 	before, err := r.observer.snapshot(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := run(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	after, err := r.observer.snapshot(ctx)
-	return after.scriptMicros() - before.scriptMicros(), err
+	return after.scriptMicros() - before.scriptMicros(), (after.cpu - before.cpu) * 1e6, err
 }
 
 // closed lets each client call again when it has released.

@@ -221,12 +221,12 @@ func (v view) overloads() Section {
 		Text: []string{"W9: calls arrive at ten times the rate of W4h, at a queue with a limit, and have a deadline of four times as many turns as may wait. " +
 			"A turn is the time from one hold to the next in W4h, of the same clients right before. Served is what ended before its deadline; " +
 			"the time of Redis for a refusal is what its scripts take above those of as many holds without the rest."},
-		Table: Table{Heads: []string{"lock", "limit", "turn ms", "capacity/s", "offered/s", "served/s", "of capacity", "wait p99, turns", "refused/s", "refused after p50 / p99 µs", "Redis µs a refusal"}},
+		Table: Table{Heads: []string{"lock", "limit", "turn ms", "capacity/s", "offered/s", "served/s", "of capacity", "wait p99, turns", "refused/s", "refused after p50 / p99 µs", "script µs a refusal", "Redis CPU µs"}},
 	}
 	for _, o := range v.Overloads {
 		s.Table.Rows = append(s.Table.Rows, []string{
 			o.Contender, grouped(float64(o.Limit)), Short(o.Turn), grouped(o.Capacity), grouped(o.Offered), grouped(o.Served), fmt.Sprintf("%.2f", o.Served/o.Capacity),
-			Short(o.Waits.P99 / 1e3 / o.Turn), grouped(o.Refused), pair(o.Refusals.P50, o.Refusals.P99), Short(o.Micros),
+			Short(o.Waits.P99 / 1e3 / o.Turn), grouped(o.Refused), pair(o.Refusals.P50, o.Refusals.P99), Short(o.Micros), Short(o.CPU),
 		})
 	}
 	return s
