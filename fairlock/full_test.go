@@ -89,7 +89,7 @@ func TestAWaiterThatComesBackIsNotRefused(t *testing.T) {
 		_, queue, _ := keysOf(kit.Name(t))
 		require.EqualValues(t, 1, s.Int("ZREM", queue, ticket))
 		other := begin(t.Context(), dialMutex(t, s)) // Without a limit: it may come later.
-		queued(t, m, 2) // Its check brings the first one back.
+		queued(t, m, 2)                              // Its check brings the first one back.
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
 		kit.Release(t, other.Value(t))

@@ -166,7 +166,7 @@
 // A call may have a bound: how many may wait, or that it must hold before its deadline. Its ask is refused where the queue
 // has no room for it by that, and leaves nothing behind. The script has served the queue before it decides (R3), and where
 // it would refuse it looks at the tickets, from the head on: those of dead clients leave the queue, but for R6. What a look
-// has found counts for 30 ms, or for 300 µs a ticket if that is more, so that refusals stay cheap. A client that cannot hear yet is refused at its first ask, or by the check that would queue its ticket.
+// has found counts for 50 ms, or for 500 µs a ticket if that is more, so that refusals stay cheap. A client that cannot hear yet is refused at its first ask, or by the check that would queue its ticket.
 //
 //	I11 A ticket is refused only before it has had a place that its client knows of, and only where as many tickets of
 //	    living clients wait as its limit says, or where the first of them has waited so long that its deadline is too

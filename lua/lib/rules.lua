@@ -64,4 +64,4 @@
 -- For how many µs a look at so many tickets counts that found a queue full, a second at the most: so looks cost about a
 -- hundredth of the server's time.
 -- @rule LOOKED_MOST_US = 1000000
--- @rule looked_for(tickets) = math.min(math.max(tickets * 300, 30000), LOOKED_MOST_US)
+-- @rule looked_for(tickets) = math.min(math.max(tickets * 500, 50000), LOOKED_MOST_US)
