@@ -179,6 +179,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				require.IsType(t, Ask{}, r, "%s: %v", what, err)
 				state, err := p.server.state(p.keys)
 				require.NoError(t, err)
+				state.untimed() // As what was there before is.
 				require.Equal(t, before, state.text(), what)
 			} else {
 				require.NoError(t, sameReply(r.Run(trial, reply.Now), reply), what)
