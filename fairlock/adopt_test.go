@@ -183,7 +183,8 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, cause)
 		require.Empty(t, text)
-		require.Panics(t, func() { _, _ = l.HandOver(nil) }) //nolint:staticcheck // That is what is tested.
+		var nothing context.Context
+		require.Panics(t, func() { _, _ = l.HandOver(nothing) })
 		holds(t, m, l)
 		force(t, m)
 		text, err = l.HandOver(t.Context())
@@ -352,5 +353,19 @@ func TestAHandOverIsToldAsTheEndOfAHold(t *testing.T) {
 		_, err = fairlock.Adopt(t.Context(), to, "no text")
 		require.Error(t, err)
 		require.Len(t, taker.Of(observe.Asked), 1, "nothing was asked")
+	})
+}
+
+// As after an ask that ran late, when the lease was over: it has taken the lock again for the same ticket, and nobody knows.
+func TestAHandOverThatFindsAnotherHoldOfItsTicketEndsThat(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := dialMutex(t, s, headwaiter.WithLease(time.Hour)), dialMutex(t, s)
+		l := hold(t, m)
+		lock, _, _ := keysOf(kit.Name(t))
+		s.Do("HSET", lock, "token", fmt.Sprint(l.Token()+1))
+		text, err := l.HandOver(t.Context())
+		require.ErrorIs(t, err, lease.ErrLost)
+		require.Empty(t, text)
+		free(t, other)
 	})
 }

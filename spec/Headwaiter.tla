@@ -1,6 +1,6 @@
 ----------------------------- MODULE Headwaiter -----------------------------
 (* The protocol of waitqueue/doc.go for one name: the server, the clients, and the messages between them.  The   *)
-(* words are those of its glossary; R1 to R10, I1 to I9 and I11 are its rules and invariants.  Each rule can be   *)
+(* words are those of its glossary; R1 to R11, I1 to I9 and I11 are its rules and invariants.  Each rule can be   *)
 (* switched off: the constant Off names it.                                                                      *)
 (* A step is one thing that somebody does, or that happens, with all that follows from it at once: messages      *)
 (* arrive, scripts run, clients answer.  One message of each step can be held up, lost, or caught by a cut       *)
@@ -14,6 +14,7 @@ CONSTANTS
   Permits, Heavy,               \* how many there are; the clients whose calls ask for all of them, and not for one
   Readers,                      \* whether those who ask for one are readers, who share a token
   Double, Cohorts,              \* the clients that make two calls at a time, and which of them pass a hold on once
+  Givers,                       \* the clients that hand their holds over, for others to adopt
   Replica,                      \* the clients that subscribe at a replica: they hear, and are not counted
   Limit,                        \* how many may wait, 0 for any number
   Late, Faults, Cancels, Drops  \* budgets: messages held up, faults, calls that give up, subscriptions that end
@@ -30,6 +31,7 @@ R7 == "R7" \notin Off
 R8 == "R8" \notin Off
 R9 == "R9" \notin Off
 R10 == "R10" \notin Off
+R11 == "R11" \notin Off
 \* Parts of rules.
 R1Order == R1 /\ "R1Order" \notin Off          \* requests on a connection take effect in their order
 R1Repeat == R1 /\ "R1Repeat" \notin Off        \* an end is repeated after what may still run
@@ -40,6 +42,9 @@ R8Held == R8 /\ "R8Held" \notin Off            \* a notice for a ticket that hol
 R8Ending == R8 /\ "R8Ending" \notin Off        \* one for a ticket that is ending is
 R10Suspects == R10 /\ "R10Suspects" \notin Off  \* the server passes suspects over
 R10Doubt == R10 /\ "R10Doubt" \notin Off        \* a client that missed a message, or is a suspect, makes a new connection
+R11Ends == R11 /\ "R11Ends" \notin Off        \* who gives a hold has ended before anything is sent
+R11Once == R11 /\ "R11Once" \notin Off        \* what is adopted is in transit no more
+R11End == R11 /\ "R11End" \notin Off          \* a hand-over that came too late is followed by an end
 \* Mistakes that the code made within the rules.
 EndWhenAnswered == "EndWhenAnswered" \in Off    \* whether an end must be repeated is decided when its answer comes
 LapseForgets == "LapseForgets" \in Off          \* what may still run under the number of a ticket before it lapsed is not ended
@@ -64,7 +69,8 @@ Bad(x, kind) == [x EXCEPT !.j.bad = IF @ = "" THEN kind ELSE @]
 (* A message: its kind, the tickets that it names, how it is meant or what it says, arrival, token, grants.      *)
 M(k, ids, how) == [k |-> k, ids |-> ids, how |-> how, arr |-> 0, tok |-> 0, g |-> {}, says |-> {}, lim |-> {}, sus |-> FALSE, late |-> FALSE]
 Grant(id, tok) == [id |-> id, tok |-> tok, old |-> FALSE]
-NoTicket(st, n) == [st |-> st, n |-> n, arr |-> 0, tok |-> 0, ok |-> FALSE, e |-> "", again |-> FALSE, told |-> FALSE, unsure |-> FALSE, in |-> FALSE]
+NoTicket(st, n) == [st |-> st, n |-> n, arr |-> 0, tok |-> 0, ok |-> FALSE, e |-> "", again |-> FALSE, told |-> FALSE, unsure |-> FALSE,
+                      in |-> FALSE, gives |-> FALSE, from |-> 0]
 
 NewClient == [life |-> "alive", sub |-> "", want |-> FALSE, deaf |-> FALSE, proven |-> FALSE, half |-> FALSE, echo |-> "", check |-> FALSE,
               missing |-> None, passed |-> 0]
@@ -82,11 +88,18 @@ Start == [
   \* old: requests on a connection that was given up.  stale: those that are too late, without R7.
   net |-> [c \in Clients |-> NoNet], old |-> {}, stale |-> {},
   b |-> [late |-> Late, faults |-> Faults, cancels |-> Cancels, drops |-> Drops],
+  \* The holds that were handed over, as the texts name them: whoever hears of one may adopt it, at any time.
+  texts |-> {},
   \* For the judge: tickets that must be served in turn, clients whose subscription came to harm, clients that let a grant
   \* lapse and have been silent since, the highest tokens that were believed, of all and of those who share with nobody.
   j |-> [placed |-> {}, hurt |-> Replica, eaten |-> {}, seen |-> 0, alone |-> 0, bad |-> ""],
   \* What is being done: which message of the step something happens to, those sent so far, the reply of a script, what is told.
   d |-> NoDoing]
+
+\* In transit a hold has a number that its ticket never has.
+Transit(id) == <<id[1], id[2] + 50>>
+TextOf(id) == id[1] * 100 + id[2] + 50
+OfText(n) == <<n \div 100, n % 100>>
 
 Known(x, id) == x.t[id[1]].n = id[2] /\ x.t[id[1]].st \notin {"new", "ended"}
 Id(x, t) == <<t, x.t[t].n>>
@@ -236,7 +249,7 @@ Settle(x, caller) ==
       y == [x EXCEPT !.s.hold = @ \ {h}, !.j.eaten = IF h.ph = "message" /\ c # caller THEN @ \cup {c} ELSE @,
               !.j.placed = @ \ {t \in Of(x, c) : Cohort(c) /\ x.t[t].st \in {"mating", "asking"}}]
       z == [y EXCEPT !.s.suspect[c] = "marked", !.d.reply.sus = @ \/ c = caller]
-  IN Settle(IF ~R10Suspects THEN y ELSE IF c = caller THEN z ELSE Publish(z, c, M("suspect", {h.id}, "")), caller)
+  IN Settle(IF ~R10Suspects \/ h.ph = "transit" THEN y ELSE IF c = caller THEN z ELSE Publish(z, c, M("suspect", {h.id}, "")), caller)
 
 \* I11: whether as many tickets as may wait are ahead of a new one; if not, the dead leave the queue, as far as R6 lets them.
 Limits(x, c, id) ==
@@ -253,6 +266,19 @@ Limits(x, c, id) ==
      ELSE [x |-> Unmark(Excuse(Without(IF drop = {} THEN x ELSE Note(x, <<"dropped", drop>>), drop), blame)), full |-> FALSE]
 
 Granted(x, id, tok) == [x EXCEPT !.d.reply.how = "granted", !.d.reply.g = {g \in @ : g.id # id} \cup {Grant(id, tok)}]
+
+\* R11: the owner is exchanged for another ticket, with a higher token, if it is the one that is named.
+Move(x, old, id, ph) ==
+  LET y == IF R11Once \/ ph = "transit" THEN [x EXCEPT !.s.hold = @ \ old] ELSE x
+  IN Note([y EXCEPT !.s.tok = @ + 1, !.s.hold = @ \cup {[id |-> id, tok |-> x.s.tok + 1, ph |-> ph, over |-> FALSE]}], <<"moves to", id, x.s.tok + 1>>)
+
+RunAdopt(x, c, m) ==
+  LET id == CHOOSE id \in m.ids : TRUE
+      mine == {h \in HoldOf(x, id) : ~h.over}
+      old == {h \in HoldOf(x, OfText(m.tok)) : ~h.over}
+      y == IF mine = {} /\ old # {} THEN Move(x, old, id, "full") ELSE IF mine = {} THEN Advance(Settle(x, c), c) ELSE x
+      held == HoldOf(y, id)
+  IN IF mine = {} /\ old = {} THEN [y EXCEPT !.d.reply.how = "refused"] ELSE Granted(y, id, (CHOOSE h \in held : TRUE).tok)
 
 RunAsk(x, c, m, live) ==
   LET id == CHOOSE id \in m.ids : TRUE
@@ -305,6 +331,12 @@ RunCheck(x, c, m) ==
                       !.d.reply.sus = @ \/ s.s.suspect[c] # ""])
 
 \* R9: release, leaving and giving back are one operation: out of the queue, and freed.
+RunGive(x, c, m) ==
+  LET id == CHOOSE id \in m.ids : TRUE
+      mine == {h \in HoldOf(x, id) : ~h.over /\ h.tok = m.tok}
+  IN IF mine # {} THEN [Move(x, mine, Transit(id), "transit") EXCEPT !.d.reply.how = "moved"]
+     ELSE [Advance(Settle(x, c), c) EXCEPT !.d.reply.how = "not the holder"]
+
 RunEnd(x, c, m) ==
   LET id == CHOOSE id \in m.ids : TRUE
       mine == {h \in HoldOf(x, id) : (R9 \/ m.how # "leave") /\ (m.tok = 0 \/ m.tok = h.tok)}
@@ -319,7 +351,9 @@ RunEnd(x, c, m) ==
 Run(x, c, m, live) ==
   LET y == [x EXCEPT !.d.reply = M(m.k, m.ids, ""), !.j.eaten = IF live THEN @ \ {c} ELSE @,
                      !.d.log = Append(@, <<"run", m.k, IF m.ids = {} THEN {c} ELSE m.ids, m.how, live>>)]
-      z == CASE m.k = "ask" -> RunAsk(y, c, m, live)
+      z == CASE m.k = "ask" /\ m.how = "adopt" -> RunAdopt(y, c, m)
+             [] m.k = "end" /\ m.how = "give" -> RunGive(y, c, m)
+             [] m.k = "ask" -> RunAsk(y, c, m, live)
              [] m.k = "check" -> RunCheck(y, c, m)
              [] m.k = "end" -> RunEnd(y, c, m)
              [] m.k = "echo" -> Publish([y EXCEPT !.s.suspect[c] = IF @ = "marked" THEN "echoed" ELSE @], c, M("echo", {}, ""))
@@ -403,6 +437,7 @@ Asked(x, c, m) ==
       t == id[1]
       y == IF ~Known(x, id) THEN x
            ELSE IF m.how = "full" THEN IF x.t[t].st = "asking" THEN Refused(x, t) ELSE x
+           ELSE IF m.how = "refused" THEN IF x.t[t].st = "asking" THEN End(x, t) ELSE x
            ELSE [x EXCEPT !.t[t].in = @ \/ (Limit > 0 /\ m.how # "not queued"),
                           !.t[t].arr = IF @ = 0 THEN m.arr ELSE @,
                           !.t[t].st = IF @ # "asking" \/ m.how = "granted" THEN @ ELSE IF m.how = "queued" THEN "waiting" ELSE "subscribing"]
@@ -429,9 +464,11 @@ Ended(x, c, m) ==
   LET y == Absorb(x, m.g, TRUE)
       id == CHOOSE id \in m.ids : TRUE
       t == id[1]
-      again == IF EndWhenAnswered THEN MayRun(y, id) ELSE y.t[t].again
+      \* A hold that could not be handed over may be another, which an old ask has made: that is ended too.
+      another == R11End /\ y.t[t].gives /\ m.how = "not the holder"
+      again == another \/ IF EndWhenAnswered THEN MayRun(y, id) ELSE y.t[t].again
   IN IF ~Known(y, id) \/ y.t[t].st # "ending" THEN y
-     ELSE IF R1Repeat /\ again THEN [y EXCEPT !.t[t].e = "after"] ELSE [y EXCEPT !.t[t] = NoTicket("ended", id[2])]
+     ELSE IF R1Repeat /\ again THEN [y EXCEPT !.t[t].e = "after", !.t[t].gives = FALSE, !.t[t].ok = FALSE] ELSE [y EXCEPT !.t[t] = NoTicket("ended", id[2])]
 
 Suspected(x, c, id) ==
   LET t == id[1]
@@ -482,7 +519,9 @@ Pay(x, t) ==
   LET k == x.t[t]
       id == Id(x, t)
       c == ClientOf(t)
-  IN CASE k.st = "asking" -> Send(x, c, "q", [M("ask", {id}, IF Hears(x, c) THEN "wait" ELSE "look") EXCEPT !.arr = k.arr, !.lim = IF Bounded(x, t) THEN {id} ELSE {}])
+  IN CASE k.st = "asking" /\ k.from # 0 -> Send(x, c, "q", [M("ask", {id}, "adopt") EXCEPT !.tok = k.from])
+       [] k.st = "ending" /\ k.gives -> Send([x EXCEPT !.t[t].e = "out", !.t[t].again = MayRun(x, id)], c, "q", [M("end", {id}, "give") EXCEPT !.tok = k.tok])
+       [] k.st = "asking" -> Send(x, c, "q", [M("ask", {id}, IF Hears(x, c) THEN "wait" ELSE "look") EXCEPT !.arr = k.arr, !.lim = IF Bounded(x, t) THEN {id} ELSE {}])
        [] k.st = "ending" -> Send([x EXCEPT !.t[t].e = "out", !.t[t].again = MayRun(x, id)], c, "q", M("end", {id}, IF k.tok = 0 THEN "leave" ELSE "release"))
        [] k.st = "confirming" -> Confirm(x, t)
        [] OTHER -> End(Note(x, <<"hold lost", id>>), t)
@@ -545,6 +584,12 @@ PassOn(x, t) ==
      ELSE Note([x EXCEPT !.c[c].passed = @ + 1, !.s.tok = @ + 1, !.j.seen = x.s.tok + 1, !.j.alone = x.s.tok + 1, !.j.placed = @ \ mates,
                          !.t = [o \in Tickets |-> IF o \in mates THEN NoTicket("ended", 0) ELSE @[o]]], <<"passes on", c, x.s.tok + 1>>)
 Release(t) == IF Alive(ClientOf(t)) /\ w.t[t].st = "held" THEN {PassOn(Note(w, <<"releases", Id(w, t)>>), t)} ELSE {}
+\* R11: the holder has ended before anything is sent.
+HandOver(t) ==
+  LET y == End(Note(w, <<"hands over", Id(w, t)>>), t)
+  IN IF Alive(ClientOf(t)) /\ w.t[t].st = "held" /\ ClientOf(t) \in Givers
+     THEN {[y EXCEPT !.t[t].gives = TRUE, !.t[t].ok = ~R11Ends, !.texts = @ \cup {TextOf(Id(w, t))}]} ELSE {}
+Adopt(t, text) == If(Alive(ClientOf(t)) /\ w.t[t].st = "new" /\ ClientOf(t) # text \div 1000, [w EXCEPT !.t[t].st = "asking", !.t[t].from = text], <<"adopts", Id(w, t)>>)
 Cancel(t) ==
   LET y == Note([w EXCEPT !.b.cancels = @ - 1], <<"cancels", Id(w, t)>>)
       st == w.t[t].st
@@ -580,7 +625,8 @@ NoEcho(c) == If(Alive(c) /\ w.c[c].echo = "out" /\ w.net[c].q = <<>> /\ w.net[c]
 Continue(c) == If(w.c[c].life = "stopped", [w EXCEPT !.c[c].life = "alive"], <<"continued", c>>)
 
 Ordinary ==
-  UNION ({Call(t) \cup Release(t) \cup Cancel(t) \cup Renew(t) : t \in Tickets}
+  UNION ({Call(t) \cup Release(t) \cup HandOver(t) \cup Cancel(t) \cup Renew(t) : t \in Tickets}
+         \cup {Adopt(t, text) : t \in Tickets, text \in w.texts}
          \cup {Check(c) \cup Drop(c) \cup GiveUp(c) \cup Misses(c) \cup NoEcho(c) \cup Continue(c) : c \in Clients}
          \cup {Arrive(c, l) : c \in Clients, l \in {"q", "r", "l", "p"}}
          \cup {RunOld(m) : m \in w.old \cup w.stale} \cup {TooLate(m) : m \in w.old} \cup {LeaseEnds(h) : h \in w.s.hold}) \cup MarkEnds
@@ -630,7 +676,7 @@ View == w
 UnderWay(id) == \E l \in {"q", "r", "p"} : \E i \in DOMAIN w.net[Who(id)][l] :
                   LET m == w.net[Who(id)][l][i] IN (m.k = "end" /\ id \in m.ids) \/ id \in {g.id : g \in m.g}
 \* I1, I9: no more believe that they hold than there are permits.
-Believers == {[id |-> Id(w, t)] : t \in {u \in Tickets : w.t[u].st = "held" /\ w.t[u].ok}}
+Believers == {[id |-> Id(w, t)] : t \in {u \in Tickets : w.t[u].st \in {"held", "ending"} /\ w.t[u].ok}}
 NoTwoBelievers == Sum(Believers) <= Permits
 \* No full lease runs of which no living client knows.
 NoPhantom == \A h \in w.s.hold : h.ph # "full" \/ h.over \/ w.c[Who(h.id)].life # "alive" \/ Known(w, h.id) \/ h.id \in w.past \/ UnderWay(h.id)

@@ -184,7 +184,8 @@
 // a secret of 128 bits. The owner in Redis is a ticket of kind t meanwhile, with the digest of the secret in place of a
 // number (R11). To adopt it is an ask that names that ticket: it is repeated under its own ticket until there is an answer,
 // and given up like any other. To hand over is the end of a ticket: it is repeated for as long as the lease lasts, and the
-// text is good from the first of them on that Redis has run.
+// text is good from the first of them on that Redis has run. If it finds that the hold is gone, the usual end follows it: an
+// old ask may have taken the lock again for that ticket.
 //
 // # A holder that wants to know
 //

@@ -77,6 +77,7 @@ var without = map[string]string{
 	"R8":  "the notice of a grant for a ticket that holds or is ending is given back",
 	"R9":  "leaving takes a ticket out of the queue only; releasing and giving back free it only if it holds",
 	"R10": "no client is suspected, and none doubts its subscription",
+	"R11": "who hands a hold over ends when that is answered, what is adopted stays in transit, and nothing is ended behind a hand-over that came too late",
 
 	"R1Order":     "requests on a connection overtake each other",
 	"R1Repeat":    "an end is sent once, whatever is still under way",
@@ -86,6 +87,9 @@ var without = map[string]string{
 	"R8Held":      "the notice of a grant for a ticket that holds is given back",
 	"R8Ending":    "one for a ticket that is ending is given back",
 	"R10Suspects": "the server suspects nobody",
+	"R11Ends":     "who hands a hold over ends when that is answered",
+	"R11Once":     "what is adopted stays in transit",
+	"R11End":      "nothing is ended behind a hand-over that came too late, though an old ask may have taken the lock again",
 	"R10Doubt":    "a client that missed a message, or is a suspect, goes on with its connection",
 
 	"EndWhenAnswered":  "whether an end must be repeated is decided when its answer comes",

@@ -25,6 +25,7 @@ type Scope struct {
 	Tickets                       []int
 	Permits                       int
 	Heavy, Double, Mates, Replica int // a client, or 0
+	Gives                         int // likewise
 	Readers                       bool
 	Limit                         int // how many may wait; 0: any number
 	Late, Faults, Cancels, Drops  int
@@ -75,6 +76,10 @@ var (
 		Title: "two calls at a time, two of which may wait, a fault and one that gives up", Tickets: []int{11, 12, 21, 22}, Double: 2, Limit: 2,
 		Faults: 1, Cancels: 1,
 	}
+	given  = Scope{Title: "a client that hands over, and two others", Tickets: []int{11, 21, 31}, Gives: 1}
+	given1 = Scope{Title: "a client that hands over, one other, a late message and a fault", Tickets: []int{11, 21}, Gives: 1, Late: 1, Faults: 1}
+	given2 = Scope{Title: "a client that hands over, two others, and a fault", Tickets: []int{11, 21, 31}, Gives: 1, Faults: 1}
+	given3 = Scope{Title: "a client that hands over, two others, and a late message", Tickets: []int{11, 21, 31}, Gives: 1, Late: 1}
 	pair   = Names{Title: "two calls for two names", Names: 2, Calls: 2}
 	circle = Names{Title: "a call for one name, two for two, and a ticket that is skipped", Names: 2, Calls: 3, Single: 1, Skips: 1}
 	crowd  = Names{Title: "a call for one name, three for two", Names: 2, Calls: 4, Single: 1}
@@ -116,6 +121,10 @@ var runs = []Run{
 	run("R8", "NoTwoBelievers", again),
 	run("R9", "NoPhantom", full),
 	run("R10", "NoSecondLapse", double),
+	run("R11", "NoTwoBelievers", given1),
+	run("R11Ends", "NoTwoBelievers", given1),
+	run("R11Once", "NoTwoBelievers", given),
+	run("R11End", "NoPhantom", given1).long(),
 	run("R1Order", "", gone),
 	run("R1Repeat", "NoPhantom", one),
 	run("R3Ask", "", one),
@@ -158,6 +167,10 @@ var runs = []Run{
 	run("", "", line1),
 	run("", "", line3).wide(),
 	run("", "", line2).long(),
+	run("", "", given).lives(),
+	run("", "", given1).long(),
+	run("", "", given2).long(),
+	run("", "", given3).long(),
 	several("", "", pair).lives(),
 	several("", "", circle).lives(),
 	several("", "", crowd).lives(),
@@ -229,6 +242,7 @@ func (r Run) cfg() string {
 	constant("Readers", truth(r.Readers))
 	constant("Double", set(r.Double))
 	constant("Cohorts", set(r.Mates))
+	constant("Givers", set(r.Gives))
 	constant("Replica", set(r.Replica))
 	constant("Limit", r.Limit)
 	constant("Late", r.Late)
