@@ -251,7 +251,7 @@ func (w *wait) confirm() {
 		t.believed = time.Time{}
 	}
 	s.mu.Unlock()
-	if waited && w.mode == lua.Wait && w.from == nil { // What was handed over has its turn already.
+	if waited && w.mode == lua.Wait {
 		w.giveWay()
 	}
 	if left > 0 && err == nil && w.mode == lua.Wait {

@@ -246,7 +246,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 			t.owed = true
 			c.ends.owe()
 		}
-	case a.Sent.Before(t.ghost) || d.heir != nil && r.Status != lua.Granted:
+	case a.Sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
 		c.ends.repeatLocked(t)
 	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.

@@ -306,6 +306,9 @@ func (t *Terms) acks() conn.Acks {
 // giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the
 // queue meanwhile: what is free then goes by the order of arrivals again. The call waits on, at its place.
 func (w *wait) giveWay() {
+	if w.from != nil {
+		return // What was handed over has had its turn.
+	}
 	t, s := w.ticket, w.site
 	c, n := s.client, s.node()
 	s.mu.Lock()
