@@ -468,9 +468,7 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 	}
 	if h.Owner == r.From && len(c.Grants) == 0 && r.genuine() && (r.Token == 0 || h.Token == r.Token) {
 		c.open()
-		if !lua.InTransit(r.From) {
-			c.past(now, "moved")
-		}
+		c.past(now, "moved")
 		c.own(r.To, stage.Lease(r.To), r.Phase)
 		h.Moved = r.From
 	}

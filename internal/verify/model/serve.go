@@ -106,7 +106,7 @@ func (c *call) wanted() {
 
 // past notes that the hold ends, before it does.
 func (c *call) past(until int64, how string) {
-	if c.History == 0 {
+	if c.History == 0 || how == "moved" && lua.InTransit(c.Lock.Owner) {
 		return
 	}
 	entry := fmt.Sprintf("%d %d %d %s %s", c.Lock.Token, c.Lock.Since(), until, how, c.Lock.Owner)
