@@ -28,7 +28,7 @@ const (
 	suite = "internal/verify/deploy"
 	// brief are the tests of the short form: all primitives, what the page says of rights, a master that dies, a slot that moves.
 	brief = "TestConformance$/^(single|RESP2_only|Sentinel|cluster)$|TestTheRightsOfTheOptions|TestEachRightOfAClusterIsNeeded|" +
-		"TestAMasterIsKilledUnderLoad|TestAHoldOutlastsTheMoveOfItsSlot|TestAHoldIsKnownToTheReplicas|TestAServerThatComesUpWithItsData"
+		"TestFailoversUnderLoad/cluster/0|TestFailoversUnderLoad/by_hand/1|TestAHoldOutlastsTheMoveOfItsSlot|TestAHoldIsKnownToTheReplicas|TestAServerThatComesUpWithItsData"
 	// installed is the name of the server that no script fetches.
 	installed = "installed"
 	page      = "docs/deploy.md"
