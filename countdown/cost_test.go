@@ -89,6 +89,7 @@ func TestThirtyWaitsOfThreeClientsAreOneMessage(t *testing.T) {
 		}
 		v := dial(t, s)
 		v.set(t, 1)
+		s.ResetStats()                 // Dial has tried what there is.
 		g := gather(t, s, views, each) // Now the server knows the scripts.
 		require.EqualValues(t, clients, s.CommandStats()["subscribe"])
 		answered(1)
