@@ -42,8 +42,8 @@ func newLog() *cobra.Command {
 
 const logHelp = `Shows the last holds of a fair lock, the newest first: from when to when, how each ended
 (released, expired, forced, moved), its fencing token, and by program, host and process
-who it was. The lock must be made with fairlock.WithHistory(n), by all its clients; the last n are
-kept for a day. The present hold is the first, if there is one.
+who it was. The lock must be made with fairlock.WithHistory(n), by all its clients; the
+last n are kept for a day. The present hold is the first, if there is one.
 
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.
