@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -69,6 +70,7 @@ func (d *end) moving() []string {
 
 // Adopt takes a hold of the name out of transit.
 func (q Queue) Adopt(ctx context.Context, x lua.Transit) (*lease.Lease, error) {
+	retry.Given(ctx)
 	if q.err == nil && q.keys.Lock != x.Lock {
 		return nil, fmt.Errorf("%w: it is for %.80q, and this client has the prefix %q", lease.ErrNotGenuine, x.Lock, q.client.opts.Prefix)
 	}

@@ -181,7 +181,7 @@ func (j *judge) crowded(c *Call, o Object) bool {
 	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
 	waiting := 0
 	for _, other := range j.calls {
-		if other == c || other.Object != c.Object || other.tries() || other.Begin > c.End || other.Dead && !touched {
+		if other == c || other.Object != c.Object || other.tries() || other.Begin > c.End || other.Dead && other.End < c.Begin-leaving && !touched {
 			continue
 		}
 		if !other.Returned || other.End >= c.Begin-leaving || touched {

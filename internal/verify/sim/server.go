@@ -155,6 +155,9 @@ func (s *server) hook(peer *miniserver.Peer, command string, args ...string) boo
 		s.mark(args)
 		return false
 	case "PUBLISH":
+		if len(args) < 2 {
+			return false // It is tried whether there is such a command.
+		}
 		return s.publish(peer, args[0], args[1])
 	case "INFO":
 		s.mu.Lock()
