@@ -40,11 +40,6 @@ const (
 	deafEvery = 100 * time.Millisecond
 	// soonEnough is how long a message may be slower than the check that found its grant.
 	soonEnough = 250 * time.Millisecond
-	// pollEvery is how long a client without subscriptions pauses between two looks at the least: the head of the queue, and
-	// the n-th n times as long. As time goes by, that becomes a pollShare of how long nothing has changed, and at the most
-	// so much of a grant lease that no grant runs out before it is seen.
-	pollEvery = 2 * time.Millisecond
-	pollShare = 4
 	// freeAgain is when to look at a lock that is free with a queue, and without a mark that says when.
 	freeAgain = 20 * time.Millisecond
 )
@@ -61,7 +56,6 @@ func (s *site) checkAtLocked(at time.Time) {
 type sight struct {
 	waiting    int   // tickets, or an estimate of the clients, that wait
 	now, until int64 // server µs: of the reply, and of the end of the present lease; 0 if nothing ends
-	last       int64 // the last token, which is when the last grant was, in server µs; 0 if there are none
 }
 
 // left is how long after the reply the present lease ends.
@@ -76,11 +70,12 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.trust.asked = now
 	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
-	if deaf && s.trust.want() {
+	switch {
+	case !deaf:
+	case s.trust.want():
 		s.subscribeLocked()
-	} else if deaf && s.hearsLocked() && !s.proto.Broadcast {
+	case s.hearsLocked() && !s.proto.Broadcast:
 		s.startCheckLocked() // The confirmation came between the ask and its answer.
 	}
 }
@@ -90,18 +85,18 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
+	if !s.hearsLocked() {
+		d = min(d, jitter(deafEvery, deafEvery<<min(s.trust.late+1, 4)))
+	}
 	if s.proto.Broadcast {
-		d = s.trust.pause(d, 1, now.Sub(s.trust.asked), every)
 		return now.Add(s.nextEventCheckLocked(v, d, tickets))
 	}
-	place, takes := v.waiting, every
+	place := v.waiting
 	for t := range tickets {
 		if t.waits() && t.place >= 0 {
-			place, takes = min(place, t.place), min(takes, t.takes)
+			place = min(place, t.place)
 		}
 	}
-	// A hand-off takes half a pollEvery in the mean, and so many are ahead.
-	d = s.trust.pause(d, place, time.Duration(v.now-v.last)*time.Microsecond, takes/4+time.Duration(place)*pollEvery/2)
 	if place <= frontRow {
 		left := freeAgain
 		if v.until > 0 {

@@ -72,7 +72,6 @@
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost
 //	hears         the subscription of a site is confirmed and trusted
 //	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
-//	polls         of a client without subscriptions: it looks so often that it finds its grants in time
 //	suspect       a client that let a lease or a grant run out, and has not been heard of since
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
@@ -210,13 +209,6 @@
 //
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
-//
-// # Without subscriptions
-//
-// A client that polls subscribes to nothing ([Options].WithoutSubscribe). Its tickets queue as if it heard, nobody counts
-// subscribers (R4), and grants are published to nobody. Its checks find them: the pause between two is far shorter than a
-// grant lease, and grows with the time since the last grant and with the place in the queue. A check of such a client
-// proves that it lives (R10), since there is nothing else to be proved.
 //
 // # Clusters
 //

@@ -56,7 +56,7 @@ type site struct {
 func newSite(c *client, q *binding) *site {
 	s := &site{
 		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
-		tickets: make(map[string]*ticket), used: time.Now(), trust: trust{polls: c.opts.WithoutSubscribe},
+		tickets: make(map[string]*ticket), used: time.Now(),
 	}
 	if c.servers.Clustered() {
 		s.slot = lua.Slot(q.keys.Lock)
@@ -307,7 +307,7 @@ func (c *client) retireLocked(s *site) {
 			if len(c.sites) == 0 {
 				c.servers.Timers.Remove(&c.again)
 			}
-			s.retired, s.trust = true, trust{polls: s.trust.polls}
+			s.retired, s.trust = true, trust{}
 		} else {
 			s.armLocked(until)
 		}

@@ -16,16 +16,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Where nothing can be subscribed to, all is as ever.
-func TestConformanceWithoutSubscriptions(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	require.Empty(t, conformance.Run(t, Uncounted(Engine(s.Option, Polling))))
-	for _, command := range []string{"subscribe", "psubscribe", "ssubscribe"} {
-		require.Zero(t, s.CommandStats()[command], command)
-	}
-}
-
 // What users get who set no option. It minds the time more than others, so nothing runs beside it.
 func TestConformanceAsDelivered(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, s redistest.Backend) {

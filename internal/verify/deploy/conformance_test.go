@@ -34,29 +34,23 @@ func TestConformance(t *testing.T) {
 						o.AlwaysRESP2 = always
 						return o
 					}
-					conform(t, d, option, family.Patient)
+					conform(t, d, option)
 				})
-			}
-			if d.Cluster {
-				t.Run("without subscriptions", func(t *testing.T) { conform(t, d, s.Option, family.Polling) })
 			}
 		})
 	}
 }
 
-// conform runs all cases. Where the channels of a cluster are not sharded, or nothing is subscribed to, nobody can count
-// who listens, so what is to be seen by counting those who wait for a latch is not.
-func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption, change func(*headwaiter.Options)) {
+// conform runs all cases. Where the channels of a cluster are not sharded nobody can count who listens, so what is
+// to be seen by counting those who wait for a latch is not.
+func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption) {
 	t.Helper()
-	engine := family.Engine(option, change)
-	var o headwaiter.Options
-	change(&o)
-	uncounted := d.Cluster && !d.Sharded || o.WithoutSubscribe
-	if uncounted {
+	engine := family.Engine(option, family.Patient)
+	if d.Cluster && !d.Sharded {
 		engine = family.Uncounted(engine)
 	}
 	for _, missed := range conformance.Run(t, engine) {
-		require.True(t, uncounted && strings.HasPrefix(missed, "latch"), "not run: %s", missed)
+		require.True(t, d.Cluster && !d.Sharded && strings.HasPrefix(missed, "latch"), "not run: %s", missed)
 	}
 }
 
@@ -105,7 +99,7 @@ func TestTheRightsOfThePageAreEnough(t *testing.T) {
 				uses = append(uses, "Sentinel")
 			}
 			s := d.Start(t, redistest.WithUser("headwaiter", "secret", rights(t, uses...)...))
-			conform(t, d, s.Option, family.Patient)
+			conform(t, d, s.Option)
 		})
 	}
 }

@@ -18,7 +18,6 @@ var (
 	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
 	only  = flag.String("sim.only", "", "the primitive of which alone the worlds are, such as cohort")
 	storm = flag.Int("sim.storm", 1, "how many times as many faults there are as usual")
-	polls = flag.Bool("sim.polls", false, "nobody in it subscribes to anything")
 	on    = flag.Bool("sim.all", false, "go on after a failure")
 )
 
@@ -55,9 +54,7 @@ func drawn(t *testing.T, seed uint64) Plan {
 
 // TestSeed plays one seed and tells all that happened.
 func TestSeed(t *testing.T) {
-	p := drawn(t, *seed)
-	p.Polls = *polls
-	r := play(t, p, Quirks{})
+	r := play(t, drawn(t, *seed), Quirks{})
 	if len(r.Violations) > 0 {
 		t.Error(r.Report())
 		return
