@@ -255,9 +255,9 @@ func unexcused(holds []seen, failovers []failover) (wrong []string) {
 		why := "no failover from one master to the other"
 		for _, f := range failovers {
 			switch {
-			case one.by == f.old && two.by == f.new:
+			case one.of(f.old) && two.of(f.new):
 				why = f.excuses(one, two)
-			case one.by == f.new && two.by == f.old:
+			case one.of(f.new) && two.of(f.old):
 				why = f.excuses(two, one)
 			}
 			if why == "" {
@@ -271,10 +271,13 @@ func unexcused(holds []seen, failovers []failover) (wrong []string) {
 	return wrong
 }
 
+// of reports whether a server has granted the hold, or renewed it last.
+func (s seen) of(server string) bool { return s.by == server || s.last == server }
+
 // excuses says why two holds that overlap must not, by the old master and by the new, or nothing.
 func (f failover) excuses(old, new seen) string {
 	switch {
-	case new.from.Before(f.began):
+	case new.by == f.new && new.from.Before(f.began):
 		return "the new master was none yet"
 	case old.called.After(f.agreed):
 		return "the old master was none any more"

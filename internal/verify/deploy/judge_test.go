@@ -30,6 +30,8 @@ func TestAFailoverExcusesAnOverlapOfItsTwoMastersAndNothingElse(t *testing.T) {
 	back := append(one, failover{old: "B", new: "A", began: at(3000), agreed: at(4000)})
 	over := forged("A", 1000, 1100)
 	over.until = at(1090)
+	moved := forged("A", 900, 1500) // Renewed by the new master; the old one has let it run out.
+	moved.last = "B"
 	for what, h := range map[string]struct {
 		holds     []seen
 		failovers []failover
@@ -39,6 +41,7 @@ func TestAFailoverExcusesAnOverlapOfItsTwoMastersAndNothingElse(t *testing.T) {
 		"both masters, before all agree":              {[]seen{forged("A", 1500, 1600), forged("B", 1550, 1650)}, one, 0},
 		"the new one first":                           {[]seen{forged("B", 1500, 1600), forged("A", 1550, 1650)}, one, 0},
 		"told within the lease":                       {[]seen{told(forged("A", 1500, 4500)), forged("B", 2500, 2600)}, one, 0},
+		"granted by the old one, renewed by the new":  {[]seen{moved, forged("A", 1400, 1450)}, one, 0},
 		"back again":                                  {[]seen{forged("B", 3500, 3600), forged("A", 3550, 3650)}, back, 0},
 		"one master, without a failover":              {[]seen{forged("A", 100, 200), forged("A", 150, 250)}, nil, 1},
 		"one master, in a failover":                   {[]seen{forged("A", 1500, 1600), forged("A", 1550, 1650)}, one, 1},

@@ -38,6 +38,7 @@ type seen struct {
 	client int
 	token  uint64
 	by     string    // the address of the server whose word it was
+	last   string    // and of that whose word it was when it ended: a renewal may have gone to another
 	called time.Time // when Lock was
 	from   time.Time // when it had returned
 	to     time.Time // when the holder let go, or was not certain any more
@@ -108,7 +109,7 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 		case <-l.Context().Done():
 		}
 		timer.Stop()
-		s.to = time.Now()
+		s.to, s.last = time.Now(), w.of(l.Token())
 		s.lost = context.Cause(l.Context())
 		if s.until = l.Deadline(); s.lost != nil && s.to.After(s.until) {
 			s.to = s.until // However late it looks, it sees then that it was certain until there.
