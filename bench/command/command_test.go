@@ -237,7 +237,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"-work", "W9"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
+		{"-work", "W10"}, {"-clients", "1"}, {"-rounds", "0"}, {"-slice", "-1s"}, {"surplus"}, {"-crowd", "x", "-work", "W7"},
 		{"-rounds", "1", "-standard"}, {"report"}, {"compare", "one"}, {"agent", "x"},
 		{"-pairs", "-rounds", "6"}, {"-docs", "page.md"}, {"-fill", "page.md"},
 	} {
