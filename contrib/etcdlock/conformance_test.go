@@ -29,8 +29,8 @@ func TestConformance(t *testing.T) {
 
 // notOffered is what etcdlock does not have.
 var notOffered = []string{
-	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
+	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"reentrant: it is not offered",
 	"rwlock: it is not offered",
 	"semaphore: a holder that asks is told when somebody waits: it is not told when it is Wanted",

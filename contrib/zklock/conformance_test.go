@@ -28,8 +28,8 @@ func TestConformance(t *testing.T) {
 
 // notOffered is what zklock does not have.
 var notOffered = []string{
-	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
+	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: kinds of one name do not meet: nothing else is offered",
 	"reentrant: it is not offered",
 	"rwlock: it is not offered",
