@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -53,7 +54,9 @@ func TestTheBillNamesWhatEachModuleNeeds(t *testing.T) {
 	require.Len(t, *bill.Dependencies, len(all))
 	for _, d := range *bill.Dependencies {
 		require.True(t, known[d.Ref], d.Ref)
-		require.NotEmpty(t, *d.Dependencies, d.Ref)
+		if !strings.Contains(d.Ref, "/internal/") { // That has tests alone, which nobody gets.
+			require.NotEmpty(t, *d.Dependencies, d.Ref)
+		}
 		for _, ref := range *d.Dependencies {
 			require.True(t, known[ref], "%s, which %s needs", ref, d.Ref)
 		}
