@@ -1,5 +1,4 @@
-// Command http serves requests of one customer one after the other, and of different customers side by side, whichever
-// of its processes they come to: POST /?customer=ada, at the address that it prints. A hot customer is turned away.
+// Command http serves requests of one customer in turn, over all its processes: POST /?customer=ada. A hot customer is turned away.
 package main
 
 import (
@@ -33,35 +32,28 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("http://%v\n", listener.Addr())
-	server := &http.Server{Handler: shop(client)}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(client, w, r) })}
 	go func() { log.Print(server.Serve(listener)) }()
 	<-ctx.Done()
 	_ = server.Shutdown(context.Background()) // Requests that wait are still served.
 }
 
-const waiting = 20 // so many requests of a customer at the most: those are served in time
-
-func shop(client *headwaiter.Client) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		customer := r.FormValue("customer")
-		lock := fairlock.New(client, "customer:"+customer, headwaiter.WithQueueLimit(waiting), headwaiter.WithMaxWait(10*time.Second))
-		// A client that gives up ends the context of its request, and so leaves the queue.
-		err := lock.Do(r.Context(), func(ctx context.Context) error { return order(ctx, customer) })
-		switch {
-		case errors.Is(err, lease.ErrQueueFull):
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
-		case err != nil:
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
+func serve(client *headwaiter.Client, w http.ResponseWriter, r *http.Request) {
+	customer := r.FormValue("customer") // 20 of its requests wait at the most: those are served in time.
+	lock := fairlock.New(client, "customer:"+customer, headwaiter.WithQueueLimit(20), headwaiter.WithMaxWait(10*time.Second))
+	// A client that gives up ends the context of its request, and so leaves the queue.
+	if err := lock.Do(r.Context(), func(ctx context.Context) error { return order(ctx, customer) }); errors.Is(err, lease.ErrQueueFull) {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	} else if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
 }
 
 func order(ctx context.Context, customer string) error {
 	fmt.Println(customer, "begins an order")
 	defer fmt.Println(customer, "ends an order")
-	select {
-	case <-time.After(200 * time.Millisecond): // The work.
-	case <-ctx.Done():
-	}
+	work, done := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer done()
+	<-work.Done()
 	return context.Cause(ctx)
 }

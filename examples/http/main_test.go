@@ -31,22 +31,22 @@ func TestOneHotCustomerIsTurnedAwayAndTheOthersAreServed(t *testing.T) {
 		held, err := fairlock.New(locks, "customer:"+hot).Lock(t.Context())
 		require.NoError(t, err)
 		ctx, hangUp := context.WithCancel(t.Context())
-		serve := func(ctx context.Context, customer string) *httptest.ResponseRecorder {
+		ask := func(ctx context.Context, customer string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
-			shop(locks)(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/?customer="+customer, nil))
+			serve(locks, w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/?customer="+customer, nil))
 			return w
 		}
-		const flood = 3 * waiting
+		const waiting, flood = 20, 60
 		answers := make(chan *httptest.ResponseRecorder, flood)
 		for range flood {
-			go func() { answers <- serve(ctx, hot) }()
+			go func() { answers <- ask(ctx, hot) }()
 		}
 		for range flood - waiting {
 			w := <-answers
 			require.Equal(t, http.StatusTooManyRequests, w.Code)
 		}
 		kit.Waiting(t, waiting, fairlock.New(locks, "customer:"+hot).Inspect)
-		require.Equal(t, http.StatusOK, serve(t.Context(), other).Code)
+		require.Equal(t, http.StatusOK, ask(t.Context(), other).Code)
 		hangUp()
 		for range waiting {
 			<-answers
@@ -62,7 +62,7 @@ func TestAClientThatGoesAwayWithTheGrantLeavesNoLockBehind(t *testing.T) {
 		customer := kit.Name(t)
 
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/?customer="+customer, nil)
-		shop(locks)(httptest.NewRecorder(), r)
+		serve(locks, httptest.NewRecorder(), r)
 		require.Error(t, ctx.Err(), "the client stayed: this shows nothing")
 		held, err := fairlock.New(locks, "customer:"+customer).TryLock(t.Context())
 		require.NoError(t, err, "nobody works, and the lock is held")
