@@ -41,9 +41,9 @@ type Terms struct {
 	Shared bool
 	// Parts are leases that make up this one: it is lost when one of them is, and lasts no longer than any.
 	Parts []*Lease
-	// Engine is what whoever makes the lease wants to find again by it. It may be a [Giver]. If it has a method Want(), it can find out that
-	// somebody waits for what the hold has: the first [Lease.Wanted] calls it, and it calls [Keeper.Awaited] then, perhaps
-	// at once.
+	// Engine is what the maker of the lease wants to find again by it. It may be a [Giver]. If it has a method Want(), it can
+	// find out that somebody waits for what the hold has: the first [Lease.Wanted] calls it, and it calls [Keeper.Awaited]
+	// then, perhaps at once.
 	Engine any
 	// Key, if not nil, makes the lease findable in its context: Context().Value(Key) is the lease.
 	Key any

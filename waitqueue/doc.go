@@ -225,8 +225,9 @@
 //	                              ask have seen
 //	a node does not answer        what is at the others goes on
 //
-// A hold may be made to wait for replicas, or for a server to be old enough to have forgotten nothing: both are
-// asked for behind a renewal, once the ticket is granted and before its call returns.
+// A hold may be made to wait for replicas, for disks, or for a server to be old enough to have forgotten nothing: all are
+// asked for behind a renewal, once the ticket is granted and before its call returns. Later renewals too count only where
+// the replicas or disks know of them, so a hold never lasts longer than these know.
 //
 // # Who does the work
 //

@@ -51,7 +51,7 @@ func (v *Voucher) Reply() (lua.Reply, error) {
 	return r, err
 }
 
-// Short is an error that wraps [lease.ErrReplicas] where fewer replicas know of the renewal than were asked for.
+// Short is an error that wraps [lease.ErrReplicas] where fewer know of the renewal than were asked for.
 func (v *Voucher) Short() error { return v.short }
 
 // Vouch runs renewals, and what each is to bring.
@@ -116,7 +116,7 @@ func (v *vouchers) ask(key voucherKey, asked []*vouchee) {
 	}
 }
 
-// serve runs in the background while somebody waits for the same number of replicas of the same node.
+// serve runs in the background while somebody waits for the same acknowledgements of the same node.
 func (v *vouchers) serve(key voucherKey) {
 	conn, release := key.node.dedicate()
 	defer func() { release() }()

@@ -62,16 +62,25 @@ func sentinels(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *
 		if how != killed {
 			return old.Addr(), s.Failover().Addr()
 		}
-		old.Kill()
-		kit.Eventually(t, "another master", func() bool { return s.Master() != old })
-		if tr.replicas == 0 { // Else a replica is missing until it is back.
-			tr.flows(t)
-		}
-		old.Restart()
+		tr.kill(t, old, func() bool { return s.Master() != old })
 		s.Settle()
 		return old.Addr(), s.Master().Addr()
 	}
 	return func(int) rueidis.ClientOption { return s.Option() }, replace
+}
+
+// kill kills a master, and starts it again once it is replaced.
+func (tr *traffic) kill(t *testing.T, master interface {
+	Kill()
+	Restart()
+}, replaced func() bool) {
+	t.Helper()
+	master.Kill()
+	kit.Eventually(t, "another master", replaced)
+	if tr.replicas == 0 { // Else a replica is missing until it is back.
+		tr.flows(t)
+	}
+	master.Restart()
 }
 
 func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (old, new string)) {
@@ -81,15 +90,10 @@ func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *tra
 		old := s.MasterOf(key)
 		switch how {
 		case killed:
-			old.Kill()
-			kit.Eventually(t, "another master", func() bool {
+			tr.kill(t, old, func() bool {
 				master := s.MasterOf(key)
 				return master != nil && master != old
 			})
-			if tr.replicas == 0 {
-				tr.flows(t)
-			}
-			old.Restart()
 			s.Settle()
 			return old.Addr(), s.MasterOf(key).Addr()
 		case "with consent":

@@ -54,7 +54,7 @@ func (p *page) write(t *testing.T) {
 	head, others, _ := strings.Cut(string(text), "\n## ")
 	sections := []string{strings.TrimSpace(head)}
 	for other := range strings.SplitSeq(others, "\n## ") {
-		if other != "" && !strings.HasPrefix(other, strings.TrimPrefix(server, "## ")+"\n") {
+		if other != "" && !strings.HasPrefix(other, server+"\n") {
 			sections = append(sections, "## "+strings.TrimSpace(other))
 		}
 	}

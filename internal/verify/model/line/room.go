@@ -167,6 +167,40 @@ type Room struct {
 	Alive         func(client string) bool
 }
 
+// Asked judges an ask of a ticket that came at a time, with its bound if it has one; took: an arrival was given.
+func (r Room) Asked(ticket string, at int64, b *Bound, full, took bool) error {
+	if b == nil {
+		return nil
+	}
+	r.Ticket, r.At, r.Bound, r.Full = ticket, at, *b, full
+	if full && took {
+		return fmt.Errorf("%s is refused and took an arrival", ticket)
+	}
+	return r.Judge()
+}
+
+// Checked judges what a check says of each of its tickets.
+func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []string) error {
+	full := func(state string) bool { return strings.HasPrefix(state, lua.StateFull+" ") }
+	for i, state := range states {
+		b, bounded := bounds[tickets[i].Ticket]
+		r.Ticket, r.At, r.Bound, r.Full, r.Beside = tickets[i].Ticket, tickets[i].Arrival, b, full(state), 0
+		if !bounded && r.Full {
+			return fmt.Errorf("%s has no bound and is refused", r.Ticket)
+		}
+		// Those of a deaf client, and those that came before it and are refused too.
+		for k, other := range states {
+			if k != i && other == lua.StateGone || k < i && full(other) {
+				r.Beside++
+			}
+		}
+		if err := r.Judge(); bounded && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Judge holds that against the invariant (I11), whatever the model says.
 func (r Room) Judge() error {
 	is := func(a lua.Arrival) bool { return a.Ticket == r.Ticket }

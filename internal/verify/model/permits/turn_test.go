@@ -204,37 +204,9 @@ func (h *happened) room() error {
 	r.Before, r.After = queueOf(h.before), queueOf(h.after)
 	switch q := h.request.(type) {
 	case Ask:
-		if q.Bound == nil {
-			break
-		}
-		r.Ticket, r.At, r.Bound, r.Full = q.Ticket, q.at(h.now), *q.Bound, h.reply.Status == lua.Full
-		if r.Full && h.before[0].Members["high"] != h.after[0].Members["high"] {
-			return fmt.Errorf("%s is refused and took an arrival", q.Ticket)
-		}
-		return r.Judge()
+		return r.Asked(q.Ticket, q.at(h.now), q.Bound, h.reply.Status == lua.Full, h.before[0].Members["high"] != h.after[0].Members["high"])
 	case Check:
-		for i, state := range h.reply.States {
-			b, bounded := q.Bounds[q.Tickets[i].Ticket]
-			r.Ticket, r.At, r.Bound, r.Full = q.Tickets[i].Ticket, q.Tickets[i].Arrival, b, strings.HasPrefix(state, lua.StateFull+" ")
-			if !bounded && r.Full {
-				return fmt.Errorf("%s has no bound and is refused", r.Ticket)
-			}
-			r.Beside = h.beside(i)
-			if err := r.Judge(); bounded && err != nil {
-				return err
-			}
-		}
+		return r.Checked(q.Tickets, q.Bounds, h.reply.States)
 	}
 	return nil
-}
-
-// beside is how many tickets of a check counted while there was to be seen whether there is room for one, and are not in the
-// queue any more: those of a deaf client, and those that came before it and are refused too.
-func (h *happened) beside(one int) (n int) {
-	for i, state := range h.reply.States {
-		if i != one && state == lua.StateGone || i < one && strings.HasPrefix(state, lua.StateFull+" ") {
-			n++
-		}
-	}
-	return n
 }
