@@ -155,7 +155,7 @@ func TestFailoversUnderLoad(t *testing.T) {
 				tr := load(t, option, 4, s.names, replicas)
 				tr.flows(t)
 				var made []failover
-				for i := range rounds(len(s.kinds) + 1) {
+				for i := range rounds(1) * len(s.kinds) {
 					f := failover{how: s.kinds[i%len(s.kinds)], began: time.Now()}
 					f.old, f.new = replace(t, tr, f.how)
 					f.agreed = time.Now()

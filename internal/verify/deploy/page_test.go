@@ -24,7 +24,7 @@ func (p *page) add(what string, replicas int, counts []*count) {
 	for _, c := range counts {
 		longest := "–"
 		if c.untold > 0 {
-			longest = c.longest.Round(time.Millisecond).String()
+			longest = fmt.Sprintf("%.2f ms", float64(c.longest.Microseconds())/1e3)
 		}
 		fmt.Fprintf(&p.rows, "| %s, %s | %s | %d | %d | %d | %d | %s | %.1f s |\n",
 			what, c.how, asked, c.failovers, c.holds, c.lost, c.untold, longest, c.slowest.Seconds())
