@@ -107,8 +107,8 @@ type Observation struct {
 	Ticket string // of the call; it changes where a grant ran out on its way
 
 	Token   uint64
-	Place   int           // how many are ahead, the holder among them
-	Waiting int           // how many wait, or an estimate of the clients that do
+	Place   int           // how many are ahead, the holder among them; -1 if that is not known
+	Waiting int           // how many wait, or an estimate of the clients that do; 0 if that is not known
 	Waited  time.Duration // since the call
 	Held    time.Duration // since the grant
 	Margin  time.Duration // what was left of the lease when the answer came, or failed to

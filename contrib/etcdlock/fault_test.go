@@ -89,9 +89,9 @@ func TestClosingEndsThoughTheServerIsAway(t *testing.T) {
 	enginetest.ClosingEndsThoughTheServerIsAway(t, rig(t, etcdtest.Own(t)), rig(t, etcdtest.Own(t)))
 }
 
-func TestAHoldEndsAtItsMaximum(t *testing.T) {
+func TestAHoldEndsAtItsLimits(t *testing.T) {
 	t.Parallel()
-	rig(t, etcdtest.Shared(t)).AHoldEndsAtItsMaximum(t)
+	rig(t, etcdtest.Shared(t)).AHoldEndsAtItsLimits(t)
 }
 
 func TestDroppedConnectionsCostNothing(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headwaiter/headwaiter/contrib/etcdlock"
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
 	"github.com/headwaiter/headwaiter/internal/testenv/etcdtest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -26,8 +27,8 @@ func rig(t testing.TB, s *etcdtest.Server) enginetest.Rig {
 		Server: s,
 		Dial: func(t testing.TB, lasts time.Duration) enginetest.Client {
 			c := dial(t, s, lasting(lasts))
-			return enginetest.Client{Close: c.Close, Mutex: func(name string, maxHold time.Duration) enginetest.Mutex {
-				return etcdlock.New(c, name, etcdlock.WithMaxHold(maxHold))
+			return enginetest.Client{Close: c.Close, Mutex: func(name string, ends engine.Limits) enginetest.Mutex {
+				return etcdlock.New(c, name, etcdlock.WithMaxHold(ends.Hold), etcdlock.WithMaxStall(ends.Stall))
 			}}
 		},
 		Empty: func(t testing.TB) { empty(t, admin(t, s)) },

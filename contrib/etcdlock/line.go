@@ -39,7 +39,7 @@ type lineKey struct {
 func (c *Client) line(kind, name string, opts []Option) line {
 	l := line{client: c, kind: strings.Replace(kind, "mutex", "lock", 1), name: name, terms: with(opts), value: c.who, err: names.Check(name, nil)}
 	if l.err == nil {
-		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
+		l.err = l.terms.limits.Check(MaxLease)
 	}
 	// Escaped, a name has no slash, so none begins as another's keys do.
 	l.prefix = c.opts.Prefix + kind + "/" + url.PathEscape(name) + "/"
@@ -121,6 +121,7 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 		if waited = true; now.ahead >= 0 {
 			*place = now.ahead
 		}
+		engine.Queued(ctx, now.ahead)
 		if err = t.wait(ctx, q, now); err == nil {
 			now, err = l.looked(ctx, q, t)
 		}
@@ -130,7 +131,7 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 	}
 	for err == nil {
 		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
-		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
+		if held := t.hold(ctx, how, l.terms.limits); held != nil {
 			return held, nil
 		}
 		if err = context.Cause(t.ctx); err == nil {

@@ -200,7 +200,7 @@ func (t *ticket) before(prefix string) clientv3.Op {
 
 // hold makes the lease on what the ticket has got. It returns nil if the time of the session's lease is over, or the
 // key gone.
-func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duration) *lease.Lease {
+func (t *ticket) hold(ctx context.Context, how lease.Terms, limits engine.Limits) *lease.Lease {
 	c := t.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,11 +208,10 @@ func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duratio
 		return nil
 	}
 	how.Token, how.Until, how.Release = uint64(t.revision), t.session.until, t.release
-	return t.grip.Take(ctx, how, maxHold, func() {
+	return t.grip.Take(ctx, how, limits, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !t.leavingLocked() {
-			t.grip.Lose(lease.ErrMaxHold)
+		if !t.leavingLocked() && t.grip.Over() {
 			c.sweepLocked(t)
 		}
 	})

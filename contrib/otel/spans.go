@@ -74,7 +74,11 @@ func (t *Tracer) start(ctx context.Context, name string, o *observe.Observation)
 func (c *call) tell(o *observe.Observation) {
 	switch o.Moment {
 	case observe.Queued:
-		event(c.wait, o, placeKey.Int(o.Place), waitingKey.Int(o.Waiting))
+		of := []attribute.KeyValue{placeKey.Int(o.Place), waitingKey.Int(o.Waiting)}
+		if o.Waiting == 0 {
+			of = of[:1]
+		}
+		event(c.wait, o, of...)
 	case observe.WaitedLong:
 		event(c.wait, o, placeKey.Int(o.Place))
 	case observe.Entered, observe.Passed, observe.Failed:

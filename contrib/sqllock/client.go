@@ -83,7 +83,7 @@ type Options struct {
 	GrantLease time.Duration
 	// Name of the client, for operators; the default is the program's.
 	Name string
-	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
+	// Observer is told what happens to the calls and holds of this client: asked, queued (of leased locks), granted, failed, released, lost, and what
 	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
 	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.

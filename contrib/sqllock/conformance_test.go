@@ -17,8 +17,8 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// engine is what both kinds have, made with the options that change says.
-func engine(url string, change func(*sqllock.Options), offers func(*sqllock.Client) conformance.Client) conformance.Engine {
+// conforming is what both kinds have, made with the options that change says.
+func conforming(url string, change func(*sqllock.Options), offers func(*sqllock.Client) conformance.Client) conformance.Engine {
 	return conformance.Engine{
 		Dial: func(t testing.TB) conformance.Client {
 			w := &enginetest.Wires{}
@@ -60,12 +60,12 @@ var missed = []string{
 func TestConformanceOfLeasedLocks(t *testing.T) {
 	t.Parallel()
 	patient := func(o *sqllock.Options) { o.GrantLease = kit.Patience } // A busy machine may be late with a first renewal.
-	require.ElementsMatch(t, missed, conformance.Run(t, engine(schema(t), patient, leases)))
+	require.ElementsMatch(t, missed, conformance.Run(t, conforming(schema(t), patient, leases)))
 }
 
 // What users get who set no option. It minds the time more than others, so nothing runs beside it.
 func TestConformanceOfLeasedLocksAsDelivered(t *testing.T) {
-	require.ElementsMatch(t, missed, conformance.Run(t, engine(schema(t), nil, leases)))
+	require.ElementsMatch(t, missed, conformance.Run(t, conforming(schema(t), nil, leases)))
 }
 
 // leases offers leased locks.
@@ -100,7 +100,7 @@ func TestConformanceOfLeasedLocksBehindAPooler(t *testing.T) {
 				o.GrantLease = kit.Patience
 				pooled(direct)(o)
 			}
-			require.ElementsMatch(t, missed, conformance.Run(t, engine(pgtest.Bouncer(t, url), patient, leases)))
+			require.ElementsMatch(t, missed, conformance.Run(t, conforming(pgtest.Bouncer(t, url), patient, leases)))
 		})
 	}
 }

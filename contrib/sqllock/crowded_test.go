@@ -20,7 +20,7 @@ func TestConformanceOfSessionLocks(t *testing.T) {
 	t.Parallel()
 	url := schema(t)
 	lasts := func(o *sqllock.Options) { o.SessionLease = conformanceLease; o.MaxSessions = 200 }
-	e := engine(url, lasts, func(c *sqllock.Client) conformance.Client {
+	e := conforming(url, lasts, func(c *sqllock.Client) conformance.Client {
 		return conformance.Client{Mutex: func(name string, _ time.Duration) conformance.Mutex {
 			return session{sqllock.NewSession(c, name), url}
 		}}

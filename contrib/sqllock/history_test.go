@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/postgres"
@@ -44,7 +45,7 @@ func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
 		Server: behind{proxy, s},
 		Dial: func(t testing.TB, lasts time.Duration) enginetest.Client {
 			c := dial(t, through, func(o *sqllock.Options) { o.GrantLease = lasts })
-			return enginetest.Client{Close: c.Close, Mutex: func(name string, _ time.Duration) enginetest.Mutex {
+			return enginetest.Client{Close: c.Close, Mutex: func(name string, _ engine.Limits) enginetest.Mutex {
 				return uninspected{sqllock.NewLeased(c, name, sqllock.WithLease(lasts))}
 			}}
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -193,7 +194,7 @@ func (t *ticket) rest(ctx context.Context, d time.Duration, last error) error {
 
 // await waits until there is something to ask about, or a grant.
 func (t *ticket) await(ctx context.Context, a answer) error {
-	t.place = a.place
+	t.standsAt(ctx, a.place)
 	ear, changed := t.client.hears()
 	next := a.next()
 	if !ear {
@@ -217,9 +218,15 @@ func (t *ticket) await(ctx context.Context, a answer) error {
 		if ear || t.moved(ctx, &a.place) || time.Since(a.sent) >= a.next() {
 			return nil
 		}
-		t.place = a.place
+		t.standsAt(ctx, a.place)
 		timer.Reset(poll(a.place))
 	}
+}
+
+// standsAt keeps the place, and tells of it.
+func (t *ticket) standsAt(ctx context.Context, place int) {
+	t.place = place
+	engine.Queued(ctx, place)
 }
 
 // moved asks whether the ticket waits no longer, and for its place, without taking part in anything. What ends ctx does

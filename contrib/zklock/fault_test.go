@@ -127,9 +127,9 @@ func TestClosingEndsThoughTheServerIsAway(t *testing.T) {
 	enginetest.ClosingEndsThoughTheServerIsAway(t, rig(t, zktest.Own(t)), rig(t, zktest.Own(t)))
 }
 
-func TestAHoldEndsAtItsMaximum(t *testing.T) {
+func TestAHoldEndsAtItsLimits(t *testing.T) {
 	t.Parallel()
-	rig(t, zktest.Shared(t)).AHoldEndsAtItsMaximum(t)
+	rig(t, zktest.Shared(t)).AHoldEndsAtItsLimits(t)
 }
 
 // A holder that has been there for a beat is told of force at once.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/zklock"
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/enginetest"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/zktest"
@@ -21,8 +22,8 @@ func rig(t testing.TB, s *zktest.Server) enginetest.Rig {
 		Server: s,
 		Dial: func(t testing.TB, lasts time.Duration) enginetest.Client {
 			c := dial(t, s, lasting(lasts))
-			return enginetest.Client{Close: c.Close, Mutex: func(name string, maxHold time.Duration) enginetest.Mutex {
-				return zklock.New(c, name, zklock.WithMaxHold(maxHold))
+			return enginetest.Client{Close: c.Close, Mutex: func(name string, ends engine.Limits) enginetest.Mutex {
+				return zklock.New(c, name, zklock.WithMaxHold(ends.Hold), zklock.WithMaxStall(ends.Stall))
 			}}
 		},
 		Empty: func(t testing.TB) { empty(t, admin(t, s)) },

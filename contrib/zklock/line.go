@@ -36,7 +36,7 @@ type lineKey struct {
 func (c *Client) line(kind, name string, opts []Option) line {
 	l := line{client: c, kind: strings.Replace(kind, "mutex", "lock", 1), name: name, terms: with(opts), past: new(atomic.Pointer[past]), err: names.Check(name, unprintable)}
 	if l.err == nil {
-		l.err = engine.CheckMaxHold(l.terms.maxHold, MaxLease)
+		l.err = l.terms.limits.Check(MaxLease)
 	}
 	l.parent = c.opts.Prefix + "/" + kind + "/" + escape(name)
 	return l
@@ -122,6 +122,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 	}
 	for err == nil && !now.held {
 		*place = now.ahead
+		engine.Queued(ctx, now.ahead)
 		now, err = t.next(ctx, now)
 	}
 	for err == nil {
@@ -133,7 +134,7 @@ func (l *line) once(ctx context.Context, try bool, begun time.Time, place *int) 
 		case <-t.ctx.Done():
 		}
 		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{c, l.parent}}
-		if held := t.hold(ctx, how, l.terms.maxHold); held != nil {
+		if held := t.hold(ctx, how, l.terms.limits); held != nil {
 			return held, nil
 		}
 		if err = context.Cause(t.ctx); err == nil {

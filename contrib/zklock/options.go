@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -50,7 +51,7 @@ type Options struct {
 	TLS *tls.Config
 	// Dialer makes the connections, in place of a [net.Dialer]; TLS is done on top of it.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
-	// Observer is told what happens to the calls and holds of this client: asked, granted, failed, released, lost, and what
+	// Observer is told what happens to the calls and holds of this client: asked, queued, granted, failed, released, lost, and what
 	// HeldTooLong and WaitedTooLong are for. The default is nobody.
 	Observer observe.Observer
 	// Log gets the same as records, as that of headwaiter.Options does. The default is no log.
@@ -153,11 +154,19 @@ func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
 // An Option sets how a name is held.
 type Option func(*terms)
 
-type terms struct{ maxHold, maxWait time.Duration }
+type terms struct {
+	limits  engine.Limits
+	maxWait time.Duration
+}
 
 // WithMaxHold ends a hold after d at the latest, confirmed or not: its context ends with the cause
 // [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
-func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.maxHold = d } }
+func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.limits.Hold = d } }
+
+// WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives: a worker that
+// hangs keeps nobody else out. Its context ends with the cause [lease.ErrStalled], and the next in the queue holds. d is
+// at least [lease.MinLease]. The default, and 0, is no such end.
+func WithMaxStall(d time.Duration) Option { return func(t *terms) { t.limits.Stall = d } }
 
 // WithMaxWait bounds a call until it holds, and not the hold nor the work of a Do: it fails with a [lease.WaitError] that
 // wraps [lease.ErrWaitTimeout] and context.DeadlineExceeded. d is at least 1 ms. The default, and 0, is to wait until the

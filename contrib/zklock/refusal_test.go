@@ -219,6 +219,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	_, err = zklock.New(c, "one", zklock.WithMaxHold(-1)).Lock(t.Context())
 	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = zklock.New(c, "one", zklock.WithMaxStall(time.Microsecond)).Lock(t.Context())
+	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.Equal(t, "one", zklock.New(c, "one").Name())
 	require.NoError(t, c.Close(t.Context()))
 	_, err = zklock.New(c, "one").Lock(t.Context())

@@ -245,7 +245,7 @@ func (s *session) parents(node string) error {
 }
 
 // hold makes the lease on what the ticket has got. It returns nil if the session's time is over, or the node gone.
-func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duration) *lease.Lease {
+func (t *ticket) hold(ctx context.Context, how lease.Terms, limits engine.Limits) *lease.Lease {
 	c := t.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,11 +253,10 @@ func (t *ticket) hold(ctx context.Context, how lease.Terms, maxHold time.Duratio
 		return nil
 	}
 	how.Token, how.Until, how.Release = t.token, t.session.until, t.release
-	return t.grip.Take(ctx, how, maxHold, func() {
+	return t.grip.Take(ctx, how, limits, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !t.leavingLocked() {
-			t.grip.Lose(lease.ErrMaxHold)
+		if !t.leavingLocked() && t.grip.Over() {
 			c.sweepLocked(t)
 		}
 	})

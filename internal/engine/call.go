@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -112,21 +113,50 @@ func (o *Opening[S]) Wait(ctx context.Context) (session S, err error) {
 	}
 }
 
-// A Grip is the hold of a ticket: the lease, and what ends it at its maximum. The zero one holds nothing. The caller
+// A Grip is the hold of a ticket: the lease, and what ends it at its limits. The zero one holds nothing. The caller
 // sees to it that its methods do not run at the same time.
 type Grip struct {
 	// Keeper is of the lease; nil before there is one.
 	Keeper *lease.Keeper
+	stall  *lease.Stall
+	ends   time.Time // by the maximum hold
 	limit  *time.Timer
 }
 
-// Take makes the lease. After maxHold, if that is not zero, over is called on a goroutine of its own.
-func (g *Grip) Take(ctx context.Context, how lease.Terms, maxHold time.Duration, over func()) *lease.Lease {
-	g.Keeper = lease.New(Hold(ctx, how))
-	if maxHold > 0 {
-		g.limit = time.AfterFunc(maxHold, over)
+// never is later than any hold lasts.
+const never = 100 * 365 * 24 * time.Hour
+
+// Take makes the lease. When one of its limits may be over, over is called on a goroutine of its own: it is to call
+// [Grip.Over].
+func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over func()) *lease.Lease {
+	how.Stall = lease.NewStall(limits.Stall)
+	g.Keeper, g.stall = lease.New(Hold(ctx, how)), how.Stall
+	if limits != (Limits{}) {
+		g.ends = time.Now().Add(cmp.Or(limits.Hold, never))
+		g.limit = time.AfterFunc(time.Until(g.stall.Earlier(g.ends)), over)
 	}
 	return g.Keeper.Lease()
+}
+
+// Over reports whether the hold has ended by a limit, or is lost otherwise, and ends it if one is over now. If none is,
+// as there was progress, over of Take is called again when that may be so. A hold that was released is not over.
+func (g *Grip) Over() bool {
+	switch cause := g.stalled(); {
+	case errors.Is(cause, lease.ErrReleased):
+		return false
+	case cause == nil && time.Now().Before(g.ends):
+		g.limit.Reset(time.Until(g.stall.Earlier(g.ends)))
+		return false
+	}
+	g.Lose(lease.ErrMaxHold) // If it has not stalled.
+	return true
+}
+
+// stalled is why the hold has ended: the lease looks at the clock of its progress by itself.
+func (g *Grip) stalled() error {
+	ctx := g.Keeper.Lease().Context()
+	_ = ctx.Err()
+	return context.Cause(ctx)
 }
 
 // Lose ends the hold, if there is one.

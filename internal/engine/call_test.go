@@ -17,7 +17,7 @@ import (
 func attempts(life context.Context, ends ...error) (Call, *lease.Lease) {
 	held := new(Grip).Take(context.Background(), lease.Terms{
 		Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
-	}, 0, nil)
+	}, Limits{}, nil)
 	return Call{Life: life, Again: passes, Once: func(place *int) (*lease.Lease, error) {
 		if len(ends) == 0 {
 			return held, nil
@@ -143,7 +143,7 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		take := func() (*Grip, *lease.Lease) {
 			g := new(Grip)
 			g.Lose(errStays) // It has none yet.
-			return g, g.Take(t.Context(), how, time.Minute, func() { over++ })
+			return g, g.Take(t.Context(), how, Limits{Hold: time.Minute}, func() { over++ })
 		}
 		long, held := take()
 		lost, other := take()
@@ -158,13 +158,41 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, over)
 		require.NoError(t, held.Context().Err(), "that is for the caller to do")
-		long.Lose(lease.ErrMaxHold)
+		require.False(t, short.Over(), "it was released")
+		require.True(t, lost.Over())
+		require.True(t, long.Over())
 		require.ErrorIs(t, context.Cause(held.Context()), lease.ErrMaxHold)
 	})
 }
 
+func TestAGripEndsWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		how := lease.Terms{
+			Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
+		}
+		g, begun, over := new(Grip), time.Now(), time.Duration(0)
+		l := g.Take(t.Context(), how, Limits{Stall: time.Minute}, func() {
+			if g.Over() {
+				over = time.Since(begun)
+			}
+		})
+		for range 3 {
+			require.NoError(t, retry.Rest(t.Context(), 50*time.Second))
+			l.Progress()
+		}
+		require.NoError(t, l.Context().Err())
+		require.NoError(t, retry.Rest(t.Context(), 2*time.Minute))
+		synctest.Wait()
+		require.Equal(t, 150*time.Second+time.Minute, over)
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrStalled)
+		require.ErrorIs(t, g.Ended(), lease.ErrStalled)
+	})
+}
+
 func TestAHoldHasItsMaximumWithinALimit(t *testing.T) {
-	require.NoError(t, CheckMaxHold(time.Hour, time.Hour))
-	require.ErrorIs(t, CheckMaxHold(time.Hour+1, time.Hour), lease.ErrInvalid)
-	require.ErrorIs(t, CheckMaxHold(-1, time.Hour), lease.ErrInvalid)
+	require.NoError(t, Limits{time.Hour, time.Hour}.Check(time.Hour))
+	require.NoError(t, Limits{}.Check(time.Hour))
+	for _, l := range []Limits{{Hold: time.Hour + 1}, {Hold: -1}, {Stall: time.Hour + 1}, {Stall: -1}, {Stall: time.Microsecond}} {
+		require.ErrorIs(t, l.Check(time.Hour), lease.ErrInvalid, "%+v", l)
+	}
 }

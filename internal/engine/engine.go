@@ -11,10 +11,19 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// CheckMaxHold says why a hold cannot have such an end.
-func CheckMaxHold(d, most time.Duration) error {
-	if d < 0 || d > most {
-		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be up to %v", lease.ErrInvalid, d, most)
+// Limits end a hold though its client renews it; 0 is no such end.
+type Limits struct {
+	Hold  time.Duration // since the grant
+	Stall time.Duration // since the last Progress
+}
+
+// Check says why a hold cannot have such ends.
+func (l Limits) Check(most time.Duration) error {
+	switch {
+	case l.Hold < 0 || l.Hold > most:
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be up to %v", lease.ErrInvalid, l.Hold, most)
+	case l.Stall != 0 && (l.Stall < lease.MinLease || l.Stall > most):
+		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, l.Stall, lease.MinLease, most)
 	}
 	return nil
 }

@@ -73,6 +73,9 @@ type watched struct {
 	held  atomic.Bool
 	once  sync.Once // for the end of the hold
 	now   *lasting  // nil if nobody wants to know how long it lasts
+
+	placed atomic.Bool
+	place  atomic.Int64 // how many are before it; -1 as long as that is not known
 }
 
 // callKey finds the call in its context.
@@ -87,6 +90,7 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 		Notifier: w.notifier, ctx: context.WithoutCancel(ctx), begun: time.Now(),
 		of: observe.Observation{Kind: kind, Name: name, Ticket: fmt.Sprintf("%s:%d", w.client, w.calls.Add(1))},
 	}
+	c.place.Store(-1)
 	asked := c.of
 	asked.Moment = observe.Asked
 	if c.Traces() {
@@ -109,6 +113,21 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 		c.tell(observe.Failed, observe.Observation{Waited: time.Since(c.begun), Err: err})
 	}
 	return l, err
+}
+
+// Queued tells of a call that it has a place, the first time, and keeps how many are before it for what may be told of a
+// long wait; -1 if that is not known.
+func Queued(ctx context.Context, ahead int) {
+	c, _ := ctx.Value(callKey{}).(*watched)
+	if c == nil || c.held.Load() {
+		return // Nobody looks, or the context is that of another hold.
+	}
+	if ahead >= 0 {
+		c.place.Store(int64(ahead))
+	}
+	if !c.placed.Swap(true) {
+		c.tell(observe.Queued, observe.Observation{Place: ahead})
+	}
 }
 
 // Hold tells of the hold of a call that is about to be made, and returns the context and the terms to make it with.
@@ -181,7 +200,7 @@ func (c *watched) lasts(m observe.Moment, limit time.Duration) {
 		due, left := told.Look(lasted, limit)
 		switch {
 		case due && m == observe.WaitedLong:
-			c.tell(m, observe.Observation{Waited: lasted, Place: -1, Count: int(told)})
+			c.tell(m, observe.Observation{Waited: lasted, Place: int(c.place.Load()), Count: int(told)})
 		case due:
 			c.tell(m, observe.Observation{Held: lasted, Who: c.Who, Count: int(told)})
 		}

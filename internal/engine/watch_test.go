@@ -46,7 +46,7 @@ func held(wait time.Duration, err error, grip *Grip) func(context.Context) (*lea
 			Token: 7, Waited: wait, Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
 			Release: func(context.Context) error { return err }, Unlock: func() {},
 		}
-		return grip.Take(ctx, how, 0, nil), nil
+		return grip.Take(ctx, how, Limits{}, nil), nil
 	}
 }
 
@@ -104,6 +104,28 @@ func TestAWatchTellsOfACallThatFails(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrBusy)
 		nobody.Stop()
 		require.Nil(t, NewWatch(nil, nil, 0, 0, "", "some", "where"))
+	})
+}
+
+func TestAWatchTellsOnceOfAPlaceAndOfALongWaitWithTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{}
+		w := NewWatch(s, nil, 0, 10*time.Second, "who", "some", "where")
+		l, err := w.Acquire(t.Context(), "lock", "name", func(ctx context.Context) (*lease.Lease, error) {
+			time.Sleep(15 * time.Second) // Of the bubble.
+			Queued(ctx, -1)
+			Queued(ctx, 3)
+			l, err := held(15*time.Second, nil, &Grip{})(ctx)
+			Queued(ctx, 2)
+			return l, err
+		})
+		require.NoError(t, err)
+		Queued(l.Context(), 5)
+		Queued(t.Context(), 5)
+		require.Equal(t, []observe.Moment{observe.Asked, observe.WaitedLong, observe.Queued, observe.WaitedLong, observe.Granted}, s.moments())
+		require.Equal(t, []int{-1, -1, 3}, []int{s.all[1].Place, s.all[2].Place, s.all[3].Place})
+		l.Unlock()
+		w.Stop()
 	})
 }
 

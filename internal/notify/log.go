@@ -120,7 +120,10 @@ func (l *logger) record(e logged) {
 	}
 	switch o.Moment {
 	case observe.Queued:
-		r.AddAttrs(slog.Int("place", o.Place), slog.Int("waiting", o.Waiting))
+		r.AddAttrs(slog.Int("place", o.Place))
+		if o.Waiting > 0 {
+			r.AddAttrs(slog.Int("waiting", o.Waiting))
+		}
 	case observe.Granted, observe.Failed, observe.Passed:
 		r.AddAttrs(slog.Duration("waited", o.Waited))
 	case observe.Wanted, observe.Released, observe.HandedOver, observe.Lost:

@@ -138,6 +138,23 @@ func TestEachMomentHasItsLevelAndItsFields(t *testing.T) {
 	}
 }
 
+func TestASentenceLeavesOutWhatIsNotKnown(t *testing.T) {
+	h := &records{level: slog.LevelDebug}
+	l := notify.New(nil, slog.New(h), 0, 0, "")
+	for _, place := range []int{2, 0, -1} {
+		for _, m := range []observe.Moment{observe.Queued, observe.WaitedLong} {
+			l.Tell(t.Context(), observe.Observation{Moment: m, Name: "name", Place: place, Waited: time.Minute})
+		}
+	}
+	l.Stop()
+	require.Equal(t, []string{
+		"headwaiter: waits for name behind 2", "headwaiter: has waited for name for 1m0s and waits on, behind 2",
+		"headwaiter: waits for name behind 0", "headwaiter: has waited for name for 1m0s and waits on, behind 0",
+		"headwaiter: waits for name", "headwaiter: has waited for name for 1m0s and waits on",
+	}, h.messages())
+	require.NotContains(t, attrs(h.kept()[0]), "waiting")
+}
+
 func TestTheLogTellsOfCallsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := redistest.Bubble(t)

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/headwaiter/headwaiter/observe"
@@ -33,13 +34,19 @@ var sentences = map[observe.Moment]string{
 	observe.GivenBack:     "gave back a grant of %[1]s, because the call had ended",
 }
 
+// notBehind is what is left out where a place is not known.
+var notBehind = regexp.MustCompile(`,? behind %\[2\]d`)
+
 // sentence is what the log says of an observation. What it counts and measures is in the attributes too.
 func sentence(o *observe.Observation) string {
 	text := sentences[o.Moment]
+	if o.Place < 0 {
+		text = notBehind.ReplaceAllString(text, "")
+	}
 	if o.Err != nil {
 		text += ": %[9]v"
 	}
-	return fmt.Sprintf("headwaiter: "+text, o.Name, max(o.Place, 0), short(o.Waited), short(o.Held), short(o.Margin), o.Count,
+	return fmt.Sprintf("headwaiter: "+text, o.Name, o.Place, short(o.Waited), short(o.Held), short(o.Margin), o.Count,
 		number(o.Count, "ticket"), number(o.Count, "lease"), o.Err)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
@@ -48,7 +49,7 @@ func (r Rig) ClientsHoldInOrder(t *testing.T) {
 // waits until nothing is left of that.
 func (r Rig) CyclesWithCancels(t *testing.T, a, b Client) {
 	const workers, cycles = 4, 250
-	locks := []Mutex{a.Mutex("one", 0), b.Mutex("one", 0)}
+	locks := []Mutex{a.Mutex("one", engine.Limits{}), b.Mutex("one", engine.Limits{})}
 	var held, gaveUp atomic.Int64
 	var group sync.WaitGroup
 	for w := range workers {

@@ -18,15 +18,17 @@ type Trier interface {
 }
 
 // AnObserverIsTold lets o, which the client of mine tells, see each way in which a call and a hold of the name can go:
-// theirs is the same lock of another client. away, if not nil, takes the lock from its holder.
+// theirs is the same lock of another client. away, if not nil, takes the lock from its holder; where it is nil, a call does
+// not know that it waits either.
 func AnObserverIsTold(t testing.TB, o *kit.Observer, name string, mine, theirs Trier, away func() error) {
 	t.Helper()
+	course := []observe.Moment{observe.Asked, observe.Queued, observe.Granted, observe.Failed, observe.Released, observe.Lost}
 	told := func(want ...observe.Moment) (last kit.Told) {
 		t.Helper()
 		kit.Eventually(t, "the observer to be told", func() bool {
-			return len(o.Of(observe.Asked, observe.Granted, observe.Failed, observe.Released, observe.Lost)) >= len(want)
+			return len(o.Of(course...)) >= len(want)
 		})
-		all := o.Of(observe.Asked, observe.Granted, observe.Failed, observe.Released, observe.Lost)
+		all := o.Of(course...)
 		var moments []observe.Moment
 		for _, x := range all {
 			require.Equal(t, "lock", x.Kind)
@@ -52,7 +54,12 @@ func AnObserverIsTold(t testing.TB, o *kit.Observer, name string, mine, theirs T
 
 	call := kit.Lock(t.Context(), mine.Lock)
 	so = append(so, observe.Asked)
-	told(so...)
+	if away != nil {
+		so = append(so, observe.Queued)
+	}
+	if waits := told(so...); away != nil {
+		require.Equal(t, 1, waits.Place)
+	}
 	kit.Release(t, other)
 	l = call.Value(t)
 	so = append(so, observe.Granted)

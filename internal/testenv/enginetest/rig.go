@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -50,7 +51,7 @@ func (m Conforming) Break(ctx context.Context) error {
 
 // A Client makes locks.
 type Client struct {
-	Mutex func(name string, maxHold time.Duration) Mutex // With a maximum of 0 there is none.
+	Mutex func(name string, ends engine.Limits) Mutex
 	Close func(context.Context) error
 }
 
@@ -73,7 +74,9 @@ type Rig struct {
 }
 
 // one returns the lock called one of a new client.
-func (r Rig) one(t testing.TB, lasts time.Duration) Mutex { return r.Dial(t, lasts).Mutex("one", 0) }
+func (r Rig) one(t testing.TB, lasts time.Duration) Mutex {
+	return r.Dial(t, lasts).Mutex("one", engine.Limits{})
+}
 
 // Locked takes what is free.
 func Locked(t testing.TB, m Mutex) *lease.Lease {

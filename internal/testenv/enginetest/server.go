@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -87,13 +88,13 @@ func (r Rig) NobodyWaitsLongerThanTheContext(t *testing.T) {
 func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 	for r, limit := range map[*Rig]time.Duration{&limited: 3 * time.Second, &unlimited: Short + 5*time.Second} {
 		c, other := r.Dial(t, Short), r.Dial(t, Short)
-		l := Locked(t, c.Mutex("one", 0))
-		Locked(t, other.Mutex("two", 0))
-		waits := Queued(t, c.Mutex("two", 0), 1)
+		l := Locked(t, c.Mutex("one", engine.Limits{}))
+		Locked(t, other.Mutex("two", engine.Limits{}))
+		waits := Queued(t, c.Mutex("two", engine.Limits{}), 1)
 		r.Server.Kill()
-		tries := kit.Lock(t.Context(), c.Mutex("three", 0).TryLock)
+		tries := kit.Lock(t.Context(), c.Mutex("three", engine.Limits{}).TryLock)
 		looks := kit.Run(func() error {
-			_, err := c.Mutex("two", 0).Inspect(t.Context())
+			_, err := c.Mutex("two", engine.Limits{}).Inspect(t.Context())
 			return err
 		})
 		time.Sleep(100 * time.Millisecond) // Both are on their way by then, as a rule; nothing shows it.
@@ -115,13 +116,29 @@ func ClosingEndsThoughTheServerIsAway(t *testing.T, limited, unlimited Rig) {
 	}
 }
 
-// AHoldEndsAtItsMaximum lets the next one in then.
-func (r Rig) AHoldEndsAtItsMaximum(t *testing.T) {
-	l := Locked(t, r.Dial(t, Short).Mutex("one", 200*time.Millisecond))
-	waits := kit.Lock(t.Context(), r.one(t, Short).Lock)
-	require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-	kit.Release(t, waits.Value(t))
-	require.ErrorIs(t, l.Release(t.Context()), lease.ErrMaxHold)
+// AHoldEndsAtItsLimits lets the next one in then: at its maximum, and where nobody calls Progress.
+func (r Rig) AHoldEndsAtItsLimits(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	for want, ends := range map[error]engine.Limits{
+		lease.ErrMaxHold: {Hold: 200 * time.Millisecond, Stall: time.Hour},
+		lease.ErrStalled: {Hold: time.Hour, Stall: stall},
+	} {
+		begun := time.Now()
+		l := Locked(t, r.Dial(t, Short).Mutex("one", ends))
+		waits := kit.Lock(t.Context(), r.one(t, Short).Lock)
+		if want == lease.ErrStalled {
+			kit.Eventually(t, "some progress to be made", func() bool {
+				l.Progress()
+				return time.Since(begun) > 3*stall/2 || l.Context().Err() != nil
+			})
+		}
+		require.ErrorIs(t, kit.Lost(t, l), want)
+		if want == lease.ErrStalled {
+			require.Greater(t, time.Since(begun), 3*stall/2, "progress sets the clock back")
+		}
+		kit.Release(t, waits.Value(t))
+		require.ErrorIs(t, l.Release(t.Context()), want)
+	}
 }
 
 // DroppedConnectionsCostNothing breaks the connections of a holder and of who waits for it: that costs neither holds nor
