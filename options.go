@@ -94,8 +94,8 @@ func WithMaxWait(d time.Duration) WaitOption {
 // out. A call of a client that does not listen for the name yet looks at the queue twice, and may be refused the second
 // time: then the error is a [lease.WaitError] too. n is from 1 to [lease.MaxQueueLimit]. The default is no limit.
 func WithQueueLimit(n int) QueueOption {
-	if n == 0 {
-		n = -1 // Which is reported.
+	if n <= 0 {
+		n-- // 0 is none, and is reported too.
 	}
 	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
 }

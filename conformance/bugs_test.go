@@ -41,6 +41,12 @@ const (
 	handOverFree bug = "a hand-over is a release"
 	adoptsTwice  bug = "a text is good twice"
 
+	neverFull      bug = "a limit does not count"
+	roomForOneMore bug = "a queue has room for one more than it should"
+	roomOnce       bug = "the place of a call that gave up is not taken again"
+	roomForNobody  bug = "a call that comes puts another out of a full queue"
+	refusedStays   bug = "a call that is refused stays in the queue"
+
 	neverWanted   bug = "a holder is not told when somebody waits"
 	wantedTooLate bug = "a holder is not told of who has waited since before it asks"
 	wantedByTries bug = "a holder is told of tries"
@@ -209,6 +215,11 @@ func doorCatches() []caught {
 
 func mutexCatches() []caught {
 	return []caught{
+		{neverFull, "", "a full queue refuses at once, and nobody who waits", "though the queue is full"},
+		{roomForOneMore, "", "a full queue refuses at once, and nobody who waits", "though the queue is full"},
+		{roomOnce, "", "a full queue refuses at once, and nobody who waits", "2 calls should wait"},
+		{roomForNobody, "", "a full queue refuses at once, and nobody who waits", `does not wrap "the queue is full"`},
+		{refusedStays, "", "a full queue refuses at once, and nobody who waits", "2 calls should wait"},
 		{handOverFree, "", "a hold is handed over once, ahead of the queue", "to adopt what was handed over"},
 		{adoptsTwice, "", "a hold is handed over once, ahead of the queue", "to adopt once more"},
 		{doReleasesFirst, "", "Do holds while its function runs", "to try while the function runs: the call holds"},

@@ -195,6 +195,7 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: a client can be closed though the server is silent: the client has no Silence",
 		"mutex: Do waits for a silent server no longer than the lease: the client has no Silence",
 		"mutex: a call from within its own hold is a deadlock: Errors.Deadlock is not set",
+		"mutex: a full queue refuses at once, and nobody who waits: the client has no Limited",
 		"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 		"mutex: kinds of one name do not meet: nothing else is offered",
 		"reentrant: it is not offered", "rwlock: it is not offered", "semaphore: it is not offered",

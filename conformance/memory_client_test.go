@@ -63,6 +63,23 @@ func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lea
 		c.mu.Unlock()
 		return nil, errBusy
 	}
+	if room := t.room; room > 0 {
+		switch c.bug {
+		case roomForOneMore:
+			room++
+		case roomOnce:
+			room -= s.left
+		case roomForNobody:
+			s.queue = s.queue[:min(len(s.queue), room-1)]
+		}
+		if len(s.queue) >= room && c.bug != neverFull {
+			if c.bug == refusedStays {
+				s.queue = append(s.queue, &t)
+			}
+			c.mu.Unlock()
+			return nil, lease.ErrQueueFull
+		}
+	}
 	if !c.gone {
 		s.queue = append(s.queue, &t)
 		c.awaited(s)
@@ -100,6 +117,7 @@ func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, er
 		return nil, why
 	}
 	if i := slices.Index(s.queue, t); i >= 0 {
+		s.left++
 		if s.queue = slices.Delete(s.queue, i, i+1); c.bug != leavesSilently {
 			c.advance(s)
 		}

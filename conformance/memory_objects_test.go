@@ -35,6 +35,11 @@ func (c *client) offers() Client {
 		},
 		Latch:   func(name string) Latch { return &latchOf{c, name} },
 		Barrier: func(name string, n int, lasts time.Duration) Barrier { return &barrierOf{c, name, n, lasts} },
+		Limited: func(name string, waiters int, lasts time.Duration) Mutex {
+			m := named("mutex ", name, 1, 1, lasts)
+			m.room = waiters
+			return &mutex{m}
+		},
 		Adopt:   c.adopt,
 		Close:   c.finish,
 		Cut:     c.cut,
@@ -50,6 +55,7 @@ type lock struct {
 	limit  int64
 	n      int64
 	lasts  time.Duration
+	room   int // for waiters; 0: for any number
 }
 
 // heldKey finds the lease on a lock in a context.
@@ -95,7 +101,7 @@ func (l *lock) take(ctx context.Context, n int64, try bool) (*lease.Lease, error
 	l.client.mu.Lock()
 	s := l.site()
 	l.client.mu.Unlock()
-	return l.client.acquire(ctx, s, ticket{n: n, lasts: l.lasts, key: l.key()}, try)
+	return l.client.acquire(ctx, s, ticket{n: n, lasts: l.lasts, key: l.key(), room: l.room}, try)
 }
 
 func (l *lock) do(

@@ -63,6 +63,7 @@ type site struct {
 	limit int64
 	held  []*hold
 	queue []*ticket
+	left  int // have given up their places
 }
 
 type ticket struct {
@@ -71,6 +72,7 @@ type ticket struct {
 	n       int64
 	lasts   time.Duration
 	key     any
+	room    int
 	granted chan *hold // has room for one
 }
 

@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func TestWhatCannotBeAskedOfAQueueIsInvalid(t *testing.T) {
 	for _, n := range []int{0, -1, lease.MaxQueueLimit + 1} {
 		_, err := dialMutex(t, s, headwaiter.WithQueueLimit(n)).Lock(t.Context())
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithQueueLimit")
+		require.ErrorContains(t, err, fmt.Sprintf("WithQueueLimit: a limit of %d ", n))
 	}
 	m := dialMutex(t, s, headwaiter.WithAdmission())
 	_, err := m.Lock(t.Context())

@@ -181,8 +181,11 @@ func (t Terms) check() error {
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
 		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
 	}
-	if t.QueueLimit < 0 || t.QueueLimit > lease.MaxQueueLimit {
-		return fmt.Errorf("%w: WithQueueLimit: the limit must be from 1 to %d", lease.ErrInvalid, lease.MaxQueueLimit)
+	if n := t.QueueLimit; n < 0 || n > lease.MaxQueueLimit {
+		if n < 0 {
+			n++ // As it was given: 0 is none here.
+		}
+		return fmt.Errorf("%w: WithQueueLimit: a limit of %d must be from 1 to %d", lease.ErrInvalid, n, lease.MaxQueueLimit)
 	}
 	if t.Priority > maxPriority || t.Priority < -maxPriority {
 		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)

@@ -69,6 +69,9 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*headwaiter.
 		Barrier: func(name string, parties int, d time.Duration) conformance.Barrier {
 			return barrier.New(c, name, parties, headwaiter.WithLease(d))
 		},
+		Limited: func(name string, waiters int, d time.Duration) conformance.Mutex {
+			return mutex{fairlock.New(c, name, headwaiter.WithLease(d), headwaiter.WithQueueLimit(waiters))}
+		},
 		Adopt: func(ctx context.Context, text string, d time.Duration) (*lease.Lease, error) {
 			return fairlock.Adopt(ctx, c, text, headwaiter.WithLease(d))
 		},
