@@ -23,7 +23,7 @@ func TestOnlyNamesOfLoopbackAreAnswered(t *testing.T) {
 		"", "evil.example", "evil.example:7420", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.5:7420", "0.0.0.0:7420", "[::]:7420", "evil@127.0.0.1",
 	} {
 		for _, path := range []string{"/", "/static/console.css", "/name/events?kind=lock&name=x"} {
-			assert.Equal(t, http.StatusMisdirectedRequest, b.do("GET", path, nil, "Host: "+host).Code, "%q %s", host, path)
+			require.Equal(t, http.StatusMisdirectedRequest, b.do("GET", path, nil, "Host: "+host).Code, "%q %s", host, path)
 		}
 	}
 }
