@@ -38,7 +38,9 @@ func TestTokensOfACohortAreBelowThoseOfTheNextGrant(t *testing.T) {
 			l = mate.Value(t)
 		}
 		token := l.Token()
-		s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise.
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise,
+		_, err := stranger.TryLock(t.Context())           // nor what the stranger knew of it.
+		require.ErrorIs(t, err, lease.ErrBusy)
 		kit.Release(t, l)
 		other := hold(t, stranger)
 		require.Greater(t, other.Token(), token)
