@@ -203,6 +203,11 @@ const (
 	askSentinels = time.Second
 	// buffers of a connection: scripts and messages are short.
 	bufferBytes = 32 << 10
+	// ringScale and sideRing are of how many requests wait for their answers on one connection at once, as a power of two:
+	// a caller beyond waits for one to be answered. rueidis makes room for them ahead, 400 bytes each; by default that
+	// is 400 KiB a connection. A batch counts as one.
+	ringScale = 8
+	sideRing  = 6
 )
 
 // commandOption sets what the protocol needs of the connection for commands.
@@ -224,6 +229,9 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	if o.Sentinel.MasterSet != "" && o.Sentinel.TopologyRefreshInterval == 0 {
 		o.Sentinel.TopologyRefreshInterval = askSentinels
 	}
+	if o.RingScaleEachConn == 0 {
+		o.RingScaleEachConn = ringScale
+	}
 	if o.ReadBufferEachConn == 0 {
 		o.ReadBufferEachConn = bufferBytes
 	}
@@ -235,6 +243,9 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 
 // sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
 func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
+	if o.RingScaleEachConn == 0 {
+		o.RingScaleEachConn = sideRing
+	}
 	o = commandOption(o, s)
 	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
 	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)

@@ -30,7 +30,7 @@ type routes struct {
 
 	mu     sync.Mutex       // guards the fields below; nothing is called under it but spawn
 	nodes  map[string]*Node // by address; those that have left are few, and may come back
-	epochs []uint64         // by slot: of the configuration that put it where it is
+	epochs []uint64         // by slot: of the configuration that put it where it is; nil outside a cluster
 	asking bool
 	again  bool // and once more after that
 	asked  time.Time
@@ -44,10 +44,10 @@ const (
 )
 
 func newRoutes(c *Servers) *routes {
-	r := &routes{servers: c, nodes: make(map[string]*Node), epochs: make([]uint64, lua.Slots)}
+	r := &routes{servers: c, nodes: make(map[string]*Node)}
 	r.only = newNode(c, "")
 	if c.commands.Mode() == rueidis.ClientModeCluster {
-		r.table = new([lua.Slots]atomic.Pointer[Node])
+		r.table, r.epochs = new([lua.Slots]atomic.Pointer[Node]), make([]uint64, lua.Slots)
 	}
 	return r
 }
