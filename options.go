@@ -85,7 +85,7 @@ func WithMaxWait(d time.Duration) WaitOption {
 }
 
 // WithQueueLimit refuses calls that would have to wait behind n waiters: they fail at once with a [lease.QueueFullError],
-// an [lease.ErrQueueFull], and leave nothing behind. So a name that is asked for too often costs its callers little, and
+// a [lease.ErrQueueFull], and leave nothing behind. So a name that is asked for too often costs its callers little, and
 // those that wait get their turn. A call that gets the hold at once is never refused, nor is a waiter once it is in the queue.
 //
 // Waiters of all clients count, as Redis has them: readers and writers alike, but not the calls of one client that wait for
@@ -100,13 +100,13 @@ func WithQueueLimit(n int) QueueOption {
 	return QueueOption{func(t *waitqueue.Terms) { t.QueueLimit = n }}
 }
 
-// WithAdmission refuses calls that would wait for longer than the deadline of their context lets them, or WithMaxWait: at
-// once, with a [lease.QueueFullError]. What they would wait is reckoned from the queue: as long for each ahead of them, the
-// holder among them, as the head has waited so far for each waiter there is. A call without a deadline fails with
-// [lease.ErrInvalid]; a try never waits, so it needs none.
+// WithAdmission refuses calls that would wait for longer than the deadline of their context lets them, or [WithMaxWait]: at
+// once, with a [lease.QueueFullError]. The wait is estimated from the queue. Where n wait and the head has waited for w so
+// far, a turn takes about w/n; a call with p ahead of it, the holder among them, would wait for p×w/n. A call without a
+// deadline fails with [lease.ErrInvalid]; a try never waits, so it needs none.
 //
-// It goes by the pace at which waiters come in, which is that of the holds only where a queue does not grow. Under a sudden
-// rush it lets in too many, so give it with [WithQueueLimit], which does not guess. With [WithPriority] the head start counts
+// Waiters come in at the pace of the holds only where a queue does not grow. Under a sudden rush the estimate is too short,
+// and lets in too many, so give it with [WithQueueLimit], which does not guess. With [WithPriority] the head start counts
 // as time that the head has waited.
 func WithAdmission() QueueOption {
 	return QueueOption{func(t *waitqueue.Terms) { t.Admission = true }}
