@@ -71,9 +71,10 @@ var layers = map[string][]string{
 	// For tests only, those of other engines too.
 	"conformance":                {"lease"},
 	"internal/testenv/daemon":    {}, // which benchmarks run their servers with
-	"internal/testenv/redistest": {"internal/testenv/daemon", rueidis, miniredis},
+	"internal/testenv/evidence":  {}, // in which they and faults note what took effect
+	"internal/testenv/redistest": {"internal/testenv/daemon", "internal/testenv/evidence", rueidis, miniredis},
 	"internal/testenv/postgres":  {"internal/testenv/daemon"},
-	"internal/testenv/faults":    {},
+	"internal/testenv/faults":    {"internal/testenv/evidence"},
 	"internal/tidy":              {},
 }
 

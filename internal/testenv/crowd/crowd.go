@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 // planVariable is the environment variable that makes a process a child, and tells it what to do.
@@ -103,7 +105,7 @@ func Start(t testing.TB, p Plan) *Crowd {
 		t.Fatalf("crowd: %v", err)
 	}
 	go c.follow(bufio.NewScanner(output))
-	t.Cleanup(c.Kill)
+	t.Cleanup(c.end)
 	return c
 }
 
@@ -169,6 +171,7 @@ func (c *Crowd) UnlockAndDie() {
 	c.t.Helper()
 	c.tell(unlock)
 	<-c.ended
+	evidence.Fault(c.t, "process killed", 1)
 }
 
 func (c *Crowd) tell(command string) {
@@ -180,6 +183,15 @@ func (c *Crowd) tell(command string) {
 
 // Kill ends the process with SIGKILL, also a stopped one, and returns when it is gone.
 func (c *Crowd) Kill() {
+	select {
+	case <-c.ended:
+	default:
+		evidence.Fault(c.t, "process killed", 1)
+	}
+	c.end()
+}
+
+func (c *Crowd) end() {
 	_ = c.cmd.Process.Kill()
 	<-c.ended
 }
@@ -199,6 +211,7 @@ func (c *Crowd) Stop() {
 		if !status.Stopped() {
 			c.t.Fatalf("crowd: the process ended before it stopped: %v", status)
 		}
+		evidence.Fault(c.t, "process stopped", 1)
 		return
 	}
 }

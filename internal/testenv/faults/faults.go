@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 // Direction is one of the two ways of a connection.
@@ -28,6 +30,7 @@ const (
 // A message has its delay from its arrival on. Freeze and drop apply at the moment at which it would be passed on, in
 // this order.
 type Faults struct {
+	t    testing.TB
 	work sync.WaitGroup // every goroutine of this package
 	stop func()         // ends the acceptance of connections
 	wire Wire           // what is spoken; the zero one is that of Redis
@@ -41,6 +44,8 @@ type Faults struct {
 	closed  bool
 	replies loss
 	pushes  loss
+	delayed int // messages since the last Heal
+	dropped int
 }
 
 // loss is which messages to lose: the next left ones for which match holds.
@@ -61,7 +66,7 @@ func (l *loss) take(words []string) bool {
 
 // newFaults returns the faults of a test, which end with it.
 func newFaults(t testing.TB, stop func()) *Faults {
-	f := &Faults{links: map[*link]struct{}{}, stop: stop}
+	f := &Faults{t: t, links: map[*link]struct{}{}, stop: stop}
 	t.Cleanup(f.Close)
 	return f
 }
@@ -119,6 +124,7 @@ func (f *Faults) Refuse() {
 func (f *Faults) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.tell()
 	for l := range f.links {
 		l.lanes[ToServer].frozen, l.lanes[ToClient].frozen = false, false
 		if l.lanes[ToServer].holed || l.lanes[ToClient].holed {
@@ -136,9 +142,26 @@ func (f *Faults) Heal() {
 func (f *Faults) Cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	evidence.Fault(f.t, "connection cut", len(f.links))
 	for l := range f.links {
 		l.cut()
 	}
+}
+
+// tell notes what was done to messages since the last Heal. The caller has the lock.
+func (f *Faults) tell() {
+	held := 0
+	for l := range f.links {
+		for d, lane := range l.lanes {
+			if f.frozen[d] || lane.frozen {
+				held += len(lane.queue)
+			}
+		}
+	}
+	evidence.Fault(f.t, "message held up", held)
+	evidence.Fault(f.t, "message delayed", f.delayed)
+	evidence.Fault(f.t, "message swallowed", f.dropped)
+	f.delayed, f.dropped = 0, 0
 }
 
 // LoseReplies lets the next n commands for which match holds run, swallows the reply to each, and then
@@ -180,6 +203,7 @@ func (f *Faults) Connections() int {
 func (f *Faults) Close() {
 	f.stop()
 	f.mu.Lock()
+	f.tell()
 	f.closed = true
 	for l := range f.links {
 		l.cut()

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 var errRefused = errors.New("faults: connection refused")
@@ -48,7 +50,7 @@ type item struct {
 func (f *Faults) connect(client, server net.Conn) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.refuse {
+	if f.refusesLocked() {
 		client.Close()
 		server.Close()
 		return errRefused
@@ -72,6 +74,14 @@ func (f *Faults) connect(client, server net.Conn) error {
 func (f *Faults) refused() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.refusesLocked()
+}
+
+// refusesLocked is refused under the lock.
+func (f *Faults) refusesLocked() bool {
+	if f.refuse && !f.closed {
+		evidence.Fault(f.t, "connection refused", 1)
+	}
 	return f.closed || f.refuse
 }
 
@@ -122,6 +132,9 @@ func (l *lane) take(raw []byte, end bool) {
 		return
 	}
 	due := time.Now().Add(f.delay[l.dir])
+	if f.delay[l.dir] > 0 && len(raw) > 0 {
+		f.delayed++
+	}
 	if len(raw) > 0 && !l.lost(raw) {
 		it := item{raw: raw, due: due}
 		if l.dir == ToClient && raw[0] != '>' && len(l.link.pending) > 0 {
@@ -142,6 +155,7 @@ func (l *lane) lost(raw []byte) bool {
 		return false
 	}
 	f.pushes.lost++
+	evidence.Fault(f.t, "message lost", 1)
 	return true
 }
 
@@ -194,8 +208,10 @@ func (l *lane) next() (it item, wait time.Duration, ok bool) {
 		switch {
 		case f.drop[l.dir]:
 			l.holed = true
+			f.dropped++
 		case it.cut:
 			f.replies.lost++
+			evidence.Fault(f.t, "reply cut", 1)
 			l.link.cut()
 		case it.end:
 			l.finish()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/proto"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 // adminLimit bounds one command of a test, so that a stalled server fails it instead of hanging it.
@@ -91,7 +93,47 @@ func (a *admin) call(l *link, args ...string) (any, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent[statName(args[0], args[1:])]++
+	if kind, n := faultOf(args, reply); n > 0 {
+		evidence.Fault(a.t, kind, n)
+	}
 	return reply, nil
+}
+
+// faultOf is the fault that a command of a test was, and how many of it there were by the reply, or none.
+func faultOf(args []string, reply any) (kind string, n int) {
+	n = 1
+	if counted, ok := reply.(int64); ok {
+		n = int(counted)
+	}
+	name, first, last := statName(args[0], args[1:]), "", ""
+	if len(args) > 1 {
+		first, last = args[1], args[len(args)-1]
+	}
+	switch {
+	case name == "client|kill":
+		return "connection closed by the server", n
+	case name == "script|flush":
+		return "scripts flushed", n
+	case name == "script|kill":
+		return "server busy with a script", n
+	case name == "flushall":
+		return "all keys deleted", n
+	case name == "del" && strings.HasPrefix(first, "headwaiter"):
+		return "key deleted", n
+	case name == "set" && strings.HasPrefix(first, "headwaiter"):
+		return "key of another type", n
+	case name == "publish" && strings.HasPrefix(first, "headwaiter"):
+		return "message forged or doubled", n
+	case name == "debug" && strings.EqualFold(first, "sleep"):
+		return "server asleep", n
+	case name == "replicaof" && strings.EqualFold(first, "no"):
+		return "replica promoted", n
+	case name == "acl|setuser" && (strings.HasPrefix(last, "-") || strings.HasPrefix(last, "reset")):
+		return "right taken away", n
+	case name == "config|set" && last != "0" && (args[2] == "maxmemory" || args[2] == "min-replicas-to-write"):
+		return "server refuses for " + args[2], n
+	}
+	return "", 0
 }
 
 // others takes what this admin has sent out of a count of all commands.

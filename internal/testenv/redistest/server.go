@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/daemon"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 // busDistance is how much higher the second port is on which the nodes of a cluster talk to each other.
@@ -76,7 +77,7 @@ func newServer(t testing.TB, opts ...Option) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.Kill()
+		s.daemon.Kill()
 		s.daemon.Stop()
 	})
 	return s
@@ -165,7 +166,12 @@ func (s *Server) access() rueidis.ClientOption {
 }
 
 // Kill ends the server with SIGKILL, also a stopped one, and returns when it is gone.
-func (s *Server) Kill() { s.daemon.Kill() }
+func (s *Server) Kill() {
+	if s.daemon.Running() {
+		evidence.Fault(s.t, "server killed", 1)
+	}
+	s.daemon.Kill()
+}
 
 // Restart kills the server if it runs and starts it again on its port. It is empty, unless the arguments
 // made it keep its data.
@@ -198,6 +204,7 @@ func (s *Server) Running() bool { return s.daemon.Running() }
 func (s *Server) Stop() {
 	s.t.Helper()
 	s.done(s.daemon.Freeze())
+	evidence.Fault(s.t, "server stopped", 1)
 }
 
 // Cont lets a stopped server go on.

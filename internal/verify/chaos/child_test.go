@@ -17,6 +17,8 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
+	"github.com/headwaiter/headwaiter/internal/verify/check"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -50,10 +52,7 @@ const (
 var kinds = []string{locks, permits, reads}
 
 // limits are how much of each kind may be held at a time.
-var limits = map[string]int{locks: 1, permits: 2, reads: readers}
-
-// readers is what a writer weighs, and so how many readers there may be: more than there are workers.
-const readers = 1000
+var limits = map[string]int64{locks: 1, permits: 2, reads: check.Readers}
 
 // childMain returns at once, unless this process was started as a load: then it does what its plan says, and
 // ends.
@@ -184,9 +183,9 @@ func (w *worker) acquirer(c *headwaiter.Client, kind, name string) func(context.
 	lasts := headwaiter.WithLease(w.child.plan.Lease)
 	switch kind {
 	case permits:
-		s := semaphore.New(c, name, int64(limits[permits]), lasts)
+		s := semaphore.New(c, name, limits[permits], lasts)
 		return func(ctx context.Context) (*lease.Lease, int, error) {
-			n := 1 + rand.IntN(limits[permits])
+			n := 1 + rand.IntN(int(limits[permits]))
 			l, err := s.Acquire(ctx, int64(n))
 			return l, n, err
 		}
@@ -195,7 +194,7 @@ func (w *worker) acquirer(c *headwaiter.Client, kind, name string) func(context.
 		return func(ctx context.Context) (*lease.Lease, int, error) {
 			if rand.IntN(3) == 0 {
 				l, err := m.Lock(ctx)
-				return l, readers, err
+				return l, int(check.Readers), err
 			}
 			l, err := m.RLock(ctx)
 			return l, 1, err
@@ -216,14 +215,16 @@ func (w *worker) run(ctx context.Context) {
 		if rand.IntN(1000) < p.Cancel {
 			mine, cancel = context.WithTimeout(ctx, rand.N(2*p.Hold))
 		}
-		called := now()
+		called := evidence.Now()
 		l, weight, err := w.acquire(mine)
 		switch {
 		case err == nil:
 			w.hold(l, weight, called)
 		case mine.Err() == nil || !errors.Is(err, mine.Err()):
-			w.child.tell("E\t%s\t%d\t%v", w.id, now(), err)
+			w.child.tell("E\t%s\t%d\t%v", w.id, evidence.Now(), err)
 			time.Sleep(afterError) // Errors are told, not poured out.
+		default:
+			w.child.tell("G")
 		}
 		cancel()
 		time.Sleep(rand.N(p.Hold)) // Work of its own, between two holds.
@@ -235,7 +236,7 @@ const afterError = 20 * time.Millisecond
 
 // hold has a hold for some time, and tells when it was certain that it had it.
 func (w *worker) hold(l *lease.Lease, weight int, called int64) {
-	h := look(l)
+	got, h := evidence.Now(), look(l)
 	over := time.After(rand.N(w.child.plan.Hold))
 	for more := h.certain(); more; more = h.certain() {
 		select {
@@ -248,8 +249,16 @@ func (w *worker) hold(l *lease.Lease, weight int, called int64) {
 			break
 		}
 	}
+	deadline := evidence.Now() // Read before what is left is: so it is no later than the true one.
+	deadline += int64(time.Until(l.Deadline()))
 	how := outcome(l.Release(context.Background()))
-	w.child.tell("H\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s", w.id, w.name, weight, l.Token(), called, h.from, h.to, how)
+	w.child.held(w.id, w.name, weight, l.Token(), called, got, h.from, h.to, deadline, evidence.Now(), how)
+}
+
+// held tells of a hold that is over: its weight and token, when it was called, there, certain first and last, its deadline, when
+// its release had returned, and with which outcome.
+func (c *child) held(worker, name string, weight int, token uint64, called, got, from, to, deadline, returned int64, how string) {
+	c.tell("H\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s", worker, name, weight, token, called, got, from, to, deadline, returned, how)
 }
 
 // lookEvery is how often a holder asks whether it still holds.
@@ -283,7 +292,7 @@ func look(l *lease.Lease) *looks { return &looks{lease: l} }
 
 // certain looks once more. The time is read first: what the look says of it was still true then.
 func (h *looks) certain() bool {
-	at := now()
+	at := evidence.Now()
 	if h.lease.Context().Err() != nil {
 		return false
 	}

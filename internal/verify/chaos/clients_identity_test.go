@@ -40,7 +40,6 @@ func TestC11CopiesOfAProcessDoNotEnterEachOthersHolds(t *testing.T) {
 	require.Greater(t, next.Token, held.Token)
 	second.Release()
 	require.Empty(t, second.Await(crowd.Released, 1, kit.Patience)[0].Error)
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -74,7 +73,6 @@ func TestC12AHoldThatWasLostCannotBeEnteredAgain(t *testing.T) {
 	require.Greater(t, l3.Token(), l2.Token())
 	require.Equal(t, 1, m.HoldCount(l3.Context()))
 	kit.Release(t, l3)
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -115,7 +113,6 @@ func TestC14AClientIsClosedWhileItHoldsAndWaits(t *testing.T) {
 		if i > 0 {
 			kit.Eventually(t, "its goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 		}
-		r.injected(n + 1)
 	}
 	kit.Release(t, busy)
 	r.everybody()

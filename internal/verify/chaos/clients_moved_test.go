@@ -21,6 +21,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
@@ -40,7 +41,7 @@ func soon() time.Duration { return rand.N(rand.N(moment) + 1) }
 
 // giver takes a hold, and hands it over soon after it is told to. When it held for certain is in a file: it is killed.
 func (c *child) giver(client *headwaiter.Client) error {
-	called := now()
+	called := evidence.Now()
 	l, err := fairlock.New(client, c.plan.Names[0], headwaiter.WithLease(c.plan.Lease)).Lock(context.Background())
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (c *child) giver(client *headwaiter.Client) error {
 // taker adopts a hold soon after it is told the text.
 func (c *child) taker(client *headwaiter.Client) error {
 	text := c.await()
-	called := now()
+	called := evidence.Now()
 	l, err := fairlock.Adopt(context.Background(), client, text, headwaiter.WithLease(c.plan.Lease))
 	if err == nil {
 		go witness(c.plan.File, l, called)
@@ -126,7 +127,7 @@ func (m *moving) lock(c *headwaiter.Client) *fairlock.Mutex {
 // saw notes a hold.
 func (m *moving) saw(token uint64, called, from, to int64) {
 	who := fmt.Sprint("hold ", len(m.history))
-	m.history = append(m.history, hold{worker: who, name: locks + " " + m.name, weight: 1, token: token, called: called, from: from, to: to, how: released})
+	m.history = append(m.history, hold{worker: who, name: locks + " " + m.name, weight: 1, token: token, called: called, from: from, to: to})
 }
 
 // seen notes a hold of this process that is over.
@@ -183,7 +184,7 @@ func (m *moving) cutting(run func()) {
 // give takes the lock, with somebody behind, and hands it over.
 func (m *moving) give(c *headwaiter.Client, how func(func())) (text string, next *kit.Call[*lease.Lease]) {
 	m.Helper()
-	called := now()
+	called := evidence.Now()
 	l := granted(m, m.lock(c))
 	w := watched(l)
 	next = queued(m, m.lock(m.waiter), 1)
@@ -202,7 +203,7 @@ func (m *moving) give(c *headwaiter.Client, how func(func())) (text string, next
 // adopt adopts a hold, and gives it back.
 func (m *moving) adopt(c *headwaiter.Client, text string, how func(func())) {
 	m.Helper()
-	called := now()
+	called := evidence.Now()
 	var l *lease.Lease
 	var err error
 	how(func() { l, err = fairlock.Adopt(m.Context(), c, text, headwaiter.WithLease(movedLease)) })
@@ -298,8 +299,7 @@ func TestC15AProcessDiesAsAHoldGoesToAnother(t *testing.T) {
 	var spans []span
 	early, adopted := 0, 0
 	for _, m := range all {
-		require.Empty(t, violations(m.history, limitOf, true))
-		note(func(f *figures) { f.acquisitions += len(m.history) })
+		r.judge(m.history)
 		spans, early, adopted = append(spans, m.spans...), early+m.early, adopted+m.adopted
 		t.Logf("%d holds, refused: %v", len(m.history), m.refusals)
 	}
@@ -308,7 +308,6 @@ func TestC15AProcessDiesAsAHoldGoesToAnother(t *testing.T) {
 	r.measured(unadopted, spans)
 	require.NotZero(t, early)
 	require.NotZero(t, adopted)
-	r.injected(lanes * rounds)
 	r.everybody()
 	r.finish()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -49,7 +50,6 @@ func TestC5WaitersInFrontAreKilled(t *testing.T) {
 	}
 	r.measured(killedWaiter, spans)
 	r.load[0].kill()
-	r.injected(len(spans)*dead + 1)
 	r.everybody()
 	r.finish()
 }
@@ -82,7 +82,6 @@ func (r *run) stoppedInFront(clients int) {
 		victims.Kill()
 		free(r, waiter)
 	}
-	r.injected(len(spans) * dead)
 	r.everybody()
 	r.finish()
 	r.measured(stopped, spans)
@@ -113,7 +112,6 @@ func TestC6AWaiterThatWasPausedGetsInLater(t *testing.T) {
 			require.Empty(t, e.Error)
 		}
 		paused.Kill()
-		r.injected(waiters)
 		r.everybody()
 	}
 	free(t, holder)
@@ -165,7 +163,7 @@ func TestC7AWaiterGivesUpAtTheMomentOfTheGrant(t *testing.T) {
 	require.NotZero(t, kept)
 	require.NotEqual(t, rounds, kept)
 	r.measured(quitter, spans)
-	r.injected(rounds)
+	evidence.Fault(r, "wait given up at the moment of its grant", rounds-kept)
 	r.everybody()
 	r.finish()
 }
@@ -212,7 +210,6 @@ func TestC8AWaitLastsNoLongerThanItWasGiven(t *testing.T) {
 	kit.Waiting(t, 1, m.Inspect)
 	kit.Release(t, l)
 	kit.Release(t, c.Value(t))
-	r.injected(11)
 	r.everybody()
 	r.finish()
 }

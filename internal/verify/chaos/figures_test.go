@@ -1,15 +1,14 @@
 package chaos
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 )
 
 // long reports whether this is the long form.
@@ -23,31 +22,6 @@ func either(short, lengthy int) int {
 	return short
 }
 
-// figures are what all cases together have shown.
-type figures struct {
-	mu           sync.Mutex // guards the fields below
-	tried        map[string]int
-	survived     map[string]int
-	injected     int
-	violations   int
-	acquisitions int
-	lost         int // holds that were lost
-	told         int // those of them whose holder never saw that it held after the server's end of its lease
-	spans        map[string][]time.Duration
-	counts       map[string]int
-}
-
-var total = figures{
-	tried: map[string]int{}, survived: map[string]int{}, spans: map[string][]time.Duration{}, counts: map[string]int{},
-}
-
-// note changes the figures.
-func note(change func(f *figures)) {
-	total.mu.Lock()
-	defer total.mu.Unlock()
-	change(&total)
-}
-
 // Spans that are measured. Each has a bound, which holds for every single case.
 const (
 	deadHolder   = "dead holder, after its lease"
@@ -59,6 +33,7 @@ const (
 	restart      = "server restart, after it is back"
 	handOff      = "hand-off at 50 ms round trip"
 	unadopted    = "hold in transit, or of a dead holder, after its time"
+	everyWorker  = "every worker of the load has held again"
 )
 
 var bounds = map[string]time.Duration{
@@ -104,7 +79,9 @@ func (r *run) measured(kind string, spans []span) {
 		kind, sorted[len(sorted)/2], sorted[len(sorted)-1], len(spans), r.stalls.Within(spans[0].from, spans[len(spans)-1].to))
 	require.LessOrEqual(r, sorted[len(sorted)/2], bounds[kind], "the median of %s: %v", kind, sorted)
 	require.Empty(r, overdue(spans, mostOf(kind), r.stalls.Within), "%s: more than %v", kind, mostOf(kind))
-	note(func(f *figures) { f.spans[kind] = append(f.spans[kind], took...) })
+	for _, x := range took {
+		evidence.Recovered(r, kind, x, mostOf(kind))
+	}
 }
 
 func TestEachSpanHasItsBoundAndTheStallsOfTheMachineDoNotCount(t *testing.T) {
@@ -121,36 +98,4 @@ func TestEachSpanHasItsBoundAndTheStallsOfTheMachineDoNotCount(t *testing.T) {
 	require.Empty(t, overdue(spans, 100*time.Millisecond, func(from, to time.Time) time.Duration {
 		return max(0, to.Sub(from)-50*time.Millisecond)
 	}), "the machine stood still")
-}
-
-// print writes the figures.
-func (f *figures) print(w io.Writer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	tried, survived, rows := 0, 0, 0
-	for row, n := range f.tried {
-		tried += n
-		survived += f.survived[row]
-		rows++
-	}
-	fmt.Fprintf(w, "faults survived of faults tried   %d of %d cases (%d rows of the catalogue), %d single faults in them\n",
-		survived, tried, rows, f.injected)
-	fmt.Fprintf(w, "violations                        %d\n", f.violations)
-	fmt.Fprintf(w, "acquisitions checked              %d\n", f.acquisitions)
-	fmt.Fprintf(w, "holders told before their lease ended  %d of %d\n", f.told, f.lost)
-	for _, kind := range []string{deadHolder, killedWaiter, stopped, lostMessage, killedEars, quitter, restart, handOff, unadopted} {
-		spans := slices.Sorted(slices.Values(f.spans[kind]))
-		if n := len(spans); n > 0 {
-			fmt.Fprintf(w, "recovery: %-48s median %v, worst %v of %d (bound %v)\n",
-				kind, spans[n/2].Round(10*time.Microsecond), spans[n-1].Round(10*time.Microsecond), n, bounds[kind])
-		}
-	}
-	var names []string
-	for name := range f.counts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintf(w, "%-60s %d\n", name, f.counts[name])
-	}
 }

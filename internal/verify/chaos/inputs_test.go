@@ -36,7 +36,6 @@ func TestI1NamesAreUnusual(t *testing.T) {
 		_, err := fairlock.New(client, name).Lock(t.Context())
 		require.True(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrTooLarge), "%.20q: %v", name, err)
 		require.Equal(t, asks, client.Stats().Asks)
-		r.injected(1)
 	}
 	for _, name := range []string{"{}x", "{x}", "a}b", strings.Repeat("x", lease.MaxName)} {
 		m := fairlock.New(client, name)
@@ -52,7 +51,6 @@ func TestI1NamesAreUnusual(t *testing.T) {
 			}
 		}
 		require.Len(t, slots, 1, "the keys of %.20q are not in one slot", name)
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()
@@ -89,7 +87,6 @@ func TestI2ObjectsHaveOneName(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, index)
 		kit.Release(t, re)
-		r.injected(1)
 	}
 	r.options.keep = 48 * time.Hour // That of the barrier.
 	r.everybody()
@@ -104,7 +101,6 @@ func TestI3TimesAreUnusable(t *testing.T) {
 	for _, lasts := range []time.Duration{0, -1, -time.Hour, 1, time.Millisecond - 1, math.MaxInt64, lease.MaxLease + 1, math.MinInt64} {
 		_, err := fairlock.New(client, "times", headwaiter.WithLease(lasts)).Lock(t.Context())
 		require.ErrorIs(t, err, lease.ErrInvalid, "%v", lasts)
-		r.injected(1)
 	}
 	require.Equal(t, asks, client.Stats().Asks)
 	for _, lasts := range []time.Duration{1500*time.Microsecond + 50*time.Millisecond, lease.MaxLease} {
@@ -119,7 +115,6 @@ func TestI3TimesAreUnusable(t *testing.T) {
 			require.ErrorIs(t, err, lease.ErrExpired)
 			require.False(t, time.Now().Before(l.Deadline()))
 		}
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()
@@ -177,7 +172,6 @@ func TestI4CountsAreAtTheirLimits(t *testing.T) {
 	}
 	require.NoError(t, first.Context().Err())
 	kit.Release(t, first)
-	r.injected(9)
 	r.everybody()
 	r.finish()
 }
@@ -223,7 +217,6 @@ func TestI6AQueueOf100000(t *testing.T) {
 	require.Less(t, time.Since(since), 5*time.Second)
 	kit.Release(t, l)
 	free(t, holder)
-	r.injected(many)
 	r.everybody()
 	r.finish()
 }
@@ -249,7 +242,6 @@ func TestI7ManyClientsWaitForOneLock(t *testing.T) {
 	t.Logf("%d messages for %d hand-offs", len(heard), clients)
 	require.LessOrEqual(t, len(heard), clients+clients/10, "more than those whose turn it is are woken")
 	herd.Kill()
-	r.injected(clients)
 	r.everybody()
 	r.finish()
 }
@@ -303,7 +295,6 @@ func TestI8AClientUsesManyNames(t *testing.T) {
 		return len(r.server.List("PUBSUB", "CHANNELS", "headwaiter:lock:{name:*")) == 0
 	})
 	kit.Eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before+ofConnections })
-	r.injected(many)
 	r.everybody()
 	r.finish()
 }

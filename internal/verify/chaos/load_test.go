@@ -17,7 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/verify/check"
 )
 
 // A hold as a worker tells it. The times are those of now.
@@ -27,8 +29,31 @@ type hold struct {
 	weight   int
 	token    uint64
 	called   int64 // when it asked
+	got      int64 // when it had an answer
 	from, to int64 // the first and the last look that said that it held; 0 if there was none
+	deadline int64
+	returned int64 // when its release had returned
 	how      string
+}
+
+// historiesOf makes histories of holds. Who never saw that it held was certain at no moment.
+func historiesOf(holds []hold, forgets bool) []*check.History {
+	var all []check.Hold
+	var workers []string
+	for _, h := range holds {
+		if h.from == 0 {
+			h.from, h.to = h.got, h.got
+		}
+		x := check.Hold{
+			Name: h.name, Permits: int64(h.weight), Token: h.token, Called: time.Duration(h.called), Got: time.Duration(h.from),
+			Releasing: time.Duration(h.to), Released: check.Never, Deadline: time.Duration(max(h.deadline, h.to)), Lost: check.Never,
+		}
+		if h.how == released {
+			x.Released = time.Duration(h.returned)
+		}
+		all, workers = append(all, x), append(workers, h.worker)
+	}
+	return check.Collect(all, workers, limitOf, forgets)
 }
 
 // A refusal is an error that a worker got.
@@ -47,6 +72,7 @@ type remainder struct {
 
 // process is one process of a load.
 type process struct {
+	t     testing.TB
 	plan  plan
 	cmd   *exec.Cmd
 	input io.WriteCloser
@@ -58,6 +84,7 @@ type process struct {
 	holds    []hold
 	refusals []refusal
 	lines    []string // of other kinds
+	gaveUp   int      // calls
 	rest     *remainder
 }
 
@@ -69,7 +96,7 @@ func newProcess(t testing.TB, p plan) *process {
 	path, err := os.Executable()
 	require.NoError(t, err)
 	command := append(slices.Clone(p.Under), path)
-	c := &process{plan: p, cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), workers: map[string]int64{}}
+	c := &process{t: t, plan: p, cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), workers: map[string]int64{}}
 	c.cmd.Env = append(os.Environ(), planVariable+"="+string(text))
 	c.cmd.Stderr = os.Stderr
 	// In a group of its own a stopped child is ended by the system if the test dies.
@@ -80,7 +107,7 @@ func newProcess(t testing.TB, p plan) *process {
 	require.NoError(t, err)
 	require.NoError(t, c.cmd.Start())
 	go c.follow(bufio.NewScanner(output))
-	t.Cleanup(c.kill)
+	t.Cleanup(c.end)
 	return c
 }
 
@@ -102,13 +129,15 @@ func (c *process) take(f []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case f[0] == "H" && len(f) == 9:
+	case f[0] == "H" && len(f) == 12:
 		h := hold{
-			worker: f[1], name: f[2], weight: int(number(3)), token: uint64(number(4)),
-			called: number(5), from: number(6), to: number(7), how: f[8],
+			worker: f[1], name: f[2], weight: int(number(3)), token: uint64(number(4)), called: number(5), got: number(6),
+			from: number(7), to: number(8), deadline: number(9), returned: number(10), how: f[11],
 		}
 		c.holds = append(c.holds, h)
 		c.workers[h.worker] = max(c.workers[h.worker], h.from)
+	case f[0] == "G":
+		c.gaveUp++
 	case f[0] == "E" && len(f) == 4:
 		c.refusals = append(c.refusals, refusal{f[1], number(2), f[3]})
 	case f[0] == "Z" && len(f) == 6:
@@ -116,12 +145,21 @@ func (c *process) take(f []string) {
 	case len(f[0]) == 1:
 		c.lines = append(c.lines, strings.Join(f, "\t"))
 	default:
-		c.refusals = append(c.refusals, refusal{"?", now(), "a line that makes no sense: " + strings.Join(f, " ")})
+		c.refusals = append(c.refusals, refusal{"?", evidence.Now(), "a line that makes no sense: " + strings.Join(f, " ")})
 	}
 }
 
 // kill ends it with SIGKILL, also if it is stopped, and returns when it is gone.
 func (c *process) kill() {
+	select {
+	case <-c.ended:
+	default:
+		evidence.Fault(c.t, "process killed", 1)
+	}
+	c.end()
+}
+
+func (c *process) end() {
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
@@ -133,6 +171,9 @@ func (c *process) kill() {
 func (c *process) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Signal(s))
+	if s == syscall.SIGSTOP {
+		evidence.Fault(t, "process stopped", 1)
+	}
 }
 
 // told returns what it has told so far.

@@ -2,11 +2,7 @@ package chaos
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
@@ -26,11 +22,5 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	leaks.Main(m, goleak.Cleanup(func(code int) {
-		if long() {
-			fmt.Println()
-			total.print(os.Stdout)
-		}
-		os.Exit(code)
-	}))
+	leaks.Main(m)
 }

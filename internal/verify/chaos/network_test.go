@@ -67,7 +67,6 @@ func TestN1WakeUpsAreLost(t *testing.T) {
 		_, n := r.proxy.Lost()
 		return n >= lost
 	})
-	r.injected(len(spans) + lost)
 	r.everybody()
 	r.finish()
 }
@@ -106,7 +105,6 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 	stop()
 	t.Logf("%d messages doubled", doubled)
 	require.Greater(t, doubled, 20)
-	r.injected(3 * doubled)
 
 	const lasts = 2 * time.Second
 	holder := fairlock.New(r.dial(), "forged", headwaiter.WithLease(lasts))
@@ -128,7 +126,6 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, l.Token(), info.Token, "a forged grant has ended a hold")
 		kit.Release(t, l)
-		r.injected(1)
 	}
 	free(t, holder)
 	r.everybody()
@@ -173,7 +170,6 @@ func TestN3TheMessageOvertakesTheReply(t *testing.T) {
 		l = c.Value(t)
 		require.Less(t, time.Since(since), time.Second, "the message was dropped")
 		kit.Release(t, l)
-		r.injected(1)
 	}
 	require.Zero(t, client.Stats().Missed)
 	r.everybody()
@@ -206,13 +202,11 @@ func TestN5RequestsRunLate(t *testing.T) {
 		require.Less(t, time.Since(since), 5*time.Second)
 		kit.Release(t, l)
 		free(t, seen)
-		r.injected(1)
 	}
 	r.proxy.Freeze(faults.ToServer)
 	<-time.After(4 * time.Second) // Longer than the requests of the load may take.
 	r.options.outcomes = []string{"expired", "forgotten", "unconfirmed"}
 	r.proxy.Heal()
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -241,7 +235,6 @@ func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
 			_ = l.Release(context.Background())
 		}
 		cancel()
-		r.injected(1)
 	}
 	p.Heal()
 	free(t, other)
@@ -256,7 +249,6 @@ func TestN7NothingMovesEitherWay(t *testing.T) {
 	r.proxy.Freeze()
 	<-time.After(2 * time.Second)
 	r.proxy.Heal()
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -285,7 +277,6 @@ func (r *run) cutOff(begins func(*faults.Faults)) {
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
 		free(t, fairlock.New(other, name))
-		r.injected(1)
 	}
 }
 
@@ -324,7 +315,6 @@ func TestN8OneDirectionLosesEverything(t *testing.T) {
 				require.Less(t, asked, 100*clients*int64(lasts/time.Second+1), "requests are repeated without a pause")
 				t.Logf("in %v: %d connections, %d scripts of %d clients", lasts, made, asked, clients)
 				r.proxy.Heal()
-				r.injected(1)
 				r.everybody()
 			}
 			r.finish()
@@ -371,7 +361,6 @@ func TestN9TheNetworkIsSlow(t *testing.T) {
 	every(50*time.Millisecond, either(40, 400), func() { r.proxy.Delay(oneWay/2 + rand.N(oneWay)) })
 	require.Greater(t, r.load.count()-n, 20, "no progress at a round trip of %v", trip)
 	r.proxy.Heal()
-	r.injected(len(spans))
 	r.everybody()
 	r.finish()
 }

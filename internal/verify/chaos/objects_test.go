@@ -50,7 +50,6 @@ func TestP1HoldersOfPermitsAreKilled(t *testing.T) {
 		n, err := s.Available(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, permits, n, "permits have leaked")
-		r.injected(permits - 1)
 	}
 	r.load[0].kill() // With permits of the load.
 	r.everybody()
@@ -86,7 +85,6 @@ func TestP2ALargeRequestIsNotOvertakenAndAReleaseServesAllThatFit(t *testing.T) 
 			kit.Release(t, c.Value(t))
 		}
 		require.Less(t, time.Since(since), time.Second, "permits were idle until a look")
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()
@@ -135,7 +133,6 @@ func TestP4APartyIsKilledWhileOthersWait(t *testing.T) {
 		kit.Waiting(t, 3, clients[0].Inspect)
 		last := kit.Go(func() (int, error) { return clients[0].Await(t.Context()) })
 		require.ElementsMatch(t, []int{0, 1, 2, 3}, []int{one.Value(t), two.Value(t), three.Value(t), last.Value(t)})
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()
@@ -181,7 +178,6 @@ func TestP5AReaderIsKilledWhileAWriterWaits(t *testing.T) {
 		l = writer.Value(t)
 		require.Less(t, time.Since(since), lasting+time.Second)
 		kit.Release(t, l)
-		r.injected(4)
 	}
 	r.load[0].kill()
 	r.everybody()
@@ -216,7 +212,6 @@ func TestP6AReaderReadsAgainWhileAWriterWaits(t *testing.T) {
 		require.False(t, writer.Returned())
 		kit.Release(t, again)
 		kit.Release(t, writer.Value(t))
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()
@@ -255,8 +250,6 @@ func TestP3CountsWhoseRepliesAreLostCountOnce(t *testing.T) {
 	kit.Waiting(t, 1, l.Inspect)
 	r.server.Do("DEL", "headwaiter:latch:{count}")
 	require.ErrorIs(t, waiting.Err(t), countdown.ErrGone)
-	note(func(f *figures) { f.counts[cutReplies] += n })
-	r.injected(n + 1)
 	r.everybody()
 	r.finish()
 }

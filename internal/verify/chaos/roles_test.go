@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
@@ -81,7 +82,7 @@ func (c *child) play() error {
 					left = append(left, h)
 					continue
 				}
-				c.tell("H\tstarved\t%s\t1\t%d\t0\t%d\t%d\t%s", names[h], h.lease.Token(), h.from, h.to, "lost")
+				c.held("starved", names[h], 1, h.lease.Token(), 0, 0, h.from, h.to, 0, 0, "lost")
 			}
 			all = left
 			time.Sleep(lookEvery) // The work: to see whether it still holds.
@@ -101,31 +102,31 @@ func (c *child) clocked(client *headwaiter.Client) error {
 		return err
 	}
 	start := time.Now()
-	offset := start.UnixNano() - now()
+	offset := start.UnixNano() - evidence.Now()
 	c.tell("K")
 	go func() {
-		began := now()
+		began := evidence.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), clockedWait)
 		defer cancel()
 		_, err := fairlock.New(client, c.plan.Names[1]).Lock(ctx)
-		c.tell("T\t%v\t%v", err, time.Duration(now()-began))
+		c.tell("T\t%v\t%v", err, time.Duration(evidence.Now()-began))
 	}()
 	go func() {
 		h := look(l)
 		for jumped := false; h.certain(); time.Sleep(lookEvery) { // The work.
-			if ahead := time.Duration(time.Now().UnixNano() - now() - offset); ahead.Abs() > time.Minute && !jumped {
+			if ahead := time.Duration(time.Now().UnixNano() - evidence.Now() - offset); ahead.Abs() > time.Minute && !jumped {
 				jumped = true
 				c.tell("C\t%v", ahead)
 			}
 		}
-		c.tell("H\tclocked\t%s\t1\t%d\t0\t%d\t%d\t%s", c.plan.Names[0], l.Token(), h.from, h.to, outcome(context.Cause(l.Context())))
+		c.held("clocked", c.plan.Names[0], 1, l.Token(), 0, 0, h.from, h.to, 0, 0, outcome(context.Cause(l.Context())))
 	}()
 	return nil
 }
 
 // careless holds, reads both counters, and writes one more to both as soon as it was stopped for a lease.
 func (c *child) careless(client *headwaiter.Client) {
-	fail := func(err error) { c.tell("E\tcareless\t%d\t%v", now(), err) }
+	fail := func(err error) { c.tell("E\tcareless\t%d\t%v", evidence.Now(), err) }
 	rc, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: c.plan.Addrs[:1], ForceSingleClient: true, DisableCache: true,
 	})
@@ -146,8 +147,8 @@ func (c *child) careless(client *headwaiter.Client) {
 		return
 	}
 	c.tell("K")
-	last := now()
-	for at := last; at-last < int64(c.plan.Lease); at = now() {
+	last := evidence.Now()
+	for at := last; at-last < int64(c.plan.Lease); at = evidence.Now() {
 		last = at
 		runtime.Gosched()
 	}

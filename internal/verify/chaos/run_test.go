@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -34,7 +35,7 @@ const (
 )
 
 // limitOf is how much may be held of what a record is about.
-func limitOf(name string) int {
+func limitOf(name string) int64 {
 	kind, _, _ := strings.Cut(name, " ")
 	return limits[kind]
 }
@@ -71,12 +72,6 @@ type options struct {
 // begin starts the load of a case.
 func begin(t *testing.T, row string, changes ...func(*options)) *run {
 	t.Helper()
-	note(func(f *figures) { f.tried[row]++ })
-	t.Cleanup(func() {
-		if !t.Failed() {
-			note(func(f *figures) { f.survived[row]++ })
-		}
-	})
 	o := options{
 		processes: 2, keep: keep,
 		plan: plan{Names: []string{"load"}, Clients: 2, Lease: 3 * time.Second, Hold: 6 * time.Millisecond, Cancel: 20},
@@ -123,13 +118,12 @@ func (r *run) count() {
 	})
 }
 
-// injected counts faults.
-func (r *run) injected(n int) { note(func(f *figures) { f.injected += n }) }
-
 // everybody waits until every worker that lives has held once more.
 func (r *run) everybody() {
 	r.Helper()
-	r.load.allIn(r, now(), back)
+	began := time.Now()
+	r.load.allIn(r, evidence.Now(), back)
+	evidence.Recovered(r, everyWorker, time.Since(began), back)
 }
 
 // finish ends the load and judges all that was told.
@@ -138,6 +132,7 @@ func (r *run) finish() {
 	r.finished = true
 	var history []hold
 	var missed, late uint64
+	gaveUp := 0
 	for _, c := range r.load {
 		if c.alive() {
 			rest := c.finish(r)
@@ -146,7 +141,7 @@ func (r *run) finish() {
 			missed, late = missed+rest.missed, late+rest.late
 		}
 		holds, refusals := c.told()
-		history = append(history, holds...)
+		history, gaveUp = append(history, holds...), gaveUp+c.gaveUp
 		for _, x := range refusals {
 			r.allowed("a call", x.text, r.options.refusals)
 		}
@@ -158,15 +153,19 @@ func (r *run) finish() {
 			lost++
 		}
 	}
-	found := violations(history, limitOf, !r.options.twice)
-	note(func(f *figures) {
-		f.acquisitions += len(history)
-		f.violations += len(found)
-	})
-	require.Empty(r, found)
+	evidence.Fault(r, "call given up", gaveUp)
+	r.judge(history)
 	r.nothingLeft()
 	r.Logf("%s: %.0f/s before the fault, %d acquisitions, %d of them lost, %d messages missed, %d requests late",
 		r.row, r.rate, len(history), lost, missed, late)
+}
+
+// judge judges holds, and keeps them.
+func (r *run) judge(holds []hold) {
+	r.Helper()
+	for _, h := range historiesOf(holds, r.options.twice) {
+		require.Empty(r, h.Evidence(r))
+	}
 }
 
 // allowed fails the case if the load was told something that it should not be.
@@ -260,18 +259,12 @@ func (w *watch) told(t testing.TB, until int64) error {
 	w.done.Wait()
 	require.ErrorIs(t, cause, lease.ErrLost)
 	end := mono(until)
-	note(func(f *figures) {
-		f.lost++
-		if w.to <= end {
-			f.told++
-		}
-	})
 	require.LessOrEqual(t, w.to, end, "the holder was certain %v after the end of its lease", time.Duration(w.to-end))
 	return cause
 }
 
 // mono turns µs of the wall clock into a time of now.
-func mono(us int64) int64 { return now() + us*1000 - time.Now().UnixNano() }
+func mono(us int64) int64 { return evidence.Now() + us*1000 - time.Now().UnixNano() }
 
 // until is the server's end of the lease on a lock.
 func (r *run) until(name string) int64 {

@@ -42,7 +42,6 @@ func TestS20TheServersClockStepsForward(t *testing.T) {
 		l := c.Value(t)
 		require.Greater(t, l.Token(), w.lease.Token())
 		kit.Release(t, l)
-		r.injected(1)
 		r.everybody()
 	}
 	free(t, m)
@@ -74,7 +73,6 @@ func TestS20TheServersClockStepsBack(t *testing.T) {
 		require.False(t, two.Returned(), "who came after the step has overtaken")
 		kit.Release(t, l)
 		kit.Release(t, two.Value(t))
-		r.injected(1)
 		r.everybody()
 	}
 	var stepped uint64
@@ -116,7 +114,6 @@ func TestI5TimesInMicrosecondsAreExact(t *testing.T) {
 		kit.Release(t, l2)
 	}
 	require.Greater(t, last, uint64(1e15))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }

@@ -48,7 +48,6 @@ func TestS6SubscribersAreKilled(t *testing.T) {
 	n, times := r.load.count(), either(20, 300)
 	every(100*time.Millisecond, times, func() { r.server.Int("CLIENT", "KILL", "TYPE", "pubsub") })
 	require.Greater(t, r.load.count()-n, times, "no progress while subscribers were killed")
-	r.injected(len(spans) + times)
 	r.everybody()
 	r.finish()
 }
@@ -59,7 +58,6 @@ func TestS7ConnectionsAreKilled(t *testing.T) {
 	n, times := r.load.count(), either(20, 300)
 	every(100*time.Millisecond, times, func() { r.server.Int("CLIENT", "KILL", "TYPE", "normal") })
 	require.Greater(t, r.load.count()-n, times, "no progress while connections were killed")
-	r.injected(times)
 	r.everybody()
 	r.finish()
 }
@@ -97,7 +95,6 @@ func TestS8ASubscriberThatDoesNotReadIsCutOff(t *testing.T) {
 		require.Empty(t, e.Error)
 	}
 	free(t, holder)
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -131,7 +128,6 @@ func TestS21ConnectionsAreRefused(t *testing.T) {
 	kit.Waiting(t, 1, m.Inspect)
 	kit.Release(t, l)
 	kit.Release(t, c.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -212,7 +208,6 @@ func TestS25IdleConnectionsAreCut(t *testing.T) {
 		since := time.Now()
 		kit.Release(t, granted(t, m))
 		require.Less(t, time.Since(since), time.Second)
-		r.injected(1)
 	}
 	r.everybody()
 	r.finish()

@@ -53,7 +53,6 @@ func TestS17AReplicaIsPromotedThatDoesNotKnowTheLock(t *testing.T) {
 	require.ErrorIs(t, w.lease.Release(t.Context()), lease.ErrLost)
 	require.NoError(t, l.Context().Err())
 	kit.Release(t, l)
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }

@@ -54,7 +54,6 @@ func TestS11TheMemoryIsFull(t *testing.T) {
 		kit.Release(t, c3.Value(t))
 		require.Less(t, time.Since(since), time.Second, "hand-offs in full memory waited for looks")
 		r.server.Do("CONFIG", "SET", "maxmemory", "0")
-		r.injected(1)
 		r.everybody()
 	}
 	free(t, holder)
@@ -85,7 +84,6 @@ func TestS12LocksAreEvicted(t *testing.T) {
 					require.ErrorContains(t, err, "OOM")
 				}
 			}
-			r.injected(1)
 			since := time.Now()
 			gone := 0
 			for i, w := range held {
@@ -134,7 +132,6 @@ func TestS24AServerThatAllowsLittle(t *testing.T) {
 	kit.Eventually(t, "a renewal", func() bool { return r.until("managed") > until })
 	kit.Release(t, l)
 	kit.Release(t, c.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -155,7 +152,6 @@ func TestS23AKeyHasAnotherType(t *testing.T) {
 		require.Equal(t, "not ours", r.server.Text("GET", key))
 		r.server.Do("DEL", key)
 		free(t, m)
-		r.injected(1)
 	}
 	// While somebody holds, and somebody waits.
 	m, other := fairlock.New(client, "type", headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), "type")
@@ -167,7 +163,6 @@ func TestS23AKeyHasAnotherType(t *testing.T) {
 	require.Equal(t, "not ours", r.server.Text("GET", keyOf("type")))
 	r.server.Do("DEL", keyOf("type"), keyOf("type")+":queue")
 	free(t, m)
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -209,7 +204,6 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 			acl("+@all")
 		}
 		free(t, m)
-		r.injected(7)
 	}
 	r.everybody()
 	r.finish()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -37,7 +38,6 @@ func TestS1TheServerRestartsEmpty(t *testing.T) {
 		r.everybody()
 	}
 	r.measured(restart, spans)
-	r.injected(len(spans))
 	free(t, m)
 	r.finish()
 }
@@ -77,7 +77,6 @@ func (r *run) awayForALease() {
 		require.Greater(r, l.Token(), w.lease.Token())
 		require.ErrorIs(r, w.lease.Release(context.Background()), lease.ErrLost)
 		kit.Release(r, l)
-		r.injected(1)
 		r.everybody()
 	}
 }
@@ -96,14 +95,13 @@ func (r *run) acknowledged(always bool) {
 		r.server.Restart()
 		if r.server.Text("HGET", keyOf("acknowledged"), "token") != strconv.FormatUint(last, 10) {
 			require.False(r, always, "what was acknowledged is lost")
-			note(func(f *figures) { f.counts["grants lost by appendfsync everysec, as Redis documents"]++ })
+			evidence.Fault(r, "grant lost by appendfsync everysec", 1)
 			require.ErrorIs(r, w.told(r, promised(w.lease, lasts)), lease.ErrForgotten)
 		} else {
 			require.NoError(r, w.lease.Context().Err())
 			kit.Release(r, w.lease)
 			w.done.Wait()
 		}
-		r.injected(1)
 	}
 	free(r, m)
 }
@@ -133,7 +131,6 @@ func TestS3TheServerRestartsFromAnOlderState(t *testing.T) {
 		require.Greater(t, next.Token(), newer.Token())
 		kit.Release(t, next)
 		require.ErrorIs(t, held.told(t, until), lease.ErrForgotten)
-		r.injected(1)
 		r.everybody()
 	}
 	r.finish()
@@ -161,7 +158,6 @@ func TestS5KeysAreDeleted(t *testing.T) {
 		l := next.Value(t)
 		require.Greater(t, l.Token(), w.lease.Token())
 		kit.Release(t, l)
-		r.injected(1)
 		r.everybody()
 	}
 	r.finish()
@@ -179,7 +175,6 @@ func TestS4ScriptsAreFlushed(t *testing.T) {
 		r.server.Do("SCRIPT", "FLUSH")
 		return r.load.count() > n+rate
 	})
-	r.injected(flushes)
 	r.everybody()
 	r.finish()
 }

@@ -49,7 +49,6 @@ func TestS9TheServerStallsBeyondALease(t *testing.T) {
 				require.Greater(t, time.Since(since), time.Second, "it was told after the stall")
 				<-over
 				require.ErrorIs(t, w.lease.Release(t.Context()), lease.ErrLost)
-				r.injected(1)
 				r.everybody()
 				free(t, m)
 			}
@@ -79,7 +78,6 @@ func TestS10TheServerIsBusyWithAScript(t *testing.T) {
 		c := kit.Lock(t.Context(), m.Lock)
 		r.server.Do("SCRIPT", "KILL")
 		kit.Release(t, c.Value(t))
-		r.injected(1)
 		r.everybody()
 	}
 	r.finish()
@@ -100,7 +98,6 @@ func TestS10AScriptThatHasWrittenCannotBeKilled(t *testing.T) {
 	c := kit.Lock(t.Context(), m.Lock)
 	r.server.Restart() // The server has to be.
 	kit.Release(t, c.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -128,7 +125,6 @@ func TestS14TheServerLoads(t *testing.T) {
 	c := kit.Lock(t.Context(), m.Lock)
 	<-back
 	kit.Release(t, c.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -178,7 +174,6 @@ func TestS15TheMasterIsDemoted(t *testing.T) {
 	require.False(t, next.Returned())
 	r.server.Do("REPLICAOF", "NO", "ONE")
 	kit.Release(t, next.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }
@@ -217,7 +212,6 @@ func refuses(t *testing.T, r *run, code string, begins, ends func()) {
 		ends()
 		l = granted(t, other) // At the end of its lease at the latest.
 		kit.Release(t, l)
-		r.injected(1)
 		r.everybody()
 	}
 	kit.Release(t, granted(t, renewed)) // Whose holder could not give it back.
@@ -242,7 +236,6 @@ func TestS14AReplicaHasLostItsMaster(t *testing.T) {
 	require.False(t, c.Returned())
 	r.server.Do("REPLICAOF", "NO", "ONE")
 	kit.Release(t, c.Value(t))
-	r.injected(1)
 	r.everybody()
 	r.finish()
 }

@@ -79,7 +79,6 @@ func TestC9TheClockOfAClientJumps(t *testing.T) {
 			ahead := a.wall(t)
 			require.InDelta(t, jump.Hours(), ahead.Hours(), 0.1)
 		}
-		r.injected(1)
 	}
 	kit.Eventually(t, "renewals over two leases", func() bool { return r.until("clocked") > first+(2*lasts).Microseconds() })
 	wait := a.words(t, "T")
@@ -126,7 +125,6 @@ func TestC10TheMachineOfAClientIsSuspended(t *testing.T) {
 		require.Greater(t, l.Token(), told[0].token)
 		kit.Release(t, l)
 		a.kill()
-		r.injected(1)
 	}
 	kit.Release(t, busy)
 	r.everybody()

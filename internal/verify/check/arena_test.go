@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -196,6 +197,7 @@ func (a *arena) judge(m Model, limit int64) {
 	require.Empty(t, a.truth.Wrong)
 	require.GreaterOrEqual(t, a.truth.Granted*(1+a.passes), len(hs))
 	judged := Linearizable(t, m, a.History())
+	evidence.Note(t, evidence.Line{Holds: len(hs), Judged: judged})
 	lost := 0
 	for _, h := range hs {
 		if h.Lost != Never {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
@@ -162,6 +163,8 @@ func TestFailoversUnderLoad(t *testing.T) {
 					require.NotEqual(t, f.old, f.new)
 					tr.flows(t)
 					f.took = time.Since(f.began)
+					evidence.Fault(t, fmt.Sprintf("failover, %s: %s", s.what, f.how), 1)
+					evidence.Recovered(t, "failover, until everybody has held again", f.took, kit.Patience)
 					made = append(made, f)
 				}
 				p.add(s.what, replicas, tr.judge(t, made))
@@ -176,7 +179,9 @@ func (tr *traffic) judge(t *testing.T, made []failover) []*count {
 	t.Helper()
 	holds := tr.end(t)
 	rising(t, holds)
-	require.Empty(t, unexcused(holds, made))
+	wrong := unexcused(holds, made)
+	evidence.Note(t, evidence.Line{Holds: len(holds), Wrong: wrong})
+	require.Empty(t, wrong)
 	counts := counted(holds, made)
 	for _, c := range counts {
 		t.Log(c)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
@@ -39,12 +40,17 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		began := time.Now()
 		s.MoveSlot(redistest.Slot(key), elsewhere(s, key))
 		tr.flows(t)
-		worst = max(worst, time.Since(began))
+		took := time.Since(began)
+		evidence.Fault(t, "slot moved", 1)
+		evidence.Recovered(t, "slot moved, until everybody has held again", took, kit.Patience)
+		worst = max(worst, took)
 	}
 	t.Logf("longest move until everybody had held again: %v", worst)
 	holds := tr.end(t)
 	rising(t, holds)
-	require.Empty(t, unexcused(holds, nil))
+	wrong := unexcused(holds, nil)
+	evidence.Note(t, evidence.Line{Holds: len(holds), Wrong: wrong})
+	require.Empty(t, wrong)
 	require.Zero(t, lost(holds), "holds were lost")
 	require.Greater(t, len(holds), 8*moves)
 	t.Logf("%d holds in %d moves", len(holds), moves)

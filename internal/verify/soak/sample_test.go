@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
 )
@@ -89,6 +90,8 @@ func total(counts map[string]int) (n int) {
 
 func (s *soak) judge(truth *check.Truth, all []sample) {
 	t := s.t
+	evidence.Note(t, evidence.Line{Holds: s.waits.got, Wrong: append(truth.Wrong, s.wrong...)})
+	evidence.Fault(t, "call given up", s.gaveUp)
 	require.Empty(t, s.wrong)
 	require.Empty(t, truth.Wrong)
 	require.Zero(t, truth.Lapsed, "a lease ran out, or a grant")
