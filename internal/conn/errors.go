@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -49,24 +50,25 @@ var hints = []struct{ sign, hint string }{
 // isReadOnly reports whether err says that the server is a replica.
 func isReadOnly(err error) bool {
 	redisErr, ok := rueidis.IsRedisErr(err)
-	return ok && strings.HasPrefix(redisErr.Error(), "READONLY")
+	return ok && codeOf(redisErr.Error()) == "READONLY"
+}
+
+// codeOf is the code of an answer of Redis. Before Redis 7 that of a command in a script is behind the place in the script.
+func codeOf(text string) string {
+	if strings.HasPrefix(text, "Error running script") {
+		text = text[strings.LastIndex(text, ": -")+len(": -"):]
+	}
+	return strings.Split(text, " ")[0]
 }
 
 // Transient reports whether err will pass, so that the same request may be sent again.
 func Transient(err error) bool {
-	redisErr, ok := rueidis.IsRedisErr(err)
-	if !ok {
-		return !errors.Is(err, rueidis.ErrClosing)
+	if redisErr, ok := rueidis.IsRedisErr(err); ok {
+		text := redisErr.Error()
+		// A WAIT for replicas ends with the last one, or UNBLOCKED, where its master is replaced meanwhile.
+		return slices.Contains(passing, codeOf(text)) || strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
 	}
-	text := redisErr.Error()
-	code, _, _ := strings.Cut(text, " ")
-	for _, p := range passing {
-		if code == p {
-			return true
-		}
-	}
-	// A WAIT for replicas ends with the second one, or UNBLOCKED, where its master is replaced meanwhile.
-	return strings.Contains(text, "max number of clients") || strings.Contains(text, "cannot be used with replica")
+	return !errors.Is(err, rueidis.ErrClosing)
 }
 
 // Advise adds to an error of Redis what to change.

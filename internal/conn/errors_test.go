@@ -62,9 +62,15 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 		require.ErrorContains(t, Advise(err), hint)
 		require.ErrorContains(t, Advise(err), err.Error())
 	}
-	demoted := redisError(t, c, "READONLY You can't write against a read only replica.")
-	require.True(t, Transient(demoted))
-	require.ErrorContains(t, Advise(demoted), "connect to the master")
+	for _, text := range []string{
+		"READONLY You can't write against a read only replica.",
+		"ERR Error running script (call to f_c25f1a): @user_script:129: @user_script: 129: -READONLY You can't write against a read only replica.",
+	} {
+		demoted := redisError(t, c, text)
+		require.True(t, Transient(demoted), text)
+		require.True(t, isReadOnly(demoted), text)
+		require.ErrorContains(t, Advise(demoted), "connect to the master")
+	}
 	odd := redisError(t, c, "ERR nobody has heard of this")
 	require.False(t, Transient(odd))
 	require.Equal(t, odd, Advise(odd))
