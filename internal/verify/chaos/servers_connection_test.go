@@ -65,7 +65,7 @@ func TestS7ConnectionsAreKilled(t *testing.T) {
 func TestS8ASubscriberThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "S8", func(o *options) {
-		o.server = []redistest.Option{redistest.WithArgs("--client-output-buffer-limit", "pubsub 262144 65536 2")}
+		o.server = []redistest.Option{redistest.WithArgs("--client-output-buffer-limit", "pubsub", "262144", "65536", "2")}
 	})
 	const waiters = 10
 	holder, waiter := fairlock.New(r.dial(), "full"), fairlock.New(r.dial(), "full")

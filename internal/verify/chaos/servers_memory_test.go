@@ -171,7 +171,7 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "S22")
 	acl := func(rules ...string) { r.server.Do(append([]string{"ACL", "SETUSER", "app"}, rules...)...) }
-	acl("on", ">secret", "~headwaiter:*", "&headwaiter:*", "+@all")
+	acl("on", ">secret", "~headwaiter:*", "resetchannels", "&headwaiter:*", "+@all")
 	app := func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = "app", "secret" }
 	m, other := fairlock.New(r.dial(app), "rights"), fairlock.New(r.dial(app), "rights")
 	for range either(1, 10) {

@@ -45,6 +45,9 @@ func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
 			model = RWLock
 		}
 		sorted := h.Holds.by(byToken)
+		for i := range sorted { // Readers share a token for as long as one of them holds, who may be the one that is left out.
+			sorted[i].Token = uint64(i + 1)
+		}
 		for from := 0; from < len(sorted); from += piece {
 			part := sorted[max(0, from-margin):min(from+piece, len(sorted))]
 			for _, v := range Judge(model, part.ops(), limit, "") {
@@ -53,7 +56,7 @@ func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
 				case v.Unknown:
 					wrong = append(wrong, fmt.Sprintf("unknown: %d operations could not be judged within %v", v.Ops, v.Took))
 				case !v.Legal:
-					wrong = append(wrong, fmt.Sprintf("no order of %d operations is legal, tokens %d to %d", v.Ops, part[0].Token, part[len(part)-1].Token))
+					wrong = append(wrong, fmt.Sprintf("no order of %d operations is legal, holds %d to %d by their tokens", v.Ops, part[0].Token, part[len(part)-1].Token))
 				}
 			}
 		}

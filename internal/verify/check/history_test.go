@@ -27,9 +27,10 @@ func TestAHistoryThatIsRightIsAccepted(t *testing.T) {
 	unknown := past(6, 1, 9, 10, 12) // Its lease may have been over when it saw that.
 	unknown.Released = Never
 	for what, h := range map[string]History{
-		"a lock":           historyOf(1, past(5, 1, 1, 2, 9), unknown, past(7, 1, 3, 12, 14)),
-		"never certain":    historyOf(1, past(5, 1, 1, 2, 9), past(6, 1, 3, 11, 11), past(7, 1, 3, 12, 14)),
-		"readers":          historyOf(Readers, past(7, 1, 2, 3, 8), past(7, 1, 4, 5, 8), past(8, Readers, 4, 10, 11)),
+		"a lock":        historyOf(1, past(5, 1, 1, 2, 9), unknown, past(7, 1, 3, 12, 14)),
+		"never certain": historyOf(1, past(5, 1, 1, 2, 9), past(6, 1, 3, 11, 11), past(7, 1, 3, 12, 14)),
+		"readers":       historyOf(Readers, past(7, 1, 2, 3, 8), past(7, 1, 4, 5, 8), past(8, Readers, 4, 10, 11)),
+		"readers, and one between them that nobody told of": historyOf(Readers, past(7, 1, 2, 3, 8), past(7, 1, 9, 10, 12)),
 		"as many as there": historyOf(2, past(5, 1, 1, 2, 9), past(6, 1, 1, 3, 12), past(7, 2, 1, 14, 15)),
 	} {
 		judged, wrong := h.Judge(patience)
