@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim chaos deploy failovers soak mutants \
+.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -13,7 +13,7 @@ demo: ## several processes and one lock, on an embedded Redis; ARGS="--redis URL
 	go run ./examples/demo $(ARGS)
 
 # Tests of what happens under load, or within a time, run one after the other.
-ALONE := /(internal/verify/(chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
+ALONE := /(internal/verify/(campaign|chaos|check|deploy|soak)|headwaiter/(bench|bench/command|redlock))$$
 # What needs servers of other kinds, and what needs Prometheus.
 ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/demo/engines|bench/rivals)(/|$$)
 MONITORING := /contrib/(prometheus|otel)(/|$$)
@@ -48,7 +48,7 @@ redis:
 	@scripts/need redis-server
 
 servers-matrix: redis ## all of internal/verify/deploy on each server that packages bring; writes the table of docs/deploy.md; ARGS="-short NAME..." for some
-	go run ./internal/verify/servers $(ARGS)
+	go run ./internal/verify/campaign -deployments $(ARGS)
 
 lint: ## formatting and go vet
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted; exit 1; fi
@@ -107,16 +107,8 @@ $(TLA)/bin/tla:
 	@scripts/need cargo
 	cargo install --quiet --locked --root $(TLA) --version $(TLA:bin/tla-%=%) tla-checker
 
-SPAN ?= 20m
-
-soak: redis ## sixteen workers and one lock for SPAN (20m), with calls that give up and waiters that are killed
-	go test -count=1 -v -timeout 0 ./internal/verify/soak -soak.for $(SPAN)
-
-chaos: redis ## what happens in production, for a long time; ends with what was measured
-	CHAOS_LONG=1 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/chaos
-
-deploy: redis ## clusters, Sentinel, replicas: twenty failovers of each kind and twenty moving slots under load
-	DEPLOY_ROUNDS=20 go test -count=1 -v -timeout 60m $(ARGS) ./internal/verify/deploy
+campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only chaos,soak -on installed"
+	go run ./internal/verify/campaign $(ARGS)
 
 failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (hours; ROUNDS=20 for fewer)
 	DEPLOY_ROUNDS=$(or $(ROUNDS),200) DEPLOY_PAGE=$(CURDIR)/docs/failovers.md \

@@ -17,6 +17,9 @@ import (
 // Variable is the environment variable with the path of the file.
 const Variable = "HEADWAITER_EVIDENCE"
 
+// GaveUp is a call whose context ended before it held.
+const GaveUp = "call given up"
+
 // A Line is one thing that was seen.
 type Line struct {
 	Test     string          `json:"test"` // the top-level one

@@ -13,6 +13,6 @@
 // Redlock (R1 to R6), and a cluster whose slots move (S18, S19), are shown beside what they are about; the table names
 // those tests too.
 //
-// The short form runs with all tests. The long one, by make chaos, repeats what depends on chance and prints
-// what it measured.
+// The short form runs with all tests. The long one (CHAOS_LONG) repeats what depends on chance. `make
+// campaign` runs both, and counts what was seen.
 package chaos

@@ -153,7 +153,7 @@ func (r *run) finish() {
 			lost++
 		}
 	}
-	evidence.Fault(r, "call given up", gaveUp)
+	evidence.Fault(r, evidence.GaveUp, gaveUp)
 	r.judge(history)
 	r.nothingLeft()
 	r.Logf("%s: %.0f/s before the fault, %d acquisitions, %d of them lost, %d messages missed, %d requests late",

@@ -91,7 +91,7 @@ func total(counts map[string]int) (n int) {
 func (s *soak) judge(truth *check.Truth, all []sample) {
 	t := s.t
 	evidence.Note(t, evidence.Line{Holds: s.waits.got, Wrong: append(truth.Wrong, s.wrong...)})
-	evidence.Fault(t, "call given up", s.gaveUp)
+	evidence.Fault(t, evidence.GaveUp, s.gaveUp)
 	require.Empty(t, s.wrong)
 	require.Empty(t, truth.Wrong)
 	require.Zero(t, truth.Lapsed, "a lease ran out, or a grant")

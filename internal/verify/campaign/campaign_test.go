@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
+	"github.com/headwaiter/headwaiter/internal/verify/check"
+)
+
+var (
+	redis  = server{installed, "redis-server", "Redis 7.0.15"}
+	judged = evidence.Line{Test: "TestA", Holds: 10, Judged: 20}
+)
+
+const failedOutput = `=== RUN   TestA
+=== RUN   TestB
+    a_test.go:7: 
+        	Error Trace:	a_test.go:7
+        	Error:      	Should be empty, but was [two | held]
+        	Test:       	TestB/x
+        	Messages:   	of one name
+--- FAIL: TestB (0.01s)
+    --- FAIL: TestB/x (0.01s)
+=== NAME  TestA
+    a_test.go:9: all is well
+--- PASS: TestA (0.02s)
+FAIL
+`
+
+func newSummary() *summary {
+	return &summary{began: time.Unix(1_800_000_000, 0), commit: "abc", parts: parts, load: []string{"1", "2"}}
+}
+
+func TestEachPartComesToEachServerInALapAndEarlyOnTheWay(t *testing.T) {
+	t.Parallel()
+	for all := 1; all <= 9; all++ {
+		for n := 1; n <= len(parts); n++ {
+			c := campaign{parts: parts[:n], servers: make([]server, all)}
+			for i := range all {
+				c.servers[i].name = strings.Repeat("s", i+1)
+			}
+			seen := map[string]int{}
+			for i := range 2 * all * n {
+				on, p, lap := c.turn(i)
+				require.Equal(t, lap, seen[on.name+" "+p.name])
+				seen[on.name+" "+p.name]++
+			}
+			require.Len(t, seen, all*n)
+		}
+	}
+}
+
+func TestWhatFailsACampaign(t *testing.T) {
+	t.Parallel()
+	exit := errors.New("exit status 1")
+	for what, c := range map[string]struct {
+		lines  []evidence.Line
+		output string
+		ends   error
+		test   string
+		why    string
+	}{
+		"a test that failed":           {[]evidence.Line{judged}, failedOutput, exit, "TestB", "Should be empty, but was [two | held]; of one name"},
+		"tests that did not end":       {[]evidence.Line{judged}, "=== RUN   TestA\npanic: test timed out after 1h\n", exit, "all", "panic: test timed out after 1h exit status 1"},
+		"an overlap":                   {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: 2 permits of 1 are held"}}}, "", nil, "TestC", "lock: 2 permits of 1 are held"},
+		"what could not be judged":     {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: unknown: 2 operations could not be judged"}}}, "", nil, "TestC", "lock: unknown: 2 operations could not be judged"},
+		"a recovery beyond its bound":  {[]evidence.Line{judged, {Test: "TestC", Recovery: "x", Took: 3 * time.Second, Bound: time.Second}}, "", nil, "TestC", "x: 3s, more than 1s"},
+		"tests that have seen nothing": {nil, "", nil, "all", "nothing was judged"},
+	} {
+		s := newSummary()
+		require.Equal(t, []failure{{c.test, c.why}}, s.add(redis, parts[0], c.lines, []byte(c.output), c.ends), what)
+		require.Len(t, s.failures, 1, what)
+		require.Contains(t, s.text(), "| failed cases | 1 |", what)
+	}
+	s := newSummary()
+	require.Empty(t, s.add(redis, parts[0], []evidence.Line{judged, {Test: "TestA", Recovery: "x", Took: time.Second, Bound: time.Second}}, []byte("=== RUN   TestA\n--- PASS: TestA (0.1s)\nPASS\n"), nil))
+	require.Contains(t, s.text(), "| failed cases | 0 |")
+}
+
+const emptyPage = "# A page\n\nWords.\n\n## The campaign\n\nOld words.\n" + failedCase + "\nAll.\n\n" + failedHead + "| then | 123 | Valkey 9 | soak | TestOld | it | \n"
+
+func TestAFailedCaseStaysOnThePage(t *testing.T) {
+	t.Parallel()
+	s := newSummary()
+	s.add(redis, parts[0], []evidence.Line{judged}, []byte(failedOutput), errors.New("exit status 1"))
+	first, err := s.page(emptyPage)
+	require.NoError(t, err)
+	row := `| 15 January 2027 | abc | Redis 7.0.15 | clients | TestB | Should be empty, but was [two \| held]; of one name |`
+	require.Contains(t, first, row)
+	later := newSummary()
+	later.add(redis, parts[0], []evidence.Line{judged}, nil, nil)
+	second, err := later.page(first)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(second, "# A page\n\nWords.\n\n## The campaign\n"))
+	require.NotContains(t, second, "Old words")
+	require.Contains(t, second, "| failed cases | 0 |")
+	require.Equal(t, 1, strings.Count(second, row), "what has failed is off the page")
+	require.Equal(t, 1, strings.Count(second, "| TestOld |"))
+	_, err = later.page("# Another page\n")
+	require.Error(t, err)
+}
+
+func TestFaultsAndRecoveriesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSummary()
+	lines := []evidence.Line{judged}
+	for i := range 200 {
+		lines = append(lines, evidence.Line{Test: "TestA", Recovery: "a restart", Took: time.Duration(200-i) * time.Millisecond, Bound: time.Second})
+	}
+	lines = append(lines, evidence.Line{Test: "TestA", Fault: "reply cut", N: 1200}, evidence.Line{Test: "TestA", Fault: "reply cut", N: 34})
+	s.add(redis, parts[0], lines, nil, nil)
+	s.missing = []string{"redis-9: pip cannot get it"}
+	text := s.text()
+	require.Contains(t, text, "| a restart | 200 | 101.0 ms | 199.0 ms | 200.0 ms | 1.00 s |")
+	require.Contains(t, text, "| reply cut | 1,234 |")
+	require.Contains(t, text, "| Redis 7.0.15 | clients 1 | 10 | 0 |")
+	require.Contains(t, text, "| redis-9: pip cannot get it | left out | | |")
+}
+
+const histories = "../../../docs/histories"
+
+func TestTheHistoriesInTheTreeAreLegalAndDrawn(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(histories + "/*.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	require.NoError(t, judgeFiles(io.Discard, files))
+	page, err := os.ReadFile(histories + "/README.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		s, err := unpack(file)
+		require.NoError(t, err)
+		require.NotEmpty(t, s.faults, file)
+		picture, err := os.ReadFile(strings.TrimSuffix(file, ".jsonl.gz") + ".svg")
+		require.NoError(t, err)
+		require.Equal(t, string(picture), string(s.draw()), file)
+		require.Contains(t, string(page), "("+filepath.Base(file)+")")
+	}
+}
+
+// One holder of a real history is certain for a little longer than it was.
+func TestAnOverlapPlantedInAHistoryIsFound(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(histories + "/*.gz")
+	require.NoError(t, err)
+	s, err := unpack(files[0])
+	require.NoError(t, err)
+	h, _ := s.drawn()
+	for i := range h.Holds {
+		x := &h.Holds[i]
+		x.Releasing += 5 * time.Millisecond
+		x.Deadline = max(x.Deadline, x.Releasing)
+		x.Released = check.Never
+	}
+	text, err := json.Marshal(h)
+	require.NoError(t, err)
+	bad := filepath.Join(t.TempDir(), "bad.jsonl.gz")
+	require.NoError(t, pack(bad, []evidence.Line{{Test: "TestA", History: text}}))
+	var said bytes.Buffer
+	require.Error(t, judgeFiles(&said, []string{bad}))
+	require.Contains(t, said.String(), "2 permits of 1 are held")
+}
+
+// A campaign of one case: from the server to the page, to a history that is judged again and to its picture.
+func TestAShortCampaign(t *testing.T) {
+	t.Chdir("../../..")
+	folder := t.TempDir()
+	page := filepath.Join(folder, "page.md")
+	require.NoError(t, os.WriteFile(page, []byte(emptyPage), 0o600))
+	c := campaign{run: "TestN3", page: page, folder: folder, histories: filepath.Join(folder, "histories")}
+	require.NoError(t, c.start(t.Context(), "network,soak", []string{installed}))
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Regexp(t, `\| acquisitions judged \| [1-9][0-9,]* \|`, string(text))
+	require.Regexp(t, `\| message held up \| [1-9][0-9,]* \|`, string(text))
+	require.Regexp(t, `\| every worker of the load has held again \| [1-9]`, string(text))
+	require.Contains(t, string(text), "| TestOld |")
+	files, err := filepath.Glob(filepath.Join(c.histories, "*.gz"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, judgeFiles(io.Discard, files))
+	left, err := filepath.Glob(filepath.Join(folder, "*.jsonl"))
+	require.NoError(t, err)
+	require.Empty(t, left, "evidence of what has passed is left")
+
+	c.run = "TestNoneOfThese"
+	require.ErrorContains(t, c.start(t.Context(), "", []string{installed}), "no test")
+	require.ErrorContains(t, c.start(t.Context(), "nothing", nil), "there is no part")
+}

@@ -1,0 +1,62 @@
+// Campaign runs what is shown with real processes and real servers, for as long as it is told, and writes what came of it
+// into docs/guarantees.md. A part of it is the tests of one kind: the faults of package chaos, all primitives on networks in
+// trouble, failovers, the soak. The parts take turns on the servers that scripts/server can fetch and on the one that is
+// installed; what cannot be had is left out by name. After a part was on each server once in its short form it comes in its
+// long one.
+//
+// The tests write down what they see (package evidence); the campaign counts that. It fails if a test does, if a history is
+// not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
+// failed case stays on the page.
+//
+// With -deployments it runs all of package deploy on each server instead, and writes the table of docs/deploy.md.
+// With -judge it judges histories in files once more, and does nothing else.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	var c campaign
+	var only, on string
+	var deployments, short, judge bool
+	flag.DurationVar(&c.lasts, "for", 10*time.Minute, "how long to begin with parts; the last one is finished")
+	flag.StringVar(&only, "only", "", "parts, with commas: "+strings.Join(names(parts), ","))
+	flag.StringVar(&on, "on", "", "servers, with commas: installed, and what scripts/server knows")
+	flag.StringVar(&c.run, "run", "", "of the tests of these parts those that match")
+	flag.BoolVar(&c.long, "long", false, "the long form at once")
+	flag.StringVar(&c.page, "page", "docs/guarantees.md", "where to write what came of it; nowhere if empty")
+	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")
+	flag.StringVar(&c.folder, "out", "out/campaign", "a folder for what failed tests have left")
+	flag.BoolVar(&deployments, "deployments", false, "all of package deploy on each server instead: the table of docs/deploy.md")
+	flag.BoolVar(&short, "short", false, "with -deployments: some tests, and no table")
+	flag.BoolVar(&judge, "judge", false, "judge the histories in the given files")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	servers := flag.Args()
+	if on != "" {
+		servers = strings.Split(on, ",")
+	}
+	var err error
+	switch {
+	case judge:
+		err = judgeFiles(os.Stdout, flag.Args())
+	case deployments:
+		err = matrix(ctx, short, servers)
+	default:
+		err = c.start(ctx, only, servers)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "campaign:", err)
+		stop()
+		os.Exit(1)
+	}
+}

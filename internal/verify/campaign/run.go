@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
+)
+
+// A part is the tests of one kind.
+type part struct{ name, folder, tests, does string }
+
+var parts = []part{
+	{"clients", "chaos", `^Test(C\d|NothingIsLeft)`, "processes with locks, semaphores and read-write locks, of which some are killed, stopped, starved, closed; calls that give up; clocks that jump"},
+	{"servers", "chaos", `^TestS\d`, "the same load on servers that restart, forget, stall, refuse, fill up, are demoted, cut connections"},
+	{"network", "chaos", `^TestN\d`, "the same load on networks that lose, delay, double and cut"},
+	{"sizes", "chaos", `^Test[IP]\d`, "semaphores, latches, barriers and readers in trouble; unusual names and counts; 100,000 waiters"},
+	{"primitives", "check", `InTrouble$`, "locks, cohorts, several names, batches, stripes, elections, reentrant and read-write locks and semaphores, half of the clients on a network in trouble"},
+	{"failovers", "deploy", `^Test(Failovers|SlotsMove)UnderLoad$`, "masters that are replaced and slots that move: Sentinel, a cluster, by hand"},
+	{"soak", "soak", `^TestNobodyIsOvertaken`, "sixteen workers, one lock, waiters that give up and die: order and memory"},
+}
+
+func names(parts []part) (all []string) {
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+const (
+	// shortest and longest are how long the soak may last.
+	shortest = 20 * time.Second
+	longest  = 20 * time.Minute
+	// limit is how long the tests of a part may last, but for the soak's time.
+	limit = 90 * time.Minute
+)
+
+// A campaign is what is to be done.
+type campaign struct {
+	lasts                        time.Duration
+	run, page, histories, folder string
+	long                         bool
+	parts                        []part
+	servers                      []server
+	programs                     map[string]string // by folder
+	kept                         map[string][]evidence.Line
+}
+
+// start runs parts until the time is over, and writes the page. It fails where a case did.
+func (c *campaign) start(ctx context.Context, only string, servers []string) error {
+	for _, p := range parts {
+		if only == "" || slices.Contains(strings.Split(only, ","), p.name) {
+			c.parts = append(c.parts, p)
+		}
+	}
+	if len(c.parts) == 0 {
+		return fmt.Errorf("there is no part %q but %s", only, strings.Join(names(parts), ", "))
+	}
+	if err := os.MkdirAll(c.folder, 0o755); err != nil {
+		return err
+	}
+	build, err := c.build(ctx)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(build)
+	if c.run != "" {
+		if err := c.narrow(ctx); err != nil {
+			return err
+		}
+	}
+	s := summary{began: time.Now(), parts: c.parts, partial: c.run != "", load: []string{load()}, commit: commit(ctx)}
+	if c.servers, s.missing, err = serversOf(ctx, servers); err != nil {
+		return err
+	}
+	once := 1
+	if c.histories != "" {
+		once = len(c.parts) * len(c.servers)
+	}
+	for i := 0; i < once || time.Since(s.began) < c.lasts; i++ {
+		on, p, lap := c.turn(i)
+		failed := c.play(ctx, &s, on, p, c.long || lap > 0)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		fmt.Printf("%s on %s: %d acquisitions so far, %d failed cases\n", p.name, on.version, s.holds, len(s.failures))
+		for _, f := range failed {
+			fmt.Printf("  %s: %s\n", f.test, f.why)
+		}
+	}
+	s.took, s.load = time.Since(s.began), append(s.load, load())
+	if c.histories != "" {
+		if err := c.keep(s); err != nil {
+			return err
+		}
+	}
+	if c.page != "" {
+		if err := s.write(c.page); err != nil {
+			return err
+		}
+	}
+	fmt.Print(s.text())
+	if len(s.failures) > 0 {
+		return fmt.Errorf("%d cases have failed; what they have left is in %s", len(s.failures), c.folder)
+	}
+	return nil
+}
+
+// turn is what has its turn as number i: all parts have been on all servers after as many turns as there are pairs, and
+// after few turns many parts have been on some server. It says how often that was so before.
+func (c *campaign) turn(i int) (on server, p part, lap int) {
+	all := len(c.servers)
+	return c.servers[i%all], c.parts[(i%all+i/all)%len(c.parts)], i / (all * len(c.parts))
+}
+
+// build compiles the tests of all parts into a folder.
+func (c *campaign) build(ctx context.Context) (folder string, err error) {
+	if folder, err = os.MkdirTemp("", "campaign"); err != nil {
+		return "", err
+	}
+	c.programs = map[string]string{}
+	for _, p := range c.parts {
+		if c.programs[p.folder] == "" {
+			if c.programs[p.folder], err = build(ctx, folder, p.folder); err != nil {
+				return "", errors.Join(err, os.RemoveAll(folder))
+			}
+		}
+	}
+	return folder, nil
+}
+
+// narrow leaves of each part the tests that are wanted, and leaves out parts that have none.
+func (c *campaign) narrow(ctx context.Context) error {
+	wanted, err := regexp.Compile(c.run)
+	if err != nil {
+		return err
+	}
+	all := c.parts
+	c.parts = nil
+	for _, p := range all {
+		said, err := exec.CommandContext(ctx, c.programs[p.folder], "-test.list", p.tests).Output()
+		if err != nil {
+			return fmt.Errorf("the tests of %s: %w", p.name, err)
+		}
+		tests := slices.DeleteFunc(strings.Fields(string(said)), func(name string) bool { return !wanted.MatchString(name) })
+		if len(tests) > 0 {
+			p.tests = "^(" + strings.Join(tests, "|") + ")$"
+			c.parts = append(c.parts, p)
+		}
+	}
+	if len(c.parts) == 0 {
+		return fmt.Errorf("no test of these parts matches %s", c.run)
+	}
+	return nil
+}
+
+// span is how long the soak lasts.
+func (c *campaign) span() time.Duration {
+	if len(c.parts) == 1 {
+		return max(shortest, c.lasts)
+	}
+	return min(max(shortest, c.lasts/10), longest)
+}
+
+// play runs a part on a server, and adds what came of it. The histories and the words of tests that failed stay in the
+// folder.
+func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long bool) []failure {
+	base := filepath.Join(c.folder, fmt.Sprintf("%s-%s-%s", s.began.UTC().Format("20060102-150405"), on.name, p.name))
+	seen, said := base+".jsonl", base+".txt"
+	args := []string{"-test.count=1", "-test.v", "-test.timeout", (limit + c.span()).String(), "-test.run", p.tests}
+	if p.folder == "soak" {
+		args = append(args, "-soak.for", c.span().String())
+	}
+	tests := exec.CommandContext(ctx, c.programs[p.folder], args...)
+	path, err := filepath.Abs(seen)
+	if err != nil {
+		return s.add(on, p, nil, nil, err)
+	}
+	tests.Dir = filepath.Join("internal/verify", p.folder)
+	tests.Env = append(os.Environ(), "HEADWAITER_REDIS_SERVER="+on.path, evidence.Variable+"="+path)
+	if long {
+		tests.Env = append(tests.Env, "CHAOS_LONG=1", "DEPLOY_ROUNDS=20")
+	}
+	output, ends := tests.CombinedOutput()
+	lines, err := read(seen)
+	failed := s.add(on, p, lines, output, errors.Join(ends, err))
+	if c.histories != "" {
+		c.choose(lines)
+	}
+	if len(failed) == 0 {
+		// What is left of it is in the way of nothing.
+		_ = os.Remove(seen)
+	} else if err := os.WriteFile(said, output, 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "campaign:", err)
+	}
+	return failed
+}
+
+// read reads evidence. Tests that have seen nothing have written none.
+func read(file string) ([]evidence.Line, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return decode(f)
+}
+
+func decode(r io.Reader) (lines []evidence.Line, err error) {
+	for d := json.NewDecoder(bufio.NewReader(r)); ; {
+		var l evidence.Line
+		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+			return lines, nil
+		} else if err != nil {
+			return nil, err
+		}
+		lines = append(lines, l)
+	}
+}
+
+// A failure is a case that has failed.
+type failure struct{ test, why string }
+
+var (
+	marked = regexp.MustCompile(`^\s*=== (?:RUN|NAME|CONT|PAUSE)\s+(\S+)`)
+	ended  = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+	said   = regexp.MustCompile(`^\s+\w+_test\.go:\d+: *(.*)`)
+	reason = regexp.MustCompile(`^\s+(?:Error|Messages):\s+(.*)`)
+)
+
+// failures are the top-level tests that have failed by what they said, with the first reason that each gave. Tests that
+// ended badly without saying which of them has failed are one failure.
+func failures(output []byte, err error) (all []failure) {
+	why := map[string]string{}
+	test := ""
+	for line := range bytes.Lines(output) {
+		text := strings.TrimRight(string(line), "\n")
+		name := func(m []string) string { top, _, _ := strings.Cut(m[len(m)-1], "/"); return top }
+		if m := marked.FindStringSubmatch(text); m != nil {
+			test = name(m)
+		} else if m := ended.FindStringSubmatch(text); m != nil {
+			test = name(m)
+			if m[1] == "FAIL" && !slices.ContainsFunc(all, func(f failure) bool { return f.test == test }) {
+				all = append(all, failure{test: test})
+			}
+		} else if m := reason.FindStringSubmatch(text); m != nil && strings.Count(why[test], "; ") < 2 {
+			why[test] += m[1] + "; "
+		} else if m := said.FindStringSubmatch(text); m != nil && m[1] != "" {
+			why[test] = strings.TrimPrefix(why[test]+m[1]+"; ", "")
+		} else if strings.HasPrefix(text, "panic: ") && why[""] == "" {
+			why[""] = text
+		}
+	}
+	for i := range all {
+		all[i].why = strings.TrimSuffix(why[all[i].test], "; ")
+	}
+	if err != nil && len(all) == 0 {
+		all = append(all, failure{"all", strings.TrimSpace(why[""] + " " + err.Error())})
+	}
+	return all
+}
