@@ -9,7 +9,6 @@ package evidence
 import (
 	"encoding/json"
 	"os"
-	"strings"
 	"sync"
 	"time"
 )
@@ -22,7 +21,7 @@ const GaveUp = "call given up"
 
 // A Line is one thing that was seen.
 type Line struct {
-	Test     string          `json:"test"` // the top-level one
+	Test     string          `json:"test"`
 	At       int64           `json:"at"`   // a time of [Now]
 	Fault    string          `json:"fault,omitempty"`
 	N        int             `json:"n,omitempty"` // how many of these
@@ -63,7 +62,7 @@ func Note(t Test, l Line) {
 	if !Wanted() {
 		return
 	}
-	l.Test, _, _ = strings.Cut(t.Name(), "/")
+	l.Test = t.Name()
 	if l.At == 0 {
 		l.At = Now()
 	}

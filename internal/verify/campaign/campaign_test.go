@@ -74,7 +74,7 @@ func TestWhatFailsACampaign(t *testing.T) {
 		"tests that did not end":       {[]evidence.Line{judged}, "=== RUN   TestA\npanic: test timed out after 1h\n", exit, "all", "panic: test timed out after 1h exit status 1"},
 		"an overlap":                   {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: 2 permits of 1 are held"}}}, "", nil, "TestC", "lock: 2 permits of 1 are held"},
 		"what could not be judged":     {[]evidence.Line{judged, {Test: "TestC", Holds: 2, Wrong: []string{"lock: unknown: 2 operations could not be judged"}}}, "", nil, "TestC", "lock: unknown: 2 operations could not be judged"},
-		"a recovery beyond its bound":  {[]evidence.Line{judged, {Test: "TestC", Recovery: "x", Took: 3 * time.Second, Bound: time.Second}}, "", nil, "TestC", "x: 3s, more than 1s"},
+		"a recovery beyond its bound":  {[]evidence.Line{judged, {Test: "TestC/x", Recovery: "x", Took: 3 * time.Second, Bound: time.Second}}, "", nil, "TestC", "x: 3s, more than 1s"},
 		"tests that have seen nothing": {nil, "", nil, "all", "nothing was judged"},
 	} {
 		s := newSummary()
@@ -155,7 +155,7 @@ func TestAnOverlapPlantedInAHistoryIsFound(t *testing.T) {
 	require.NoError(t, err)
 	s, err := unpack(files[0])
 	require.NoError(t, err)
-	h, _ := s.drawn()
+	h, _, _ := s.drawn()
 	for i := range h.Holds {
 		x := &h.Holds[i]
 		x.Releasing += 5 * time.Millisecond

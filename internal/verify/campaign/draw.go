@@ -14,9 +14,8 @@ import (
 // Of a picture: its width, the room for names at the left and above, and the height of a row.
 const (
 	wide, left, top, row = 1000, 170, 40, 22
-	// shown is how much of a history is drawn, and ahead how much of that before the first fault.
-	shown = 400 * time.Millisecond
-	ahead = 100 * time.Millisecond
+	// least is how much of a history is drawn at least.
+	least = 400 * time.Millisecond
 )
 
 // The colours of what a worker does, and how wide the name of a fault is.
@@ -30,30 +29,38 @@ func titled(worker string) string {
 	return worker
 }
 
-// drawn is the history that is drawn: that of the lock with most holds, and the time from which on.
-func (s story) drawn() (h *check.History, from time.Duration) {
+// drawn is the history that is drawn: that of the lock with most holds, and from when to when: around the fault behind
+// which it took longest until somebody held.
+func (s story) drawn() (h *check.History, from, to time.Duration) {
 	h = slices.MaxFunc(s.histories, func(a, b *check.History) int {
 		if (a.Permits == 1) != (b.Permits == 1) {
 			return int(b.Permits - a.Permits)
 		}
 		return len(a.Holds) - len(b.Holds)
 	})
-	from = h.Holds[0].Called
+	var got []time.Duration
+	for _, x := range h.Holds {
+		got = append(got, x.Got)
+	}
+	slices.Sort(got)
+	from, gap := got[0], time.Duration(0)
 	for _, f := range s.faults {
-		if at := time.Duration(f.At); at > h.Holds[0].Got {
-			return h, at - ahead
+		at := time.Duration(f.At)
+		if i, _ := slices.BinarySearch(got, at); i > 0 && i < len(got) && got[i]-at > gap {
+			from, gap = at, got[i]-at
 		}
 	}
-	return h, from
+	shown := max(least, gap*5/4)
+	return h, from - shown/8, from + shown*7/8
 }
 
 // draw draws who waited, who held and what happened.
 func (s story) draw() []byte {
-	h, from := s.drawn()
-	to := from + shown
+	h, from, to := s.drawn()
+	scale := (wide - left - 40) / float64(to-from)
 	x := func(at time.Duration) float64 {
 		at = min(max(at, from), to)
-		return left + float64(at-from)/float64(shown)*(wide-left-40)
+		return left + float64(at-from)*scale
 	}
 	high := top + len(h.Workers)*row + 52
 	var b bytes.Buffer
@@ -93,10 +100,14 @@ func (s story) draw() []byte {
 		told[f.Fault] = last
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" fill="#c0271a">%s</text>`+"\n", min(last, wide-room), top-6-level*12, html.EscapeString(f.Fault))
 	}
-	for ms := 0; ms <= int(shown/time.Millisecond); ms += 100 {
-		at := x(from + time.Duration(ms)*time.Millisecond)
+	step := 100 * time.Millisecond
+	if to-from > 10*step {
+		step *= 5
+	}
+	for t := time.Duration(0); t <= to-from; t += step {
+		at := x(from + t)
 		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#999"/>`+"\n", at, at, high-52, high-46)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#555">%d ms</text>`+"\n", at, high-32, ms)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#555">%d ms</text>`+"\n", at, high-32, t.Milliseconds())
 	}
 	for i, k := range []struct{ colour, what string }{{waiting, "waits"}, {holding, "holds, and is certain of it"}, {releasing, "releases"}, {"#c0271a", "a fault takes effect"}} {
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="14" height="10" fill="%s"/><text x="%d" y="%d">%s</text>`+"\n", left+i*200, high-15, k.colour, left+20+i*200, high-6, k.what)

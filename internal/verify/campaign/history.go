@@ -21,7 +21,7 @@ var chosen = []struct{ test, does string }{
 	{"TestC6AWaiterThatWasPausedGetsInLater", "a process is stopped while its calls wait"},
 	{"TestN3TheMessageOvertakesTheReply", "messages overtake replies that are held up"},
 	{"TestN4RepliesAreCut", "replies are swallowed, and their connections cut"},
-	{"TestS9TheServerStallsBeyondALease", "the server stands still for longer than the leases"},
+	{"TestS9TheServerStallsBeyondALease/it_is_stopped", "the server is stopped for longer than the leases"},
 }
 
 // A story is what was seen of one case: histories of what several processes held, and the faults meanwhile.
@@ -122,7 +122,7 @@ func (c *campaign) keep(s summary) error {
 		if lines == nil {
 			continue
 		}
-		name := strings.TrimPrefix(x.test, "Test")
+		name := strings.ReplaceAll(strings.TrimPrefix(x.test, "Test"), "/", "-")
 		if err := pack(filepath.Join(c.histories, name+".jsonl.gz"), lines); err != nil {
 			return err
 		}

@@ -79,8 +79,8 @@ func (r *run) measured(kind string, spans []span) {
 		kind, sorted[len(sorted)/2], sorted[len(sorted)-1], len(spans), r.stalls.Within(spans[0].from, spans[len(spans)-1].to))
 	require.LessOrEqual(r, sorted[len(sorted)/2], bounds[kind], "the median of %s: %v", kind, sorted)
 	require.Empty(r, overdue(spans, mostOf(kind), r.stalls.Within), "%s: more than %v", kind, mostOf(kind))
-	for _, x := range took {
-		evidence.Recovered(r, kind, x, mostOf(kind))
+	for _, s := range spans {
+		evidence.Recovered(r, kind, max(0, s.took()-r.stalls.Within(s.from, s.to)), mostOf(kind))
 	}
 }
 
