@@ -22,7 +22,7 @@ const GaveUp = "call given up"
 // A Line is one thing that was seen.
 type Line struct {
 	Test     string          `json:"test"`
-	At       int64           `json:"at"`   // a time of [Now]
+	At       int64           `json:"at"` // a time of [Now]
 	Fault    string          `json:"fault,omitempty"`
 	N        int             `json:"n,omitempty"` // how many of these
 	Recovery string          `json:"recovery,omitempty"`

@@ -121,14 +121,14 @@ func cell(text string) string {
 	return text
 }
 
-// commit is the commit of the tree.
+// commit is the commit of the tree, and whether anything but pages is changed in it.
 func commit(ctx context.Context) string {
 	id, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
 	text := strings.TrimSpace(string(id))
-	if changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
+	if changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs").Output(); err != nil || len(changed) > 0 {
 		text += ", changed"
 	}
 	return text
