@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once fuzz spec sim campaign failovers mutants \
+.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -71,6 +71,9 @@ bench-against: redis ## compare this tree's lock with that of commit REV in pair
 	git worktree add --quiet --detach "$$folder/tree" $(REV); \
 	(cd "$$folder/tree" && go build -o "$$folder/before" ./bench/cmd/bench); \
 	go run ./bench/cmd/bench -against "$$folder/before" -work W1,W3,W4 -clients 2,8,32 -rounds 21 -slice 200ms -floor-slice 20ms -pin -restless $(ARGS)
+
+far: redis ## how far one server and a cluster go, with 10,000 clients and 1,000,000 names: writes docs/how-far.md and what `bench plan` reckons with; ARGS="-help"
+	go run ./bench/cmd/bench far -docs docs/how-far.md -data bench/report/far.jsonl $(ARGS)
 
 bench-redisson: ## build the Java program that measures Redisson; fetches Java and Maven where they are missing
 	@scripts/need java mvn

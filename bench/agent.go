@@ -16,6 +16,7 @@ import (
 
 // An Agent is a process that has clients of a contender and does what it is told, a line a command:
 //
+//	ID share KEEP_ALIVE_NS                     clients that are made from now on share a connection
 //	ID open CLIENTS WORKERS OWN HOLD_NS NAME   make clients, and take and release each lock once
 //	ID begin                                   all workers loop: warm, and later ended
 //	ID measure, ID drain                       hold for HOLD_NS from now on; end after the hold

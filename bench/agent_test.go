@@ -57,7 +57,7 @@ func TestClientsInProcessesOfTheirOwnAreMeasuredAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	c, err := newCrew(t.Context(), &runner{observer: o}, elsewhere(redis, false), Work{ID: "W4", Clients: 3, Workers: 1, Processes: true}, "test")
+	c, err := newCrew(t.Context(), &runner{observer: o}, elsewhere(redis, false), Work{ID: "W4", Clients: 3, Workers: 1, Processes: 3}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestALockThatIsNoneIsConvictedByTheRecordsOfOthers(t *testing.T) {
 	redis := startRedisFor(t)
 	report, err := Run(t.Context(), Config{
 		Contenders: []Contender{elsewhere(redis, true)}, Redis: redis, Rounds: 1, Slice: 100 * time.Millisecond, Log: t.Logf,
-		Works: []Work{{ID: "W4", Clients: 3, Workers: 1, Processes: true, Hold: pause}},
+		Works: []Work{{ID: "W4", Clients: 3, Workers: 1, Processes: 3, Hold: pause}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -261,15 +261,15 @@ func TestManyLeasesAreWatched(t *testing.T) {
 	d := lasting{newSham(), time.Minute, &atomic.Int64{}}
 	d.lost.Store(3) // The third hold is lost.
 	c := Contender{Name: "sham", Driver: d, OnRedis: true, Lease: 60 * time.Second}
-	r := &runner{Config: Config{Contenders: []Contender{c}}, holdsFor: 200 * time.Millisecond, besideFor: 100 * time.Millisecond, observer: o, report: &Report{}}
-	if err := r.holds(t.Context(), 50); err != nil {
+	r := &runner{Config: Config{Contenders: []Contender{c}}, observer: o, report: &Report{}}
+	if err := r.holds(t.Context(), Keeping{Leases: 50, For: 200 * time.Millisecond, Beside: 100 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.report.Holds) != 1 {
 		t.Fatalf("missing: %+v", r.report.Missing)
 	}
 	h := r.report.Holds[0]
-	if h.Lost != 1 || h.Beside <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5 {
+	if h.Lost != 1 || h.PerSecond <= 0 || h.Left > 60_000 || h.Left < 50_000 || h.Due != 0.5 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -279,7 +279,7 @@ func TestAnAgentThatIsWarmIsKept(t *testing.T) {
 	c := elsewhere(startRedisFor(t), false)
 	r := &runner{idle: idle{agents: map[string][]*Agent{}}}
 	defer r.idle.end()
-	w := Work{ID: "W4", Clients: 2, Workers: 1, Processes: true}
+	w := Work{ID: "W4", Clients: 2, Workers: 1, Processes: 2}
 	processes := func(warm time.Duration) (pids []int) {
 		c.Warm = warm
 		for i := range 2 {

@@ -74,8 +74,11 @@ func newLocalBand(ctx context.Context, d Driver, w Work, name string) (*localBan
 // hire adds a worker of the client.
 func (b *localBand) hire(client Client, name string) error {
 	w := &worker{id: len(b.workers)}
-	if b.work.Own {
+	switch {
+	case b.work.Own:
 		w.lock = w.id
+	case b.work.Locks > 1:
+		w.lock = w.id % b.work.Locks
 	}
 	name = fmt.Sprintf("%s:%d", name, w.lock)
 	if b.work.Kind == "" {

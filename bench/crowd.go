@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,10 +10,28 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// A Gathering is calls that wait for one lock.
+type Gathering struct {
+	Waiting int `json:"waiting"`
+	// Clients make the calls in turn, where there may be several; as many as there are calls: what one takes counts.
+	// 0 stands for eight.
+	Clients int `json:"clients,omitempty"`
+	// For is how long is looked at what they cost while nothing happens; 0: not at all.
+	For time.Duration `json:"-"`
+}
+
+// String names it as tables do.
+func (g Gathering) String() string {
+	if g.Clients > 0 {
+		return fmt.Sprintf("W7 n=%d C=%d", g.Waiting, g.Clients)
+	}
+	return fmt.Sprintf("W7 n=%d", g.Waiting)
+}
+
 // A Crowd is W7: what a queue of a length costs the server, and memory.
 type Crowd struct {
 	Contender string `json:"contender"`
-	Waiting   int    `json:"waiting"`
+	Gathering
 	// Ask, HandOff and Leave are the server's time in µs for one ticket that comes, is served, and gives up; 0 where
 	// it was not measured.
 	Ask     float64 `json:"ask_us"`
@@ -27,6 +46,12 @@ type Crowd struct {
 	Client  float64 `json:"client_bytes"`
 	Stacks  float64 `json:"client_stack_bytes,omitempty"`
 	Callers float64 `json:"client_caller_bytes,omitempty"`
+	// While nothing happens: all of the server's memory, in bytes, and µs of its CPU and of the clients' a second, for each
+	// call that waits; and how many connections all of them have.
+	All         float64 `json:"server_all_bytes,omitempty"`
+	ServerCPU   float64 `json:"server_waiting_us,omitempty"`
+	ClientCPU   float64 `json:"client_waiting_us,omitempty"`
+	Connections float64 `json:"connections,omitempty"`
 }
 
 // Library is how many bytes of the client a ticket takes in the library itself; 0 where that cannot be told.
@@ -41,6 +66,7 @@ const (
 	// A crowd may take a time that grows with its length: to form, to be looked at and to be served.
 	crowdPatience = 15 * time.Second
 	crowdTicket   = time.Millisecond
+	crowdDial     = 20 * time.Millisecond
 	// crowdClients is of how many clients a crowd is, in turn, so that hand-offs are messages.
 	crowdClients = 8
 	// crowdLook is how long hand-offs and leaves are looked at.
@@ -49,34 +75,23 @@ const (
 	crowdTail = 10
 )
 
-// crowds measures the queue of one length, with all contenders who can tell how long their queues are.
-func (r *runner) crowds(ctx context.Context, n int) error {
-	for _, c := range r.Contenders {
-		if c.Missing != nil || c.Queue == nil || c.Command == nil || !c.OnRedis || len(c.Only) > 0 || r.outgrown[c.Name] {
-			continue
-		}
-		found, err := r.gathering(ctx, c, n)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return err
-		case err != nil:
+// crowds measures a queue, with all contenders who can tell how long their queues are.
+func (r *runner) crowds(ctx context.Context, g Gathering) error {
+	takes := func(c Contender) bool {
+		return c.Missing == nil && c.Queue != nil && c.Command != nil && c.OnRedis && len(c.Only) == 0 && !r.outgrown[c.Name]
+	}
+	return each(ctx, r, "crowd", g.String(), &r.report.Crowds, takes, func(c Contender) (Crowd, string, error) {
+		found, err := r.gathering(ctx, c, g)
+		if err != nil {
+			err = fmt.Errorf("%w: so are longer ones", err)
 			if r.outgrown == nil {
 				r.outgrown = map[string]bool{}
 			}
 			r.outgrown[c.Name] = true
-			if err := r.missing(c, fmt.Sprintf("W7 n=%d and more", n), err); err != nil {
-				return err
-			}
-			continue
 		}
-		r.log("%s W7 n=%d: ask %.1f, hand-off %.1f, leave %.1f µs; %.0f bytes a ticket, and %.0f in the client, %.0f of them stack, %.0f the library's", c.Name, n,
-			found.Ask, found.HandOff, found.Leave, found.Server, found.Client, found.Stacks, found.Library())
-		r.report.Crowds = append(r.report.Crowds, found)
-		if err := r.line("crowd", found); err != nil {
-			return err
-		}
-	}
-	return nil
+		return found, fmt.Sprintf("ask %.1f, hand-off %.1f, leave %.1f µs; %.0f bytes a ticket, and %.0f in the client, %.0f of them stack, %.0f the library's",
+			found.Ask, found.HandOff, found.Leave, found.Server, found.Client, found.Stacks, found.Library()), err
+	})
 }
 
 // gathering is one queue under observation.
@@ -87,29 +102,41 @@ type gathering struct {
 	clients  int // of how many it is: an agent in another language knows only one
 }
 
-func (r *runner) gathering(ctx context.Context, c Contender, n int) (found Crowd, err error) {
-	patience := crowdPatience + time.Duration(n)*crowdTicket
+func (r *runner) gathering(ctx context.Context, c Contender, wanted Gathering) (found Crowd, err error) {
+	n := wanted.Waiting
+	patience := crowdPatience + wanted.For + time.Duration(n)*crowdTicket + time.Duration(wanted.Clients)*crowdDial
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the crowd takes more than %v", patience))
 	defer cancel()
-	found = Crowd{Contender: c.Name, Waiting: n}
+	found = Crowd{Contender: c.Name, Gathering: wanted}
 	g := &gathering{observer: r.observer, clients: 1, stage: &stage{contender: c, name: fmt.Sprintf("%s:%s:crowd:%d", r.prefix, c.Name, n), bound: patience}}
 	defer g.stage.close()
 	if c.Driver != nil {
-		g.clients = crowdClients
+		g.clients = cmp.Or(wanted.Clients, crowdClients)
 	}
 	_, hold, _, err := g.stage.holder(ctx)
+	if err != nil {
+		return found, err
+	}
+	others, err := g.observer.figure(ctx, "clients", "connected_clients")
 	if err != nil {
 		return found, err
 	}
 	if g.crowd, err = g.stage.agent(ctx); err != nil {
 		return found, err
 	}
-	// Some are there before: they have the connections that their clients need.
+	// Some are there before: they have the connections that their clients need, unless those are what is wanted.
 	first := min(n/2, g.clients)
+	if g.clients == n {
+		first = 0
+	}
 	if err := g.grow(ctx, first, first); err != nil {
 		return found, err
 	}
 	before, err := g.client(ctx)
+	if err != nil {
+		return found, err
+	}
+	bare, err := g.observer.figure(ctx, "memory", "used_memory")
 	if err != nil {
 		return found, err
 	}
@@ -131,11 +158,43 @@ func (r *runner) gathering(ctx context.Context, c Contender, n int) (found Crowd
 		return found, err
 	}
 	found.Server /= float64(n)
+	if wanted.For > 0 {
+		if err := g.resting(ctx, &found, bare, others, n-first); err != nil {
+			return found, err
+		}
+	}
 	if found.Leave, err = g.leaving(ctx, tail, n); err != nil {
 		return found, err
 	}
 	found.HandOff, found.Rate, err = g.serving(ctx, hold)
 	return found, err
+}
+
+// resting is what a crowd costs that waits.
+func (g *gathering) resting(ctx context.Context, found *Crowd, bare, others float64, more int) error {
+	full, err := g.observer.figure(ctx, "memory", "used_memory")
+	if err != nil {
+		return err
+	}
+	found.All = (full - bare) / float64(more)
+	all, err := g.observer.figure(ctx, "clients", "connected_clients")
+	if err != nil {
+		return err
+	}
+	found.Connections = all - others
+	before, err := g.observer.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	used, from := serverMicros(g.crowd.cmd.Process.Pid), stamp()
+	if err := pass(ctx, found.For); err != nil {
+		return err
+	}
+	after, err := g.observer.snapshot(ctx)
+	waited := float64(found.Waiting) * time.Duration(stamp()-from).Seconds()
+	found.ServerCPU = (after.cpu - before.cpu) * 1e6 / waited
+	found.ClientCPU = (serverMicros(g.crowd.cmd.Process.Pid) - used) / waited
+	return err
 }
 
 // grow adds so many calls, and waits until the queue is so long.

@@ -35,7 +35,7 @@
 //	W1   1 client, 1 worker, one lock
 //	W2   1 client, 64 workers, each with a lock of its own
 //	W3   1 client, 16 workers, one lock
-//	W4   C clients with 1 worker each, one lock; with [Work].Processes each client is a process
+//	W4   C clients with 1 worker each, one lock; with [Work].Processes the clients are spread over so many
 //	W4h  as W4, each hold 5 ms long: the gap between two holds is compared, not the rate
 //
 // And those that have no rounds:

@@ -18,6 +18,22 @@ type Driver interface {
 	NewClient(ctx context.Context) (Client, error)
 }
 
+// A Sharer is a Driver whose clients can have a connection for commands in common; each still listens on its own. An idle
+// connection is asked whether it lives as often as keepAlive says.
+type Sharer interface {
+	Shared(keepAlive time.Duration) (shared Driver, stop func(), err error)
+}
+
+// A Leased is a Client whose locks can have a lease of their own.
+type Leased interface {
+	Lasting(name string, lease time.Duration) Mutex
+}
+
+// A Trier is a Mutex that can be asked without waiting: whether that was refused, as somebody holds it.
+type Trier interface {
+	Try(ctx context.Context) (refused bool, err error)
+}
+
 // A Contender is a driver that takes part in a run, and what has to be known about it.
 type Contender struct {
 	Name string

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -47,30 +46,11 @@ const (
 
 // overload measures a queue of that limit, of each contender that has one.
 func (r *runner) overload(ctx context.Context, limit int) error {
-	for _, c := range r.Contenders {
-		if c.Missing != nil || c.Driver == nil || !c.OnRedis || len(c.Only) > 0 {
-			continue
-		}
+	return each(ctx, r, "overload", fmt.Sprintf("W9 n=%d", limit), &r.report.Overloads, Contender.here, func(c Contender) (Overload, string, error) {
 		found, err := r.flood(ctx, c, limit)
-		switch {
-		case errors.Is(err, errNotFor):
-			continue
-		case err != nil && ctx.Err() != nil:
-			return err
-		case err != nil:
-			if err := r.missing(c, fmt.Sprintf("W9 n=%d", limit), err); err != nil {
-				return err
-			}
-			continue
-		}
-		r.log("%s W9 n=%d: %.0f of %.0f holds/s in time (%.2f), p50 and p99 %.1f and %.1f turns, %.0f/s refused, %.1f µs of scripts each, %.1f of CPU", c.Name, limit,
-			found.Served, found.Capacity, found.Served/found.Capacity, found.Waits.P50/1e3/found.Turn, found.Waits.P99/1e3/found.Turn, found.Refused, found.Micros, found.CPU)
-		r.report.Overloads = append(r.report.Overloads, found)
-		if err := r.line("overload", found); err != nil {
-			return err
-		}
-	}
-	return nil
+		return found, fmt.Sprintf("%.0f of %.0f holds/s in time (%.2f), p50 and p99 %.1f and %.1f turns, %.0f/s refused, %.1f µs of scripts each, %.1f of CPU",
+			found.Served, found.Capacity, found.Served/found.Capacity, found.Waits.P50/1e3/found.Turn, found.Waits.P99/1e3/found.Turn, found.Refused, found.Micros, found.CPU), err
+	})
 }
 
 // A flooding is the clients of W9, and what their calls came to.

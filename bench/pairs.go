@@ -341,7 +341,7 @@ func (r *runner) hire(ctx context.Context, c Contender, w Work) (*crew, error) {
 	if err != nil {
 		return nil, err
 	}
-	made.patience = r.Slice
+	made.patience = r.Slice + time.Duration(w.Clients)*crowdTicket
 	warm := r.Slice / 2
 	if work := c.Name + " " + w.String(); c.Warm > 0 && !r.warmed[work] {
 		r.warmed[work] = true

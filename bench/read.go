@@ -64,11 +64,13 @@ func (r *Report) take(line []byte) error {
 	case "recovery":
 		return replace(line, &r.Recoveries, func(x Recovery) string { return fmt.Sprint(x.Contender, x.Kind, x.Waiters) })
 	case "crowd":
-		return replace(line, &r.Crowds, func(x Crowd) string { return fmt.Sprint(x.Contender, x.Waiting) })
+		return replace(line, &r.Crowds, func(x Crowd) string { return x.Contender + x.Gathering.String() })
 	case "holds":
-		return replace(line, &r.Holds, func(x Holds) string { return fmt.Sprint(x.Contender, x.Leases) })
+		return replace(line, &r.Holds, func(x Holds) string { return x.Contender + x.Keeping.String() })
 	case "overload":
 		return replace(line, &r.Overloads, func(x Overload) string { return fmt.Sprint(x.Contender, x.Limit) })
+	case "shards":
+		return replace(line, &r.Shards, func(x Shards) string { return fmt.Sprint(x.Contender, x.Masters) })
 	case "missing":
 		return replace(line, &r.Missing, func(x Missing) string { return x.Contender + " " + x.What })
 	}

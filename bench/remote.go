@@ -62,7 +62,7 @@ type remoteBand struct {
 
 // newRemoteBand spreads the clients of a work over processes.
 func newRemoteBand(ctx context.Context, kept *idle, c Contender, w Work, name string, processes int) (*remoteBand, error) {
-	if w.Kind != "" || w.Arrival > 0 {
+	if w.Kind != "" || w.Arrival > 0 || w.Locks > 1 || w.Clients%processes > 0 {
 		return nil, fmt.Errorf("bench: %s: %v is for clients in this process", c.Name, w)
 	}
 	b := &remoteBand{contender: c, work: w, kept: kept}
@@ -74,6 +74,11 @@ func newRemoteBand(ctx context.Context, kept *idle, c Contender, w Work, name st
 		own := 0
 		if w.Own {
 			own = 1
+		}
+		if w.Shared > 0 {
+			if _, err := b.agents[i].do(ctx, "share %d", w.Shared); err != nil {
+				return err
+			}
 		}
 		_, err = b.agents[i].do(ctx, "open %d %d %d %d %s", w.Clients/processes, w.Workers, own, w.Hold, name)
 		return err

@@ -38,12 +38,19 @@ type Config struct {
 	// Pairs with one own lock and work stand together.
 	Pairs []Pair
 	// Within is how long the run may take: when three quarters are over pairs have no more than LeastRounds, when it is over
-	// scenes are played once. 0: as long as it takes.
+	// scenes are played once, and throngs have no more rounds. 0: as long as it takes.
 	Within time.Duration
 	// Scenes are what goes wrong; see [Scenes].
 	Scenes []Scene
-	// Crowds are the lengths of queues for W7, Holds the numbers of leases for W8, Limits those of queues for W9.
-	Crowds, Holds, Limits []int
+	// Crowds are the queues of W7, Holds the leases of W8, Limits those of queues for W9.
+	Crowds []Gathering
+	Holds  []Keeping
+	Limits []int
+	// Throngs are measured of the first contender, and what a hand-off costs in clusters of as many masters as Shards says,
+	// with what On makes of it for them.
+	Throngs []Throng
+	Shards  []int
+	On      func(rueidis.ClientOption) Driver
 	// Restless lets rounds count though a floor moved, and says nothing of the order of calls: to try things, not to
 	// compare.
 	Restless bool
@@ -99,6 +106,7 @@ type Report struct {
 	Crowds      []Crowd
 	Holds       []Holds
 	Overloads   []Overload
+	Shards      []Shards
 	Scripts     []ScriptTimes
 	Missing     []Missing
 }
@@ -133,8 +141,6 @@ type runner struct {
 	prefix   string          // of all names, new for each run
 	open     func(context.Context, rueidis.ClientOption, floorKind, string) (floor, error)
 	report   *Report
-
-	holdsFor, besideFor time.Duration // of W8
 }
 
 // Run measures all works one after the other. What was finished before an error is in the report.
@@ -146,7 +152,6 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	r := &runner{
 		Config: c, observer: o, prefix: fmt.Sprintf("bench:%x", time.Now().UnixNano()), report: &report, begun: time.Now(),
 		warmed: map[string]bool{}, idle: idle{agents: map[string][]*Agent{}}, open: openFloor,
-		holdsFor: holdsFor, besideFor: besideFor,
 	}
 	defer func() { r.observer.close() }()
 	defer r.idle.end()
@@ -187,15 +192,18 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	return report, r.beyond(ctx)
 }
 
-// beyond is what has no rounds: W5 to W9.
+// beyond is what has no floors: how far it goes, and W5 to W9.
 func (r *runner) beyond(ctx context.Context) error {
-	for _, n := range r.Crowds {
-		if err := r.scripted(ctx, fmt.Sprintf("W7 n=%d", n), func() error { return r.crowds(ctx, n) }); err != nil {
+	if err := r.shards(ctx); err != nil {
+		return err
+	}
+	for _, g := range r.Crowds {
+		if err := r.scripted(ctx, g.String(), func() error { return r.crowds(ctx, g) }); err != nil {
 			return err
 		}
 	}
-	for _, n := range r.Config.Holds {
-		if err := r.scripted(ctx, fmt.Sprintf("W8 n=%d", n), func() error { return r.holds(ctx, n) }); err != nil {
+	for _, k := range r.Config.Holds {
+		if err := r.scripted(ctx, k.String(), func() error { return r.holds(ctx, k) }); err != nil {
 			return err
 		}
 	}
@@ -209,12 +217,49 @@ func (r *runner) beyond(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, t := range r.Throngs {
+		if err := r.throng(ctx, t); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // past tells whether a share of the time of the run is over.
 func (r *runner) past(share float64) bool {
 	return r.Within > 0 && time.Since(r.begun).Seconds() > share*r.Within.Seconds()
+}
+
+// here: its clients can live in this process, it is on the Redis of the run, and takes part in all works.
+func (c Contender) here() bool {
+	return c.Missing == nil && c.Driver != nil && c.OnRedis && len(c.Only) == 0
+}
+
+// each measures something of each contender that it is for, and keeps it. What one cannot do is told, and the others go on.
+func each[T any](ctx context.Context, r *runner, kind, what string, into *[]T, takes func(Contender) bool, measure func(Contender) (found T, text string, err error)) error {
+	for _, c := range r.Contenders {
+		if !takes(c) {
+			continue
+		}
+		found, text, err := measure(c)
+		switch {
+		case errors.Is(err, errNotFor):
+			continue
+		case err != nil && ctx.Err() != nil:
+			return err
+		case err != nil:
+			if err := r.missing(c, what, err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.log("%s %s: %s", c.Name, what, text)
+		*into = append(*into, found)
+		if err := r.line(kind, found); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // missing notes what could not be measured.

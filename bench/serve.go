@@ -57,6 +57,8 @@ type server struct {
 	crowd     *crowd
 	perCaller float64 // bytes of a caller of the crowd; 0: not measured
 
+	stopSharing func() // ends the connections that clients share; nil where they share none
+
 	callMu sync.Mutex // guards calls
 	calls  map[int]*lockCall
 }
@@ -90,12 +92,17 @@ func (s *server) close() {
 	for _, c := range s.clients {
 		_ = c.Close(ctx)
 	}
+	if s.stopSharing != nil {
+		s.stopSharing()
+	}
 }
 
 func (s *server) obey(ctx context.Context, id int, command string, args []string) {
 	var err error
 	text := ""
 	switch command {
+	case "share":
+		err = s.share(args)
 	case "open":
 		err = s.open(ctx, args)
 	case "begin":
@@ -131,6 +138,24 @@ func (s *server) obey(ctx context.Context, id int, command string, args []string
 		err = fmt.Errorf("%q is no command", command)
 	}
 	s.answer(id, text, err)
+}
+
+// share makes clients of the driver share a connection from now on.
+func (s *server) share(args []string) error {
+	n, err := numbers(strings.Join(args, " "))
+	if err != nil || len(n) != 1 {
+		return fmt.Errorf("share wants a number: %w", err)
+	}
+	sharer, can := s.driver.(Sharer)
+	if !can {
+		return fmt.Errorf("the clients of %s share nothing", s.driver.Name())
+	}
+	shared, stop, err := sharer.Shared(time.Duration(n[0]))
+	if err != nil {
+		return err
+	}
+	s.driver, s.stopSharing = shared, stop
+	return nil
 }
 
 func (s *server) open(ctx context.Context, args []string) error {

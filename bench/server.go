@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -51,21 +53,34 @@ func newObserver(o rueidis.ClientOption) (*observer, error) {
 
 func (o *observer) close() { o.client.Close() }
 
-func (o *observer) snapshot(ctx context.Context) (counters, error) {
+// masters are the counters of each server, by its address.
+func (o *observer) masters(ctx context.Context) (map[string]counters, error) {
 	nodes := map[string]rueidis.Client{"": o.client}
 	if o.client.Mode() == rueidis.ClientModeCluster {
 		nodes = o.client.Nodes()
 	}
-	sum := counters{calls: map[string]float64{}, usec: map[string]float64{}}
-	for _, node := range nodes {
+	each := map[string]counters{}
+	for address, node := range nodes {
 		info := node.B().Info().Section("stats", "cpu", "commandstats", "replication").Build()
 		text, err := node.Do(ctx, info).ToString()
 		if err != nil {
-			return counters{}, fmt.Errorf("bench: INFO (it takes several sections since Redis 7): %w", err)
+			return nil, fmt.Errorf("bench: INFO (it takes several sections since Redis 7): %w", err)
 		}
 		if !strings.Contains(text, "role:slave") {
-			sum.add(parseInfo(text))
+			each[address] = parseInfo(text)
 		}
+	}
+	return each, nil
+}
+
+func (o *observer) snapshot(ctx context.Context) (counters, error) {
+	each, err := o.masters(ctx)
+	if err != nil {
+		return counters{}, err
+	}
+	sum := counters{calls: map[string]float64{}, usec: map[string]float64{}}
+	for _, c := range each {
+		sum.add(c)
 	}
 	return sum, nil
 }
@@ -100,16 +115,60 @@ func (o *observer) scriptsFromNow(ctx context.Context) (func(ctx context.Context
 
 // version returns the version of the server.
 func (o *observer) version(ctx context.Context) (string, error) {
-	text, err := o.client.Do(ctx, o.client.B().Info().Section("server").Build()).ToString()
+	version, err := o.fact(ctx, "server", "redis_version")
+	return cmp.Or(version, "unknown"), err
+}
+
+// fact is a line of INFO; empty if there is none.
+func (o *observer) fact(ctx context.Context, section, wanted string) (string, error) {
+	text, err := o.client.Do(ctx, o.client.B().Info().Section(section).Build()).ToString()
 	if err != nil {
 		return "", fmt.Errorf("bench: INFO: %w", err)
 	}
+	return lineOf(text, wanted), nil
+}
+
+// lineOf is what a line of a text says that consists of names and values; empty if there is none.
+func lineOf(text, wanted string) string {
 	for line := range strings.Lines(text) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == "redis_version" {
-			return value, nil
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name == wanted {
+			return value
 		}
 	}
-	return "unknown", nil
+	return ""
+}
+
+// figure is one that is a number.
+func (o *observer) figure(ctx context.Context, section, wanted string) (float64, error) {
+	text, err := o.fact(ctx, section, wanted)
+	return number(text), err
+}
+
+// outlasting counts the keys of names that begin so which will be there for longer than that.
+func (o *observer) outlasting(ctx context.Context, names string, most time.Duration) (n int, err error) {
+	const batch = 1000
+	for cursor := uint64(0); ; {
+		page, err := o.client.Do(ctx, o.client.B().Scan().Cursor(cursor).Match("*"+names+"*").Count(batch).Build()).AsScanEntry()
+		if err != nil {
+			return n, fmt.Errorf("bench: SCAN: %w", err)
+		}
+		asked := make(rueidis.Commands, len(page.Elements))
+		for i, key := range page.Elements {
+			asked[i] = o.client.B().Pttl().Key(key).Build()
+		}
+		for _, answer := range o.client.DoMulti(ctx, asked...) {
+			left, err := answer.AsInt64()
+			if err != nil {
+				return n, fmt.Errorf("bench: PTTL: %w", err)
+			}
+			if left == -1 || left > most.Milliseconds() {
+				n++
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return n, nil
+		}
+	}
 }
 
 // parseInfo reads the counters out of a reply to INFO.

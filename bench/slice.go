@@ -33,9 +33,9 @@ func newCrew(ctx context.Context, r *runner, c Contender, w Work, name string) (
 	}
 	var err error
 	switch {
-	case w.Processes && c.Command != nil:
-		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, w.Clients)
-	case c.Driver != nil && !w.Processes:
+	case w.Processes > 0 && c.Command != nil:
+		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, w.Processes)
+	case c.Driver != nil && w.Processes == 0:
 		made.band, err = newLocalBand(ctx, c.Driver, w, name)
 	case c.Command != nil:
 		made.band, err = newRemoteBand(ctx, &r.idle, c, w, name, 1)
@@ -54,7 +54,7 @@ func (c *crew) close(ctx context.Context) error { return c.band.close(ctx) }
 func (c *crew) measure(ctx context.Context, d time.Duration) (Figures, error) {
 	// Garbage of an earlier slice is not this one's.
 	runtime.GC()
-	ctx, cancel := context.WithTimeoutCause(ctx, d+warmPatience+slicePatience, errors.New("a worker does not come back: the slice does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, d+max(warmPatience, c.patience)+slicePatience, errors.New("a worker does not come back: the slice does not end"))
 	defer cancel()
 	s, err := c.band.begin(ctx)
 	if err != nil {

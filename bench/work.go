@@ -17,12 +17,17 @@ type Work struct {
 	Workers int           `json:"workers"` // of each client
 	Hold    time.Duration `json:"hold_ns"`
 	Own     bool          `json:"own"` // each worker has a lock of its own
+	// Locks is over how many locks the workers are spread in turn, where it is more than one.
+	Locks int `json:"locks,omitempty"`
 	// Kind is what is measured; empty for a mutex.
 	Kind string `json:"synchronizer,omitempty"`
 	// Permits is how many may hold at once; 0 stands for 1, and for readers, of whom all may.
 	Permits int `json:"permits,omitempty"`
-	// Processes: each client is a process of its own.
-	Processes bool `json:"processes,omitempty"`
+	// Processes is over how many the clients are spread, as many in each; 0: they are where their driver is.
+	Processes int `json:"processes,omitempty"`
+	// Shared, if it is not 0: the clients of a process have the connection for commands and renewals in common, and idle
+	// connections are asked that often whether they live; see [Sharer].
+	Shared time.Duration `json:"shared_ns,omitempty"`
 	// Arrival is how many calls arrive in a second, whatever became of those before; 0 where each worker calls
 	// again as soon as it has released.
 	Arrival float64 `json:"arrival,omitempty"`
@@ -35,6 +40,9 @@ func (w Work) String() string {
 	name := w.ID
 	if w.Clients > 1 {
 		name = fmt.Sprintf("%s C=%d", w.ID, w.Clients)
+	}
+	if w.Shared > 0 {
+		name += fmt.Sprintf(" shared %v", w.Shared)
 	}
 	if w.Arrival > 0 {
 		name += fmt.Sprintf(" %g/s", w.Arrival)

@@ -22,6 +22,8 @@ type Tools struct {
 	Contenders func(ctx context.Context, redis rueidis.ClientOption, names []string) (cast []bench.Contender, about map[string]string, stop func(), err error)
 	// Agent is the driver for a process that was started for one; nil where there are no such processes.
 	Agent func(name string) (bench.Driver, error)
+	// On is this project's lock on other servers.
+	On func(rueidis.ClientOption) bench.Driver
 	// Standard are the contenders and works of the standard set, as flags.
 	Standard []string
 }
@@ -29,6 +31,8 @@ type Tools struct {
 const usage = `bench measures locks against floors of the same run, and against each other.
 
   bench [flags]                    measure; bench -help lists the flags
+  bench far [flags]                measure how far one server and a cluster go; bench far -help lists the flags
+  bench plan [flags]               what your numbers want of Redis, by the figures of the last such run
   bench report RESULTS... -out DIR  make the page and pictures again from results, of several runs as of one
   bench compare OLD NEW             say which figures have changed, and which differ by no more than noise
 `
@@ -54,6 +58,10 @@ func run(ctx context.Context, tools Tools, args []string, out, log io.Writer) er
 		switch args[0] {
 		case "agent":
 			return serve(ctx, tools, args[1:], out)
+		case "far":
+			return far(ctx, tools, args[1:], log)
+		case "plan", "-plan", "--plan":
+			return plan(args[1:], out, log)
 		case "report":
 			return remake(args[1:], out)
 		case "compare":

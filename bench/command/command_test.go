@@ -21,21 +21,28 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// agentVariable makes the test's program an agent on a server.
-const agentVariable = "HEADWAITER_BENCH_TEST_AGENT"
+// agentVariable makes the test's program an agent on a server; crowdedVariable makes its lock slower with each client.
+const (
+	agentVariable   = "HEADWAITER_BENCH_TEST_AGENT"
+	crowdedVariable = "HEADWAITER_BENCH_TEST_CROWDED"
+)
 
 func TestMain(m *testing.M) {
 	addr := os.Getenv(agentVariable)
 	if addr == "" {
 		os.Exit(m.Run())
 	}
-	if err := bench.ServeAgent(context.Background(), driver(addr), os.Stdin, os.Stdout); err != nil {
+	d := driver(addr)
+	if os.Getenv(crowdedVariable) != "" {
+		d = crowded{d, new(int)}
+	}
+	if err := bench.ServeAgent(context.Background(), d, os.Stdin, os.Stdout); err != nil {
 		os.Exit(1)
 	}
 }
 
-func driver(addr string) bench.Driver {
-	return drivers.Headwaiter{Redis: rueidis.ClientOption{InitAddress: []string{addr}}}
+func driver(addresses ...string) bench.Driver {
+	return drivers.Headwaiter{Redis: rueidis.ClientOption{InitAddress: addresses}}
 }
 
 // tools are a lock of this project, or what is made of it.

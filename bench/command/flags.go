@@ -16,7 +16,8 @@ import (
 // settings are the flags.
 type settings struct {
 	works             []bench.Work
-	crowds, holds     []int
+	crowds            []bench.Gathering
+	holds             []bench.Keeping
 	limits            []int
 	dead              []int
 	scenes            []bench.Scene
@@ -172,13 +173,21 @@ func (f *flags) choose() error {
 		}
 	}
 	if w7 {
-		if f.crowds, err = parseNumbers("crowd", f.crowd, 2); err != nil {
+		lengths, err := parseNumbers("crowd", f.crowd, 2)
+		if err != nil {
 			return err
+		}
+		for _, n := range lengths {
+			f.crowds = append(f.crowds, bench.Gathering{Waiting: n})
 		}
 	}
 	if w8 {
-		if f.settings.holds, err = parseNumbers("holds", f.hold, 1); err != nil {
+		leases, err := parseNumbers("holds", f.hold, 1)
+		if err != nil {
 			return err
+		}
+		for _, n := range leases {
+			f.settings.holds = append(f.settings.holds, bench.UsualKeeping(n))
 		}
 	}
 	if w9 {
@@ -201,7 +210,10 @@ func (f *flags) choose() error {
 		w.Arrival = f.arrival
 		w.Ring = f.ring && strings.HasPrefix(w.ID, "W4")
 		if w.ID == "W4" {
-			w.Hold, w.Processes = f.held, f.processes
+			w.Hold = f.held
+			if f.processes {
+				w.Processes = w.Clients
+			}
 		}
 	}
 	return nil

@@ -44,6 +44,40 @@ func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
 	return headwaiterClient{c, d.Cohort, d.Unlock}, nil
 }
 
+// buffer and ring are of a connection that clients share, and of those on which each of them listens: as the library has
+// them for its own.
+const (
+	buffer = 32 << 10
+	ring   = 8
+)
+
+// Shared implements [bench.Sharer]: commands and renewals of all clients go over one connection of the caller's.
+func (d Headwaiter) Shared(keepAlive time.Duration) (bench.Driver, func(), error) {
+	o := d.Redis
+	o.PipelineMultiplex, o.BlockingPipeline, o.DisableCache = -1, 0, true
+	o.ReadBufferEachConn, o.WriteBufferEachConn = buffer, buffer
+	o.RingScaleEachConn, o.Dialer.KeepAlive = ring, keepAlive
+	rc, err := rueidis.NewClient(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return shared{d, rc}, rc.Close, nil
+}
+
+type shared struct {
+	Headwaiter
+	redis rueidis.Client
+}
+
+// NewClient implements [bench.Driver].
+func (d shared) NewClient(context.Context) (bench.Client, error) {
+	c, err := headwaiter.New(d.redis, headwaiter.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return headwaiterClient{c, d.Cohort, d.Unlock}, nil
+}
+
 type headwaiterClient struct {
 	*headwaiter.Client
 	cohort int
@@ -52,6 +86,11 @@ type headwaiterClient struct {
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
 	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort)), c.unlock}
+}
+
+// Lasting implements [bench.Leased].
+func (c headwaiterClient) Lasting(name string, lease time.Duration) bench.Mutex {
+	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithLease(lease)), c.unlock}
 }
 
 // Limited implements [bench.Limiter].
@@ -84,6 +123,18 @@ func (m headwaiterMutex) Lock(ctx context.Context) (bench.Hold, error) {
 		return unlocked{l}, nil
 	}
 	return l, nil
+}
+
+// Try implements [bench.Trier].
+func (m headwaiterMutex) Try(ctx context.Context) (refused bool, err error) {
+	l, err := m.TryLock(ctx)
+	if errors.Is(err, lease.ErrBusy) {
+		return true, nil
+	}
+	if err == nil {
+		err = l.Release(ctx)
+	}
+	return false, err
 }
 
 // Contender is a driver of this library in a run.

@@ -118,7 +118,5 @@ func (v view) engines() string {
 		rows[key][column] = Times(c.Speed())
 	}
 	t := Table{Heads: []string{"lock", "is so many times as fast as", "cycles", "hand-offs"}, Rows: append(first, adapters...)}
-	var b strings.Builder
-	markdownTable(&b, t)
-	return fmt.Sprintf("%s:\n\n%s", v.source(), b.String())
+	return fmt.Sprintf("%s:\n\n%s", v.source(), table(t))
 }

@@ -53,6 +53,13 @@ func Markdown(out io.Writer, r bench.Report, pictures string) error {
 	return nil
 }
 
+// table is a table alone.
+func table(t Table) string {
+	var b strings.Builder
+	markdownTable(&b, t)
+	return b.String()
+}
+
 func markdownTable(b *strings.Builder, t Table) {
 	line := func(cells []string) {
 		for i, cell := range cells {

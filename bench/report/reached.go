@@ -125,7 +125,5 @@ func (v view) reached() string {
 		}
 		t.Rows = append(t.Rows, []string{a.what, fmt.Sprintf(a.text, figure), fmt.Sprintf(a.text, a.want), verdict})
 	}
-	var b strings.Builder
-	markdownTable(&b, t)
-	return fmt.Sprintf("%s:\n\n%s", v.source(), b.String())
+	return fmt.Sprintf("%s:\n\n%s", v.source(), table(t))
 }

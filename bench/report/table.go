@@ -209,7 +209,7 @@ func (v view) holds() Section {
 	for _, h := range v.Holds {
 		s.Table.Rows = append(s.Table.Rows, []string{
 			h.Contender, grouped(float64(h.Leases)), grouped(h.Done), grouped(h.Due), grouped(h.Late), grouped(h.Left),
-			percent(h.ClientCPU), percent(h.RedisCPU), grouped(float64(h.Lost)), grouped(h.Beside),
+			percent(h.ClientCPU), percent(h.RedisCPU), grouped(float64(h.Lost)), grouped(h.PerSecond),
 		})
 	}
 	return s

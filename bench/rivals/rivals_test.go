@@ -48,7 +48,7 @@ func TestEveryContenderIsALock(t *testing.T) {
 	report, err := bench.Run(t.Context(), bench.Config{
 		Contenders: cast, Redis: rueidis.ClientOption{InitAddress: []string{redis.Addr}}, Rounds: 1, Slice: 200 * time.Millisecond,
 		Restless: true, Log: t.Logf,
-		Works: []bench.Work{{ID: "W1", Clients: 1, Workers: 1}, {ID: "W4", Clients: 2, Workers: 1, Processes: true}},
+		Works: []bench.Work{{ID: "W1", Clients: 1, Workers: 1}, {ID: "W4", Clients: 2, Workers: 1, Processes: 2}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, report.Fault())

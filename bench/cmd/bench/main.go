@@ -24,6 +24,7 @@ func main() {
 	os.Exit(command.Main(command.Tools{
 		Contenders: contenders,
 		Agent:      func(addr string) (bench.Driver, error) { return driver(addr), nil },
+		On:         func(redis rueidis.ClientOption) bench.Driver { return drivers.Headwaiter{Redis: redis} },
 		Standard:   []string{"-work", "W1,W2,W3,W4,W4h,W5,W6,W7,W8"},
 	}))
 }

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Throng is one lock that many clients want, beside the same with few: clients in processes of their own.
+type Throng struct {
+	Many, Few Work
+	Rounds    int
+}
+
+// Both makes the works of a throng, whose clients are spread over so many processes.
+func Both(many, few, processes int, shared time.Duration) (a, b Work) {
+	w := Work{ID: "W4", Workers: 1, Processes: processes, Shared: shared}
+	a, b = w, w
+	a.Clients, b.Clients = many, few
+	return a, b
+}
+
+// throng compares the two in rounds of few, many, many, few. The clients of one are gone while the other is measured:
+// those that are idle are not free, as each connection is looked after.
+func (r *runner) throng(ctx context.Context, t Throng) error {
+	c := r.Contenders[0]
+	found := Compared{Contender: c.Name, Work: t.Few, Against: c.Name, AgainstWork: t.Many}
+	var many, few []Round
+	measure := func(w Work, n int, into *[]Round) (figures []Figures, err error) {
+		crew, err := r.hire(ctx, c, w)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, crew.close(context.WithoutCancel(ctx))) }()
+		for range n {
+			f, err := crew.measure(ctx, r.Slice)
+			if err != nil {
+				return nil, err
+			}
+			figures = append(figures, f)
+			*into = keep(*into, Round{Figures: f})
+		}
+		return figures, nil
+	}
+	for i := range t.Rounds {
+		if i > 0 && r.past(1) {
+			break
+		}
+		if err := r.renew(); err != nil {
+			return err
+		}
+		first, err := measure(t.Few, 1, &few)
+		if err != nil {
+			return err
+		}
+		own, err := measure(t.Many, 2, &many)
+		if err != nil {
+			return err
+		}
+		last, err := measure(t.Few, 1, &few)
+		if err != nil {
+			return err
+		}
+		round := PairRound{Own: turn(t.Many, own...), Other: turn(t.Few, append(first, last...)...)}
+		found.Rounds = append(found.Rounds, round)
+		r.log("%v round %d: %.0f/s, %v %.0f/s", t.Many, i+1, round.Own.Rate, t.Few, round.Other.Rate)
+	}
+	r.report.Compared = append(r.report.Compared, found)
+	r.log("%v", found)
+	return errors.Join(r.line("pair", found), r.record(c.Name, t.Many, many), r.record(c.Name, t.Few, few))
+}
+
+// Shards is what a hand-off costs in a cluster of so many masters. Each of them has as many clients and locks, and holds
+// last 5 ms, so that each has as much to do: one that is idle for longer between two requests takes more for each.
+type Shards struct {
+	Contender string `json:"contender"`
+	Masters   int    `json:"masters"`
+	Clients   int    `json:"clients"`
+	Locks     int    `json:"locks"`
+	// Rate is hand-offs a second of all masters together, CPU µs of all masters for one, Client that of the clients.
+	Rate   float64 `json:"rate"`
+	CPU    float64 `json:"server_cpu_us"`
+	Client float64 `json:"client_cpu_us"`
+	// Least and Most are those of the masters with the least and the most for two scripts, which a hand-off is.
+	Least float64 `json:"least_cpu_us"`
+	Most  float64 `json:"most_cpu_us"`
+	// Ratios are of CPU to that in the first of [Config].Shards, a round each.
+	Ratios []float64 `json:"ratios"`
+	// Connections are those of one client, and PerMaster those that one master has.
+	Connections float64 `json:"connections"`
+	PerMaster   float64 `json:"connections_of_a_master"`
+}
+
+const (
+	// shardLocks and shardCrew are how many locks each master has, and how many clients want each of them.
+	shardLocks = 4
+	shardCrew  = 4
+)
+
+// placed is a driver whose names are those given, by the number behind the last colon.
+type placed struct {
+	Driver
+	names []string
+}
+
+type placedClient struct {
+	Client
+	names []string
+}
+
+func (d placed) NewClient(ctx context.Context) (Client, error) {
+	c, err := d.Driver.NewClient(ctx)
+	return placedClient{c, d.names}, err
+}
+
+func (c placedClient) Mutex(name string) Mutex {
+	return c.Client.Mutex(c.names[int(number(name[strings.LastIndex(name, ":")+1:]))])
+}
+
+// shards measures clusters of all sizes in rounds: from the smallest to the largest and back.
+func (r *runner) shards(ctx context.Context) error {
+	if len(r.Config.Shards) == 0 {
+		return nil
+	}
+	type site struct {
+		Shards
+		*crew
+		costs, rates, clients []float64
+		least, most           []float64
+	}
+	c := r.Contenders[0]
+	var sites []*site
+	for _, n := range r.Config.Shards {
+		cluster, err := StartCluster(ctx, n)
+		if err != nil {
+			return err
+		}
+		defer cluster.Stop()
+		option := cluster.Option()
+		o, err := newObserver(option)
+		if err != nil {
+			return err
+		}
+		defer o.close()
+		names, err := cluster.names(ctx, c, r.prefix, shardLocks)
+		if err != nil {
+			return err
+		}
+		w := Work{ID: "W4", Clients: n * shardLocks * shardCrew, Workers: 1, Locks: n * shardLocks, Hold: pause}
+		// A client of which all waits are for one name talks to one master, which is what is measured.
+		band, err := newLocalBand(ctx, placed{r.On(option), names}, w, r.prefix)
+		if err != nil {
+			return err
+		}
+		s := &site{Shards: Shards{Contender: c.Name, Masters: n, Clients: w.Clients, Locks: w.Locks}, crew: &crew{work: w, band: band, observer: o, patience: r.Slice}}
+		defer func() { _ = s.crew.close(context.WithoutCancel(ctx)) }()
+		if _, err := s.crew.measure(ctx, r.Slice/2); err != nil {
+			return err
+		}
+		open, err := cluster.connections(ctx, o)
+		if err != nil {
+			return err
+		}
+		s.PerMaster, s.Connections = open/float64(n), open/float64(w.Clients)
+		sites = append(sites, s)
+	}
+	var all []Round
+	visit := func(s *site) (Turn, error) {
+		before, err := s.observer.masters(ctx)
+		if err != nil {
+			return Turn{}, err
+		}
+		f, err := s.crew.measure(ctx, r.Slice)
+		if err != nil {
+			return Turn{}, err
+		}
+		after, err := s.observer.masters(ctx)
+		if err != nil {
+			return Turn{}, err
+		}
+		var each []float64
+		for address, now := range after {
+			each = append(each, 2*(now.cpu-before[address].cpu)*1e6/max(now.calls["evalsha"]-before[address].calls["evalsha"], 1))
+		}
+		s.least, s.most = append(s.least, slices.Min(each)), append(s.most, slices.Max(each))
+		all = keep(all, Round{Figures: f})
+		t := turn(s.work, f)
+		t.Rate = f.Passed // The gaps are of no interest.
+		return t, nil
+	}
+	for i := range r.Rounds {
+		turns := make([][]Turn, len(sites))
+		for j := range 2 * len(sites) {
+			k := min(j, 2*len(sites)-1-j) // There and back.
+			t, err := visit(sites[k])
+			if err != nil {
+				return err
+			}
+			turns[k] = append(turns[k], t)
+		}
+		for k, s := range sites {
+			a, b := turns[k][0], turns[k][1]
+			s.costs, s.rates, s.clients = append(s.costs, (a.Server+b.Server)/2), append(s.rates, (a.Rate+b.Rate)/2), append(s.clients, (a.Client+b.Client)/2)
+		}
+		r.log("shards: round %d of %d", i+1, r.Rounds)
+	}
+	for _, s := range sites {
+		for i, cost := range s.costs {
+			s.Ratios = append(s.Ratios, cost/sites[0].costs[i])
+		}
+		s.CPU, s.Rate, s.Client = Median(s.costs), Median(s.rates), Median(s.clients)
+		s.Least, s.Most = Median(s.least), Median(s.most)
+		r.log("%d masters: %.0f hand-offs/s, %.1f µs of their CPU each (%.1f to %.1f), %v times those of %d", s.Masters, s.Rate, s.CPU, s.Least, s.Most, RatioOf(s.Ratios), sites[0].Masters)
+		r.report.Shards = append(r.report.Shards, s.Shards)
+		if err := r.line("shards", s.Shards); err != nil {
+			return err
+		}
+	}
+	return r.record(c.Name, Work{ID: "shards", Clients: 1, Workers: 1, Locks: 2}, all)
+}
