@@ -29,6 +29,7 @@ type Report struct {
 	Mode     string         `json:"mode"`     // what the client takes it for: single, sentinel or cluster
 	Sharded  Fact[bool]     `json:"sharded"`  // the wake channels are sharded
 	Skips    bool           `json:"skips"`    // dead waiters are skipped, as subscribers are counted
+	Polls    bool           `json:"polls"`    // the client subscribes to nothing, so its waiters look for their grants
 	Protocol Fact[int64]    `json:"protocol"` // 3 or 2, for RESP3 or RESP2
 	TLS      Fact[bool]     `json:"tls"`
 	User     Fact[string]   `json:"user"`
@@ -190,7 +191,7 @@ func Examine(ctx context.Context, o headwaiter.Options) (Report, error) {
 }
 
 func diagnose(ctx context.Context, w waitqueue.Wiring) (Report, error) {
-	r := Report{Mode: "single", Skips: w.Skips, Missing: []string{}, Warnings: []Warning{}, Notes: []string{}}
+	r := Report{Mode: "single", Skips: w.Skips, Polls: w.Polls, Missing: []string{}, Warnings: []Warning{}, Notes: []string{}}
 	switch w.Redis.Mode() {
 	case rueidis.ClientModeSentinel:
 		r.Mode = "sentinel"

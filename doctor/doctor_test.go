@@ -349,7 +349,7 @@ func TestAReportKeepsItsNamesInJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &read))
 	names := func(v any) []string { return slices.Sorted(maps.Keys(v.(map[string]any))) }
 	first := func(v any, of string) map[string]any { return v.(map[string]any)[of].([]any)[0].(map[string]any) }
-	assert.Equal(t, []string{"default_user_open", "missing", "mode", "notes", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "unfit", "user", "warnings"},
+	assert.Equal(t, []string{"default_user_open", "missing", "mode", "notes", "polls", "protocol", "scripts_aside", "servers", "sharded", "skips", "tls", "unfit", "user", "warnings"},
 		names(read))
 	server := first(read, "servers")
 	assert.Equal(t, []string{

@@ -96,7 +96,12 @@ func (j *judgement) access() {
 		j.add(Danger, nil, "scripts", "two on one key at the same time", "Scripts lock no keys there, so two may hold one lock.",
 			"lua-transaction-mode (Garnet), or Redis 6.2 or newer, or Valkey")
 	}
-	if !r.Skips && !(r.Mode == "cluster" && r.Sharded.Is(false)) {
+	switch {
+	case r.Polls:
+		j.add(Notice, nil, "SUBSCRIBE", "not used",
+			"Waiters look for their grants: after a long hold that takes up to 0.7 s, and a dead waiter costs one grant lease, 2 s.",
+			"a server with subscriptions, and no WithoutSubscribe")
+	case !r.Skips && !(r.Mode == "cluster" && r.Sharded.Is(false)):
 		j.add(Notice, nil, "PUBSUB NUMSUB", "not asked",
 			"Subscribers are not counted, so a dead waiter is not skipped: each process that died costs one grant lease, 2 s.",
 			"a server whose scripts may call it, and no WithoutSkip")

@@ -219,6 +219,7 @@ func TestConnectionsAreJudged(t *testing.T) {
 			Danger, "ACL SETUSER", "the user may not run HGET, run DEL"},
 		{"nothing keeps locks", func(r *Report, _ *ServerReport) { r.Unfit = "it is: why" }, Danger, "server", "keeps no locks"},
 		{"scripts lock no keys", func(r *Report, _ *ServerReport) { r.Aside = known(true) }, Danger, "scripts", "two on one key at the same time"},
+		{"nothing is subscribed to", func(r *Report, _ *ServerReport) { r.Skips, r.Polls = false, true }, Notice, "SUBSCRIBE", "not used"},
 		{"subscribers are not counted", func(r *Report, _ *ServerReport) { r.Skips = false }, Notice, "PUBSUB NUMSUB", "not asked"},
 		{"no TLS on a network", func(r *Report, _ *ServerReport) {
 			away(r)

@@ -11,10 +11,11 @@ type want struct {
 // from it, where the engine cannot tell: in package redlock, and on other engines than Redis.
 //
 // The first call asks for it, with a renewal of the hold, and what waits already closes the channel when that is
-// answered. A waiter that comes later closes it by a message, which the renewal after it makes up for if it is lost. A call
-// of the same client counts as any other, a try does not. A waiter that has died since, or has given up, may have closed
-// it too. Of several who hold at a time, all who have asked are told. After the end of the hold the channel stays as it
-// is: wait for that of Context beside it.
+// answered. A waiter that comes later closes it by a message, which the renewal after it makes up for if it is lost; a
+// client without subscriptions renews and asks each second, or in a tenth of a shorter lease. A call of the same client
+// counts as any other, a try does not. A waiter that has died since, or has given up, may have closed it too. Of several
+// who hold at a time, all who have asked are told. After the end of the hold the channel stays as it is: wait for that of
+// Context beside it.
 func (l *Lease) Wanted() <-chan struct{} {
 	if !l.tells() {
 		return nil

@@ -163,6 +163,24 @@ func (c *Claim) Hear() (hears bool, changed <-chan struct{}) {
 	return s.hearsLocked(), t.waking()
 }
 
+// Granted reports whether the claim was granted. Where its client hears of nothing, it looks before it says no.
+func (c *Claim) Granted(ctx context.Context) bool {
+	s, t := c.wait.site, c.wait.ticket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.waits() && s.trust.polls {
+		looked := s.lookLocked()
+		s.mu.Unlock()
+		select {
+		case <-looked:
+		case <-ctx.Done():
+		case <-s.client.servers.Ended():
+		}
+		s.mu.Lock()
+	}
+	return t.state == held || t.state == confirming
+}
+
 // Take returns the lease of a claim that was granted, or nil.
 func (c *Claim) Take() *lease.Lease {
 	return c.wait.site.grasp(c.ctx, c.wait.ticket, time.Since(c.wait.begun))

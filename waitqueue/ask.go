@@ -172,7 +172,7 @@ func (s *site) taken(t *ticket, q *ask, r *lua.Reply, err error) {
 	if err == nil {
 		s.absorb(q.Attempt, r, false)
 		if r.Status == lua.Waiting {
-			s.await(t, sight{r.Waiting, r.Now, r.Until}, r.Place < 0)
+			s.await(t, sight{r.Waiting, r.Now, r.Until, int64(r.Token)}, r.Place < 0)
 		}
 		askPool.Put(q) // Without an answer it may still be on its way.
 	}

@@ -123,7 +123,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 }
 
 // sightOf is what a reply to waiters for an event says of when to look again.
-func sightOf(r *lua.EventReply) sight { return sight{r.Waiting, r.Now, r.Until} }
+func sightOf(r *lua.EventReply) sight { return sight{waiting: r.Waiting, now: r.Now, until: r.Until} }
 
 // told takes in the answer to an ask for an event, or its lack.
 func (s *site) told(t *ticket, q *ask, r *lua.EventReply, err error) {

@@ -40,6 +40,13 @@ const (
 	deafEvery = 100 * time.Millisecond
 	// soonEnough is how long a message may be slower than the check that found its grant.
 	soonEnough = 250 * time.Millisecond
+	// pollEvery is how long a client without subscriptions pauses between two looks at the least: the head of the queue, and
+	// the n-th n times as long. As time goes by, that becomes a pollShare of how long nothing has changed, but no more of a
+	// grant lease, so that no grant runs out before it is seen, and no more than pollMost: clients that are called have a
+	// second to look.
+	pollEvery = 2 * time.Millisecond
+	pollShare = 4
+	pollMost  = 500 * time.Millisecond
 	// freeAgain is when to look at a lock that is free with a queue, and without a mark that says when.
 	freeAgain = 20 * time.Millisecond
 )
@@ -56,6 +63,7 @@ func (s *site) checkAtLocked(at time.Time) {
 type sight struct {
 	waiting    int   // tickets, or an estimate of the clients, that wait
 	now, until int64 // server µs: of the reply, and of the end of the present lease; 0 if nothing ends
+	last       int64 // the last token, which is when the last grant was, in server µs; 0 if there are none
 }
 
 // left is how long after the reply the present lease ends.
@@ -70,12 +78,13 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	if s.proto.Broadcast {
+		s.trust.since = now
+	}
 	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
-	switch {
-	case !deaf:
-	case s.trust.want():
+	if deaf && s.trust.want() {
 		s.subscribeLocked()
-	case s.hearsLocked() && !s.proto.Broadcast:
+	} else if deaf && s.hearsLocked() && !s.proto.Broadcast {
 		s.startCheckLocked() // The confirmation came between the ask and its answer.
 	}
 }
@@ -85,18 +94,18 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
-	if !s.hearsLocked() {
-		d = min(d, jitter(deafEvery, deafEvery<<min(s.trust.late+1, 4)))
-	}
 	if s.proto.Broadcast {
+		d = s.trust.pause(d, 1, now.Sub(s.trust.since), every)
 		return now.Add(s.nextEventCheckLocked(v, d, tickets))
 	}
-	place := v.waiting
+	place, most := v.waiting, pollMost
 	for t := range tickets {
 		if t.waits() && t.place >= 0 {
-			place = min(place, t.place)
+			place, most = min(place, t.place), min(most, t.takes/pollShare)
 		}
 	}
+	// A hand-off takes half a pollEvery in the mean, and so many are ahead.
+	d = s.trust.pause(d, place, s.trust.still(v, now), most+time.Duration(place)*pollEvery/2)
 	if place <= frontRow {
 		left := freeAgain
 		if v.until > 0 {
@@ -114,6 +123,15 @@ func (s *site) startCheckLocked() {
 		return
 	}
 	s.checking = s.client.servers.Spawn(s.runChecks)
+}
+
+// lookLocked looks, and returns what is closed when there is nothing more to be seen at once.
+func (s *site) lookLocked() <-chan struct{} {
+	if s.looked == nil {
+		s.looked = make(chan struct{})
+	}
+	s.startCheckLocked()
+	return s.looked
 }
 
 // runChecks looks until there is nothing more to be seen at once.
@@ -146,6 +164,10 @@ func (s *site) runChecks() {
 			s.checkAtLocked(s.nextCheckLocked(last, time.Now(), maps.Values(s.tickets)))
 		}
 		s.checking = false
+		if s.looked != nil {
+			close(s.looked)
+			s.looked = nil
+		}
 		s.mu.Unlock()
 		return
 	}

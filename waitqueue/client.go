@@ -104,7 +104,8 @@ func newClient(o Options) *client {
 // wants is what the client wants of its connections.
 func (c *client) wants() conn.Options {
 	return conn.Options{
-		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger, WithoutSkip: c.opts.WithoutSkip,
+		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger,
+		WithoutSkip: c.opts.WithoutSkip || c.opts.WithoutSubscribe, WithoutSubscribe: c.opts.WithoutSubscribe,
 		Hear: c.told, Flush: c.renewals.flush, Requests: c.notifier.Requests("redis"),
 	}
 }
@@ -198,6 +199,12 @@ type Options struct {
 	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing. Where a server refuses PUBSUB to
 	// scripts, it is as if set.
 	WithoutSkip bool
+	// WithoutSubscribe is for proxies and gateways without subscriptions, and includes WithoutSkip. Order and exclusion are
+	// as ever; waiters look for their grants, every 2 ms at first, and the more rarely the longer nothing changes and the
+	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A hold learns by its renewals of a
+	// release by force, and of waiters if it wants to. A dead waiter costs a grant lease. All clients of a Prefix set it or
+	// none: others take these for dead. docs/deploy.md has the cost.
+	WithoutSubscribe bool
 	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
 	Observer observe.Observer
 	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what

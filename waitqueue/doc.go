@@ -72,6 +72,7 @@
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost
 //	hears         the subscription of a site is confirmed and trusted
 //	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
+//	polls         of a client without subscriptions: it looks so often that it finds its grants in time
 //	suspect       a client that let a lease or a grant run out, and has not been heard of since
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
@@ -209,6 +210,18 @@
 //
 //	I10 The outcome of a generation never changes: a latch once open is open, a barrier trips with exactly
 //	    as many arrivals as there are parties, or is broken.
+//
+// # Without subscriptions
+//
+// A client that polls subscribes to nothing ([Options].WithoutSubscribe). Its tickets queue as if it heard, nobody counts
+// subscribers (R4), and grants are published to nobody. Its checks find them: the pause between two is far shorter than a
+// grant lease, and grows with the time since the last grant and with the place in the queue. A check of such a client
+// proves that it lives (R10), since there is nothing else to be proved. Of no client it is seen that it is dead: it is
+// granted, and lets the grant lapse, which costs a grant lease. Then it is a suspect, and the first 256 tickets' clients
+// are called. They do not hear that, but their next look is the answer: it comes within the second that they have, because
+// no pause so far ahead is longer. What else a message tells comes later: a release by force and that somebody waits
+// (I12) by renewals, the end of a hold in transit by a look. A call that holds some of several names looks before it gives
+// them back, as the rest may be granted and not seen yet.
 //
 // # Clusters
 //

@@ -179,7 +179,7 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 	if err == nil {
 		s.absorb(a, &r, check)
 	}
-	return r.Head(), sight{r.Waiting, r.Now, r.Until}, err
+	return r.Head(), sight{r.Waiting, r.Now, r.Until, int64(r.Token)}, err
 }
 
 // job is an end as it is sent with other requests.

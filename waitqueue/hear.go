@@ -156,6 +156,9 @@ const echoTime = time.Second
 // then on the site counts as deaf until a message from itself, the echo, has come over it. trust sends nothing and
 // sets no timer; its site does. The lock of the site guards it.
 type trust struct {
+	polls     bool      // nothing is subscribed to: frequent looks are all that the site hears
+	last      int64     // the last token that was seen
+	since     time.Time // and since when; of an event, when the newest call was told to wait
 	wanted    bool      // the site has asked for the subscription
 	heard     bool      // it is confirmed, and was not lost since
 	confirmed int       // how often it was confirmed
@@ -166,25 +169,46 @@ type trust struct {
 	proven    bool      // an echo came, and no check has told the server so yet
 }
 
+// still is for how long nothing has been granted: the last token is the time of its grant, unless it is ahead of the clock.
+func (u *trust) still(v sight, now time.Time) time.Duration {
+	if v.last != u.last {
+		u.last, u.since = v.last, now
+	}
+	return max(now.Sub(u.since), time.Duration(v.now-v.last)*time.Microsecond)
+}
+
+// pause is how long to wait with the next look, d where the site hears. Of one that polls, still is for how long nothing has
+// changed, and most the longest pause.
+func (u *trust) pause(d time.Duration, place int, still, most time.Duration) time.Duration {
+	switch {
+	case u.polls:
+		p := min(max(still/pollShare, time.Duration(max(place, 1))*pollEvery), most)
+		return min(d, jitter(p*3/4, p*5/4))
+	case !u.hears():
+		return min(d, jitter(deafEvery, deafEvery<<min(u.late+1, 4)))
+	}
+	return d
+}
+
 // hears reports whether tickets may queue (R2).
-func (u *trust) hears() bool { return u.heard && !u.deaf }
+func (u *trust) hears() bool { return u.polls || u.heard && !u.deaf }
 
 // mode is what a check says of it to the server.
 func (u *trust) mode() string {
 	switch {
 	case !u.hears():
 		return lua.Deaf
-	case u.proven:
+	case u.proven || u.polls: // A look proves all there is to be proved.
 		return lua.Proven
 	}
 	return lua.Hears
 }
 
-// want reports whether the subscription was not wanted before.
+// want reports whether the subscription is to be made, since it was not wanted before.
 func (u *trust) want() bool {
 	before := u.wanted
-	u.wanted = true
-	return !before
+	u.wanted = !u.polls
+	return u.wanted && !before
 }
 
 // confirm notes that it is confirmed, and reports whether that is the first time: later it is news of a gap.
@@ -203,8 +227,8 @@ func (u *trust) lose() {
 // doubt makes it deaf, and reports whether it was not before.
 func (u *trust) doubt() bool {
 	before := u.deaf
-	u.deaf, u.proven = true, false
-	return !before
+	u.deaf, u.proven = !u.polls, false
+	return u.deaf && !before
 }
 
 // expect notes that an echo was sent, and returns when it will be late: the more of them are, the later.

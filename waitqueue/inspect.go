@@ -164,6 +164,7 @@ type Wiring struct {
 	Sharded bool                 // the wake channels are sharded
 	Plain   bool                 // they are not, although it is a cluster
 	Skips   bool                 // dead waiters are skipped, as subscribers are counted
+	Polls   bool                 // the client subscribes to nothing, so its waiters look for their grants
 
 	client *client
 }
@@ -179,7 +180,7 @@ func WiringOf(c *Client) (Wiring, error) {
 }
 
 func wiringOf(c *client, own bool) Wiring {
-	w := Wiring{Redis: c.servers.Side, Own: own, Prefix: c.opts.Prefix, Sharded: c.servers.Sharded, Plain: c.servers.Plain, Skips: c.servers.Counted() == "1", client: c}
+	w := Wiring{Redis: c.servers.Side, Own: own, Prefix: c.opts.Prefix, Sharded: c.servers.Sharded, Plain: c.servers.Plain, Skips: c.servers.Counted() == "1", Polls: c.opts.WithoutSubscribe, client: c}
 	if own {
 		w.Made = c.opts.Redis
 	}

@@ -51,12 +51,14 @@ type site struct {
 	again    bool      // and another is wanted after it
 	all      bool      // the next check names all tickets, not just the oldest
 	failures int       // checks that failed, in a row
+
+	looked chan struct{} // closed when no check is under way any more; nil if nobody waits for that
 }
 
 func newSite(c *client, q *binding) *site {
 	s := &site{
 		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
-		tickets: make(map[string]*ticket), used: time.Now(),
+		tickets: make(map[string]*ticket), used: time.Now(), trust: trust{polls: c.opts.WithoutSubscribe},
 	}
 	if c.servers.Clustered() {
 		s.slot = lua.Slot(q.keys.Lock)
@@ -307,7 +309,7 @@ func (c *client) retireLocked(s *site) {
 			if len(c.sites) == 0 {
 				c.servers.Timers.Remove(&c.again)
 			}
-			s.retired, s.trust = true, trust{}
+			s.retired, s.trust = true, trust{polls: s.trust.polls}
 		} else {
 			s.armLocked(until)
 		}

@@ -3,13 +3,13 @@ package waitqueue
 import (
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
 // A holder may want to know that somebody waits for what it has. Its renewals then say so: where somebody waits, they are
 // told; else they leave a mark, by which the script that queues the first ticket sends one message to the client. A
-// message that is lost is made up for by the next renewal, which does not find the mark any more. Without the wish nothing
+// message that is lost is made up for by the next renewal, which does not find the mark any more. A client without
+// subscriptions hears of no message: there the hold is renewed more often, and each renewal looks. Without the wish nothing
 // is sent, and nothing is stored.
 
 // wish is how far that of a hold has come.
@@ -23,7 +23,7 @@ const (
 )
 
 // unsaidPause is how long a hold waits at the most before it says again what the server has forgotten, or was not told
-// because the renewal before went wrong.
+// because the renewal before went wrong, or will not be told by a message.
 const unsaidPause = time.Second
 
 // Want is what the first Wanted of a lease does.
@@ -41,7 +41,7 @@ func (sh *share) Want() {
 		if s.trust.want() {
 			s.subscribeLocked() // The confirmation hurries.
 		}
-		if s.trust.heard {
+		if s.trust.heard || s.trust.polls {
 			h.hurryLocked()
 		}
 	}
@@ -72,11 +72,13 @@ func (h *hold) wishedLocked(r renewal, wanted bool) {
 	case h.wish != unsaid && h.wish != said:
 	case wanted:
 		h.wantedLocked()
-	case r.wish != noWish:
+	case r.wish != noWish && !h.ticket.site.trust.polls:
 		h.wish = said
 	default:
 		h.wish = unsaid
-		h.due = timers.Earlier(h.due, time.Now().Add(min(r.lasts/10, unsaidPause)))
+		if at := time.Now().Add(min(h.ticket.queue.terms.Lease/10, unsaidPause)); h.due.IsZero() || at.Before(h.due) {
+			h.due = at // Also behind the last renewal before the longest hold.
+		}
 	}
 }
 

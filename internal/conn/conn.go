@@ -23,13 +23,14 @@ import (
 
 // Options are what a client wants of its connections.
 type Options struct {
-	Redis       rueidis.ClientOption
-	Prefix      string               // of all keys and channels
-	ID          string               // of the client
-	Linger      time.Duration        // how long the client's own channel stays subscribed to after its last use
-	WithoutSkip bool                 // nobody can count subscribers
-	Hear        func(message string) // told of what comes on the client's own channel, on the reader of a connection
-	Flush       func()               // called after all timers that were due at one moment
+	Redis            rueidis.ClientOption
+	Prefix           string               // of all keys and channels
+	ID               string               // of the client
+	Linger           time.Duration        // how long the client's own channel stays subscribed to after its last use
+	WithoutSkip      bool                 // nobody can count subscribers
+	WithoutSubscribe bool                 // the client has no subscriptions
+	Hear             func(message string) // told of what comes on the client's own channel, on the reader of a connection
+	Flush            func()               // called after all timers that were due at one moment
 	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
 	Requests func(server string, took time.Duration, err error)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -142,7 +143,7 @@ func (c *Servers) probeKeys() lua.Keys { return lua.Fairlock.Keys(c.opts.Prefix,
 // Probed asks the server of the locks. It changes nothing.
 func (c *Servers) Probed(ctx context.Context) (p Probed, err error) {
 	keys := c.probeKeys()
-	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID)}).ToArray()
+	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID), strconv.FormatBool(!c.opts.WithoutSubscribe)}).ToArray()
 	if err != nil {
 		if Answered(err) && withoutScripts.MatchString(err.Error()) {
 			return Probed{Unfit: "it has no EVAL, which all locks need: use Redis 6.2 or newer, or Valkey; if it is a sentinel, name Sentinel.MasterSet"}, nil

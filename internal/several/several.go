@@ -305,10 +305,20 @@ func (w *whole) await() error {
 				patience.Reset(w.patience())
 			}
 		case <-patience.C:
-			w.yield()
+			if holds && !w.granted() {
+				w.yield()
+			}
 			patience.Reset(w.patience())
 		}
 	}
+}
+
+// granted reports whether all that is waited for was granted meanwhile. A client that only looks would see it too late: two
+// calls would give back in turn what the other has just been granted.
+func (w *whole) granted() bool {
+	ctx, cancel := context.WithTimeout(w.ctx, conn.SlowAnswer)
+	defer cancel()
+	return !slices.ContainsFunc(w.parts[:w.asked], func(p *part) bool { return p.waiting && !p.claim.Granted(ctx) })
 }
 
 // patience is for how long some names are held while others are waited for: the bound at the most. Half of it is left to

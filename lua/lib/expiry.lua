@@ -6,7 +6,8 @@ local expiry = {}
 
 local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
 local LISTED = 2048     -- tickets at the head of the queue whose clients are called
-local CALLED = 256      -- clients called in one script
+local CALLED = 256      -- clients called in one script; and tickets, where subscribers are not counted: if clients look in
+                        -- place of hearing, those far back may not look before they have to answer
 local CALL_US = 1000000 -- how long a client that is called has to answer
 
 -- suspect remembers a client that let a lease run out, and tells it, in case it lives: by message, or in
@@ -28,7 +29,7 @@ end
 -- process is seldom alone. Each is marked as a suspect from some time on; its next check takes that back.
 function expiry.call(s)
   local called, n = {}, 0
-  for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, LISTED - 1)) do
+  for _, ticket in ipairs(redis.call('ZRANGE', s.queue, 0, (s.counted and LISTED or CALLED) - 1)) do
     local client = hold.client(ticket)
     if client ~= s.caller and not called[client] and n < CALLED then
       called[client], n = true, n + 1

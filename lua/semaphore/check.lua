@@ -7,8 +7,9 @@
 --       suspects  zset  clients that let a lease run out, by time of the mark
 --       holders   zset  tickets that hold, by the end of their leases
 -- ARGV  client    who looks
---       mode      hears: it has a subscription; proven: made since it was suspected, and an echo came; deaf:
---                 it has none, and its tickets may be granted in the reply but not stay queued (R10)
+--       mode      hears: it has a subscription; proven: made since it was suspected, and an echo came, or the
+--                 client looks in place of hearing; deaf: it has none, and its tickets may be granted in the reply but
+--                 not stay queued (R10)
 --       notafter  server µs after which the check changes nothing
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted

@@ -5,6 +5,7 @@
 --       queue     zset
 --       suspects  zset
 -- ARGV  channel   a wake channel of that name
+--       hears     false if the client subscribes to nothing; missing: it does
 -- REPLY {now, {what is not allowed, …}, 1 if scripts may not count subscribers, why no lock can be kept there and what to do}
 -- RETRY safe: it only reads
 
@@ -50,7 +51,7 @@ need('run ZMSCORE', 'ZMSCORE', KEYS[3], 'x')
 need('run ZRANDMEMBER', 'ZRANDMEMBER', KEYS[2], '1')
 need('run PUBSUB NUMSUB', 'PUBSUB', 'NUMSUB', ARGV[1])
 need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
-need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1])
+if ARGV[2] ~= 'false' then need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1]) end
 
 need('run TIME', 'TIME')
 

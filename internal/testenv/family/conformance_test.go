@@ -22,3 +22,12 @@ func TestConformanceAsDelivered(t *testing.T) {
 		require.Empty(t, conformance.Run(t, Engine(s.Option)))
 	})
 }
+
+// Where nothing can be subscribed to, all is as ever, for clients that also set nothing else.
+func TestConformanceWithoutSubscriptions(t *testing.T) {
+	s := redistest.Start(t)
+	require.Empty(t, conformance.Run(t, Uncounted(Engine(s.Option, Polling))))
+	for _, command := range []string{"subscribe", "psubscribe", "ssubscribe"} {
+		require.Zero(t, s.CommandStats()[command], command)
+	}
+}

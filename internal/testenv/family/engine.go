@@ -83,6 +83,9 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*headwaiter.
 // Patient is for a machine that may be busy: no hold is lost because its first renewal has to wait.
 func Patient(o *headwaiter.Options) { o.GrantLease = kit.Patience }
 
+// Polling does without subscriptions.
+func Polling(o *headwaiter.Options) { o.WithoutSubscribe = true }
+
 // usual connects as rueidis does.
 func usual(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
 	if t != nil {

@@ -34,23 +34,29 @@ func TestConformance(t *testing.T) {
 						o.AlwaysRESP2 = always
 						return o
 					}
-					conform(t, d, option)
+					conform(t, d, option, family.Patient)
 				})
+			}
+			if d.Cluster {
+				t.Run("without subscriptions", func(t *testing.T) { conform(t, d, s.Option, family.Polling) })
 			}
 		})
 	}
 }
 
-// conform runs all cases. Where the channels of a cluster are not sharded nobody can count who listens, so what is
-// to be seen by counting those who wait for a latch is not.
-func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption) {
+// conform runs all cases. Where the channels of a cluster are not sharded, or nothing is subscribed to, nobody can count
+// who listens, so what is to be seen by counting those who wait for a latch is not.
+func conform(t *testing.T, d redistest.Deployment, option func() rueidis.ClientOption, change func(*headwaiter.Options)) {
 	t.Helper()
-	engine := family.Engine(option, family.Patient)
-	if d.Cluster && !d.Sharded {
+	engine := family.Engine(option, change)
+	var o headwaiter.Options
+	change(&o)
+	uncounted := d.Cluster && !d.Sharded || o.WithoutSubscribe
+	if uncounted {
 		engine = family.Uncounted(engine)
 	}
 	for _, missed := range conformance.Run(t, engine) {
-		require.True(t, d.Cluster && !d.Sharded && strings.HasPrefix(missed, "latch"), "not run: %s", missed)
+		require.True(t, uncounted && strings.HasPrefix(missed, "latch"), "not run: %s", missed)
 	}
 }
 
@@ -99,7 +105,7 @@ func TestTheRightsOfThePageAreEnough(t *testing.T) {
 				uses = append(uses, "Sentinel")
 			}
 			s := d.Start(t, redistest.WithUser("headwaiter", "secret", rights(t, uses...)...))
-			conform(t, d, s.Option)
+			conform(t, d, s.Option, family.Patient)
 		})
 	}
 }

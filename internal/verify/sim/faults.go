@@ -281,7 +281,7 @@ func (w *world) force(i, part int, o Object) {
 	case Redlock:
 		var clients []*headwaiter.Client
 		for _, s := range w.servers {
-			if c, err := headwaiter.Dial(headwaiter.Options{Redis: s.operatorOption(), Name: "operator"}); err == nil {
+			if c, err := headwaiter.Dial(headwaiter.Options{Redis: s.operatorOption(), Name: "operator", WithoutSubscribe: w.plan.Polls}); err == nil {
 				clients = append(clients, c)
 				defer func() { _ = c.Close(context.Background()) }()
 			}

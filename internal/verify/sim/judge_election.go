@@ -55,7 +55,7 @@ func (j *judge) noticed(who watched, seen []sight, c *Call, calls []*Call) {
 	if c.Hold == nil || c.Dead || j.dies(who.client) || who.from+j.settlingTime(who.client) > c.Begin {
 		return
 	}
-	within := handOff + 4*j.far()
+	within := handOff + 4*j.far() + j.unseen(j.plan.Length)
 	at := func(t time.Duration) (now sight) {
 		for _, s := range seen {
 			if s.at <= t {

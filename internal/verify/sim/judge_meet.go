@@ -103,7 +103,7 @@ func (j *judge) generation(i int, o Object, calls, passed []*Call) []*Call {
 	seen, certain := map[int64]*Call{}, true
 	for _, c := range passed {
 		touched := j.touched(c.Client, c.Object, c.Begin, c.End, nil) != nil
-		if c.Begin <= first && seen[c.Place] == nil && (touched || c.End <= first+handOff+4*j.far()) {
+		if c.Begin <= first && seen[c.Place] == nil && (touched || c.End <= first+handOff+4*j.far()+j.unseen(c.End-c.Begin)) {
 			certain = certain && !touched
 			seen[c.Place] = c
 			mine = append(mine, c)

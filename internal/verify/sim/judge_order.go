@@ -117,7 +117,7 @@ func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
 	if a.tries() || a.Step.Do == Adopt || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
 		return nil
 	}
-	slack := 2 * j.far()
+	slack := 2*j.far() + j.unseen(0)
 	for _, b := range calls {
 		head := time.Duration(max(b.Step.Priority-a.Step.Priority, 0)) * waitqueue.PriorityStep
 		switch {
@@ -142,6 +142,16 @@ func gathers(calls []*Call, from, to time.Duration) bool {
 // handOff is how long something may be free with somebody waiting for it, where nothing is wrong.
 const handOff = 30 * time.Millisecond
 
+// unseen is how much later a client that has to look finds something out: a grant, or an event for which it has waited
+// for some time. Where it hears, that is nothing.
+func (j *judge) unseen(waits time.Duration) time.Duration {
+	if !j.plan.Polls {
+		return 0
+	}
+	const grant, event, share = 700 * time.Millisecond, 2500 * time.Millisecond, 3
+	return max(grant, min(waits/share, event))
+}
+
 // comeTogether is how long the votes of a Redlock may be split, where nothing is wrong.
 const comeTogether = 500 * time.Millisecond
 
@@ -162,7 +172,7 @@ func (j *judge) idle(o Object, calls []*Call) {
 				free = max(free, d.Hold.End)
 			}
 		}
-		within := handOff + 4*j.far()
+		within := handOff + 4*j.far() + j.unseen(0)
 		if o.Kind == Redlock {
 			within += comeTogether
 		}

@@ -41,6 +41,9 @@ func (j *judge) toldBy(o Object, c, w *Call) (from, by time.Duration) {
 	}
 	from = max(c.Hold.Asked+j.settlingTime(c.Client), j.settled(w))
 	by = from + handOff + 4*j.far()
+	if j.plan.Polls {
+		by += min(o.Lease/10, time.Second) // No message tells: its renewals ask.
+	}
 	disturbed := func(but FaultKind) bool {
 		return slices.ContainsFunc(j.touches, func(t *Touch) bool {
 			return t.Kind != but && (t.Object == everyone || t.Object == c.Object) && t.From <= by && t.To+aftermath >= c.End-o.Lease

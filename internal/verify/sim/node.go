@@ -85,6 +85,7 @@ func (n *node) start() {
 	time.Sleep(n.plan.Start)
 	o := headwaiter.Options{
 		Redis: n.server.Option(), Name: "sim", GrantLease: n.plan.GrantLease, Linger: n.plan.Linger,
+		WithoutSubscribe: n.world.plan.Polls,
 	}
 	o.Redis.DialCtxFn = n.dial
 	for tries := 0; tries < 200 && !n.isDead(); tries++ {

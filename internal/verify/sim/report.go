@@ -30,5 +30,8 @@ func Replay(p Plan) string {
 	if p.Storm > 1 {
 		command += fmt.Sprintf(" -sim.storm=%d", p.Storm)
 	}
+	if p.Polls {
+		command += " -sim.polls"
+	}
 	return command
 }

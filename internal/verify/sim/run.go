@@ -96,7 +96,7 @@ func Run(t testing.TB, p Plan, q Quirks) Result {
 
 // employ makes the operator, who sets the latches before all begins.
 func (w *world) employ() {
-	c, err := headwaiter.Dial(headwaiter.Options{Redis: w.server.operatorOption(), Name: "operator"})
+	c, err := headwaiter.Dial(headwaiter.Options{Redis: w.server.operatorOption(), Name: "operator", WithoutSubscribe: w.plan.Polls})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ var (
 	seed  = flag.Uint64("sim.seed", 1, "the seed that TestSeed plays")
 	only  = flag.String("sim.only", "", "the primitive of which alone the worlds are, such as cohort")
 	storm = flag.Int("sim.storm", 1, "how many times as many faults there are as usual")
+	polls = flag.Bool("sim.polls", false, "nobody in it subscribes to anything")
 	on    = flag.Bool("sim.all", false, "go on after a failure")
 )
 
@@ -42,14 +43,17 @@ func play(t *testing.T, p Plan, q Quirks) (r Result) {
 // drawn is the plan of a seed as the flags want it.
 func drawn(t *testing.T, seed uint64) Plan {
 	t.Helper()
-	i := slices.Index(kindNames[:], *only)
-	switch {
-	case i >= 0:
-		return Storm(seed, *storm, Kind(i))
-	case *only != "":
-		t.Fatalf("there is no %q: %v", *only, kindNames)
+	var kinds []Kind
+	if *only != "" {
+		i := slices.Index(kindNames[:], *only)
+		if i < 0 {
+			t.Fatalf("there is no %q: %v", *only, kindNames)
+		}
+		kinds = append(kinds, Kind(i))
 	}
-	return Storm(seed, *storm)
+	p := Storm(seed, *storm, kinds...)
+	p.Polls = *polls
+	return p
 }
 
 // TestSeed plays one seed and tells all that happened.

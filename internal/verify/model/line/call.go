@@ -87,8 +87,11 @@ func (c *Call) Shown(client, mode string) {
 
 // Roll calls the clients at the head of the queue, who are suspects from some time on unless they look.
 func (c *Call) Roll() {
-	called := map[string]bool{}
-	for _, a := range c.line.Queue[:min(len(c.line.Queue), callsListed)] {
+	called, listed := map[string]bool{}, callsMost // Clients that look in place of hearing do so the more rarely the more are ahead.
+	if c.Counted {
+		listed = callsListed
+	}
+	for _, a := range c.line.Queue[:min(len(c.line.Queue), listed)] {
 		client := lua.TicketClient(a.Ticket)
 		if client == c.Caller || called[client] || len(called) == callsMost {
 			continue
