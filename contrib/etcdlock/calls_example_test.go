@@ -73,6 +73,23 @@ func ExampleMutex_ForceRelease() {
 	// lease lost: orders:42: released elsewhere by force
 }
 
+// A worker that hangs keeps nobody else out.
+func ExampleWithMaxStall() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+
+	imports := etcdlock.New(c, "import", etcdlock.WithMaxStall(200*time.Millisecond))
+	err := imports.Do(ctx, func(ctx context.Context) error {
+		held, _ := lease.FromContext(ctx)
+		held.Progress() // After each row; then the worker hangs.
+		<-ctx.Done()
+		return nil
+	})
+	fmt.Println(errors.Is(err, lease.ErrStalled))
+	// Output: true
+}
+
 func ExampleNewSemaphore() {
 	c, stop := connected()
 	defer stop()

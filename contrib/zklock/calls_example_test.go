@@ -38,6 +38,28 @@ func ExampleMutex_ForceRelease() {
 	// lease lost: orders:42: released elsewhere by force
 }
 
+// A worker that hangs keeps nobody else out.
+func ExampleWithMaxStall() {
+	address, stop := server()
+	defer stop()
+	ctx := context.Background()
+	c, err := zklock.Dial(zklock.Options{Servers: []string{address}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+
+	imports := zklock.New(c, "import", zklock.WithMaxStall(200*time.Millisecond))
+	err = imports.Do(ctx, func(ctx context.Context) error {
+		held, _ := lease.FromContext(ctx)
+		held.Progress() // After each row; then the worker hangs.
+		<-ctx.Done()
+		return nil
+	})
+	fmt.Println(errors.Is(err, lease.ErrStalled))
+	// Output: true
+}
+
 // The wait is bounded, and the work of the holder is not.
 func ExampleWithMaxWait() {
 	address, stop := server()
