@@ -184,23 +184,28 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 		since := time.Now()
 		l = c.Value(t)
 		require.Less(t, time.Since(since), 5*time.Second, "it had to look by itself")
-		_, err := headwaiter.Dial(as(r, app))
-		require.ErrorIs(t, err, lease.ErrUnusable)
+		tells := !redistest.Before7() // Older servers do not say which rights there are.
+		if tells {
+			_, err := headwaiter.Dial(as(r, app))
+			require.ErrorIs(t, err, lease.ErrUnusable)
+		}
 		acl("&headwaiter:*")
 		c = queued(t, m, 1)
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
 
 		acl("-@all")
-		_, err = m.Lock(t.Context())
+		_, err := m.Lock(t.Context())
 		require.ErrorContains(t, err, "NOPERM")
 		_, err = headwaiter.Dial(as(r, app))
 		require.Error(t, err)
 		acl("+@all")
 		for _, missing := range []string{"-time", "-evalsha", "-publish", "-subscribe", "-zadd"} {
 			acl(missing)
-			_, err := headwaiter.Dial(as(r, app))
-			require.Error(t, err, "a client was made that lacks %s", missing)
+			if tells {
+				_, err := headwaiter.Dial(as(r, app))
+				require.Error(t, err, "a client was made that lacks %s", missing)
+			}
 			acl("+@all")
 		}
 		free(t, m)

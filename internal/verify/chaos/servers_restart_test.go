@@ -103,6 +103,7 @@ func (r *run) acknowledged(always bool) {
 			w.done.Wait()
 		}
 	}
+	kit.Release(r, granted(r, m)) // A hold that was released and came back ends when somebody asks.
 	free(r, m)
 }
 
