@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -238,39 +238,40 @@ type failure struct{ test, why string }
 
 var (
 	marked = regexp.MustCompile(`^\s*=== (?:RUN|NAME|CONT|PAUSE)\s+(\S+)`)
-	ended  = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+	ended  = regexp.MustCompile(`^\s*--- (PASS|FAIL): (\S+)`)
 	said   = regexp.MustCompile(`^\s+\w+_test\.go:\d+: *(.*)`)
 	reason = regexp.MustCompile(`^\s+(?:Error|Messages):\s+(.*)`)
 )
 
-// failures are the top-level tests that have failed by what they said, with the first reason that each gave. Tests that
-// ended badly without saying which of them has failed are one failure.
+// failures are the top-level tests that have failed by what they said, each with the reason that the first of its failed
+// cases gave, or the last that it said. Tests that ended badly without saying which of them has failed are one failure.
 func failures(output []byte, err error) (all []failure) {
-	why := map[string]string{}
+	reasons, last, panics := map[string]string{}, map[string]string{}, ""
 	test := ""
-	for line := range bytes.Lines(output) {
-		text := strings.TrimRight(string(line), "\n")
-		name := func(m []string) string { top, _, _ := strings.Cut(m[len(m)-1], "/"); return top }
-		if m := marked.FindStringSubmatch(text); m != nil {
-			test = name(m)
-		} else if m := ended.FindStringSubmatch(text); m != nil {
-			test = name(m)
-			if m[1] == "FAIL" && !slices.ContainsFunc(all, func(f failure) bool { return f.test == test }) {
-				all = append(all, failure{test: test})
+	for line := range strings.Lines(string(output)) {
+		line = strings.TrimRight(line, "\n")
+		if m := marked.FindStringSubmatch(line); m != nil {
+			test = m[1]
+		} else if m := reason.FindStringSubmatch(line); m != nil {
+			reasons[test] = strings.TrimPrefix(reasons[test]+"; "+m[1], "; ")
+		} else if m := said.FindStringSubmatch(line); m != nil && m[1] != "" {
+			last[test] = m[1]
+		} else if strings.HasPrefix(line, "panic: ") && panics == "" {
+			panics = line + " "
+		} else if m := ended.FindStringSubmatch(line); m != nil && m[1] == "FAIL" {
+			top, _, _ := strings.Cut(m[2], "/")
+			i := slices.IndexFunc(all, func(f failure) bool { return f.test == top })
+			if i < 0 {
+				i = len(all)
+				all = append(all, failure{test: top})
 			}
-		} else if m := reason.FindStringSubmatch(text); m != nil && strings.Count(why[test], "; ") < 2 {
-			why[test] += m[1] + "; "
-		} else if m := said.FindStringSubmatch(text); m != nil && m[1] != "" {
-			why[test] = strings.TrimPrefix(why[test]+m[1]+"; ", "")
-		} else if strings.HasPrefix(text, "panic: ") && why[""] == "" {
-			why[""] = text
+			if all[i].why == "" {
+				all[i].why = cmp.Or(reasons[m[2]], last[m[2]])
+			}
 		}
 	}
-	for i := range all {
-		all[i].why = strings.TrimSuffix(why[all[i].test], "; ")
-	}
 	if err != nil && len(all) == 0 {
-		all = append(all, failure{"all", strings.TrimSpace(why[""] + " " + err.Error())})
+		all = append(all, failure{"all", panics + err.Error()})
 	}
 	return all
 }
