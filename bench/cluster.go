@@ -29,6 +29,7 @@ func StartCluster(ctx context.Context, masters int) (c *Cluster, err error) {
 	defer func() {
 		if err != nil {
 			c.Stop()
+			c = nil
 			err = fmt.Errorf("bench: cluster of %d: %w", masters, err)
 		}
 	}()

@@ -73,7 +73,7 @@ func (r *runner) throng(ctx context.Context, t Throng) error {
 }
 
 // Shards is what a hand-off costs in a cluster of so many masters. Each of them has as many clients and locks, and holds
-// last 5 ms, so that each has as much to do: one that is idle for longer between two requests takes more for each.
+// last 10 ms, so that each has as much to do: one that is idle for longer between two requests takes more for each.
 type Shards struct {
 	Contender string `json:"contender"`
 	Masters   int    `json:"masters"`
@@ -94,9 +94,11 @@ type Shards struct {
 }
 
 const (
-	// shardLocks and shardCrew are how many locks each master has, and how many clients want each of them.
+	// shardLocks and shardCrew are how many locks each master has, and how many clients want each of them; shardHold is how
+	// long these hold, so that six masters have as much to do as one on a machine of two cores.
 	shardLocks = 4
 	shardCrew  = 4
+	shardHold  = 10 * time.Millisecond
 )
 
 // placed is a driver whose names are those given, by the number behind the last colon.
@@ -119,104 +121,124 @@ func (c placedClient) Mutex(name string) Mutex {
 	return c.Client.Mutex(c.names[int(number(name[strings.LastIndex(name, ":")+1:]))])
 }
 
+// shard is a cluster under measurement.
+type shard struct {
+	Shards
+	*crew
+	cluster                            *Cluster
+	costs, rates, clients, least, most []float64 // a round each
+}
+
+// cluster starts one with its clients.
+func (r *runner) cluster(ctx context.Context, c Contender, masters int) (s *shard, err error) {
+	w := Work{ID: "W4", Clients: masters * shardLocks * shardCrew, Workers: 1, Locks: masters * shardLocks, Hold: shardHold}
+	s = &shard{Shards: Shards{Contender: c.Name, Masters: masters, Clients: w.Clients, Locks: w.Locks}, crew: &crew{work: w, patience: r.Slice}}
+	if s.cluster, err = StartCluster(ctx, masters); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.end(ctx)
+		}
+	}()
+	option := s.cluster.Option()
+	if s.observer, err = newObserver(option); err != nil {
+		return nil, err
+	}
+	names, err := s.cluster.names(ctx, c, r.prefix, shardLocks)
+	if err != nil {
+		return nil, err
+	}
+	// A client of which all waits are for one name talks to one master, which is what is measured.
+	made, err := newLocalBand(ctx, placed{r.On(option), names}, w, r.prefix)
+	if err != nil {
+		return nil, err
+	}
+	s.band = made
+	if _, err := s.measure(ctx, r.Slice/2); err != nil {
+		return nil, err
+	}
+	open, err := s.cluster.connections(ctx, s.observer)
+	s.PerMaster, s.Connections = open/float64(masters), open/float64(w.Clients)
+	return s, err
+}
+
+// end ends its clients and its masters.
+func (s *shard) end(ctx context.Context) {
+	if s.band != nil {
+		_ = s.close(context.WithoutCancel(ctx)) // The servers end.
+	}
+	if s.observer != nil {
+		s.observer.close()
+	}
+	s.cluster.Stop()
+}
+
+// visit measures it once, and what two scripts cost the cheapest and the dearest of its masters.
+func (s *shard) visit(ctx context.Context, d time.Duration) (Figures, error) {
+	before, err := s.observer.masters(ctx)
+	if err != nil {
+		return Figures{}, err
+	}
+	f, err := s.measure(ctx, d)
+	if err != nil {
+		return f, err
+	}
+	after, err := s.observer.masters(ctx)
+	if err != nil {
+		return f, err
+	}
+	var each []float64
+	for address, now := range after {
+		each = append(each, 2*(now.cpu-before[address].cpu)*1e6/max(now.calls["evalsha"]-before[address].calls["evalsha"], 1))
+	}
+	s.least, s.most = append(s.least, slices.Min(each)), append(s.most, slices.Max(each))
+	return f, nil
+}
+
 // shards measures clusters of all sizes in rounds: from the smallest to the largest and back.
 func (r *runner) shards(ctx context.Context) error {
 	if len(r.Config.Shards) == 0 {
 		return nil
 	}
-	type site struct {
-		Shards
-		*crew
-		costs, rates, clients []float64
-		least, most           []float64
-	}
 	c := r.Contenders[0]
-	var sites []*site
+	var all []*shard
 	for _, n := range r.Config.Shards {
-		cluster, err := StartCluster(ctx, n)
+		s, err := r.cluster(ctx, c, n)
 		if err != nil {
 			return err
 		}
-		defer cluster.Stop()
-		option := cluster.Option()
-		o, err := newObserver(option)
-		if err != nil {
-			return err
-		}
-		defer o.close()
-		names, err := cluster.names(ctx, c, r.prefix, shardLocks)
-		if err != nil {
-			return err
-		}
-		w := Work{ID: "W4", Clients: n * shardLocks * shardCrew, Workers: 1, Locks: n * shardLocks, Hold: pause}
-		// A client of which all waits are for one name talks to one master, which is what is measured.
-		band, err := newLocalBand(ctx, placed{r.On(option), names}, w, r.prefix)
-		if err != nil {
-			return err
-		}
-		s := &site{Shards: Shards{Contender: c.Name, Masters: n, Clients: w.Clients, Locks: w.Locks}, crew: &crew{work: w, band: band, observer: o, patience: r.Slice}}
-		defer func() { _ = s.crew.close(context.WithoutCancel(ctx)) }()
-		if _, err := s.crew.measure(ctx, r.Slice/2); err != nil {
-			return err
-		}
-		open, err := cluster.connections(ctx, o)
-		if err != nil {
-			return err
-		}
-		s.PerMaster, s.Connections = open/float64(n), open/float64(w.Clients)
-		sites = append(sites, s)
+		defer s.end(ctx)
+		all = append(all, s)
 	}
-	var all []Round
-	visit := func(s *site) (Turn, error) {
-		before, err := s.observer.masters(ctx)
-		if err != nil {
-			return Turn{}, err
-		}
-		f, err := s.crew.measure(ctx, r.Slice)
-		if err != nil {
-			return Turn{}, err
-		}
-		after, err := s.observer.masters(ctx)
-		if err != nil {
-			return Turn{}, err
-		}
-		var each []float64
-		for address, now := range after {
-			each = append(each, 2*(now.cpu-before[address].cpu)*1e6/max(now.calls["evalsha"]-before[address].calls["evalsha"], 1))
-		}
-		s.least, s.most = append(s.least, slices.Min(each)), append(s.most, slices.Max(each))
-		all = keep(all, Round{Figures: f})
-		t := turn(s.work, f)
-		t.Rate = f.Passed // The gaps are of no interest.
-		return t, nil
-	}
+	var kept []Round
 	for i := range r.Rounds {
-		turns := make([][]Turn, len(sites))
-		for j := range 2 * len(sites) {
-			k := min(j, 2*len(sites)-1-j) // There and back.
-			t, err := visit(sites[k])
+		figures := make([][]Figures, len(all))
+		for j := range 2 * len(all) {
+			k := min(j, 2*len(all)-1-j) // There and back.
+			f, err := all[k].visit(ctx, r.Slice)
 			if err != nil {
 				return err
 			}
-			turns[k] = append(turns[k], t)
+			figures[k], kept = append(figures[k], f), keep(kept, Round{Figures: f})
 		}
-		for k, s := range sites {
-			a, b := turns[k][0], turns[k][1]
-			s.costs, s.rates, s.clients = append(s.costs, (a.Server+b.Server)/2), append(s.rates, (a.Rate+b.Rate)/2), append(s.clients, (a.Client+b.Client)/2)
+		for k, s := range all {
+			t := turn(s.work, figures[k]...)
+			s.costs, s.clients = append(s.costs, t.Server), append(s.clients, t.Client)
+			s.rates = append(s.rates, (figures[k][0].Passed+figures[k][1].Passed)/2) // The gaps are of no interest.
 		}
 		r.log("shards: round %d of %d", i+1, r.Rounds)
 	}
-	for _, s := range sites {
+	for _, s := range all {
 		for i, cost := range s.costs {
-			s.Ratios = append(s.Ratios, cost/sites[0].costs[i])
+			s.Ratios = append(s.Ratios, cost/all[0].costs[i])
 		}
-		s.CPU, s.Rate, s.Client = Median(s.costs), Median(s.rates), Median(s.clients)
-		s.Least, s.Most = Median(s.least), Median(s.most)
-		r.log("%d masters: %.0f hand-offs/s, %.1f µs of their CPU each (%.1f to %.1f), %v times those of %d", s.Masters, s.Rate, s.CPU, s.Least, s.Most, RatioOf(s.Ratios), sites[0].Masters)
+		s.CPU, s.Rate, s.Client, s.Least, s.Most = Median(s.costs), Median(s.rates), Median(s.clients), Median(s.least), Median(s.most)
+		r.log("%d masters: %.0f hand-offs/s, %.1f µs of their CPU each (%.1f to %.1f), %v times those of %d", s.Masters, s.Rate, s.CPU, s.Least, s.Most, RatioOf(s.Ratios), all[0].Masters)
 		r.report.Shards = append(r.report.Shards, s.Shards)
 		if err := r.line("shards", s.Shards); err != nil {
 			return err
 		}
 	}
-	return r.record(c.Name, Work{ID: "shards", Clients: 1, Workers: 1, Locks: 2}, all)
+	return r.record(c.Name, Work{ID: "shards", Clients: 1, Workers: 1, Locks: 2}, kept)
 }

@@ -132,7 +132,7 @@ func (m crowdedMutex) Lock(ctx context.Context) (bench.Hold, error) {
 }
 
 func (h crowdedHold) Release(ctx context.Context) error {
-	time.Sleep(time.Duration(h.clients) * time.Duration(h.clients) * time.Millisecond)
+	time.Sleep(time.Duration(h.clients*h.clients) * time.Millisecond) // A release that takes longer the more clients there are.
 	return h.Hold.Release(ctx)
 }
 

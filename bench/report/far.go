@@ -169,10 +169,10 @@ func interval(r bench.Ratio) string {
 }
 
 func (f far) clusters() Table {
-	t := Table{Heads: []string{"masters", "clients", "hand-offs/s", "Redis µs a hand-off", "of the cheapest and the dearest master", "to one master (95 %)", "clients µs", "connections of a client", "of a master"}}
+	t := Table{Heads: []string{"masters", "clients", "hand-offs/s of a master", "Redis µs a hand-off", "of the cheapest and the dearest master", "to one master (95 %)", "clients µs", "connections of a client", "of a master"}}
 	for _, s := range f.Shards {
 		t.Rows = append(t.Rows, []string{
-			fmt.Sprint(s.Masters), fmt.Sprint(s.Clients), grouped(s.Rate), Short(s.CPU), Short(s.Least) + " to " + Short(s.Most),
+			fmt.Sprint(s.Masters), fmt.Sprint(s.Clients), grouped(s.Rate / float64(s.Masters)), Short(s.CPU), Short(s.Least) + " to " + Short(s.Most),
 			interval(bench.RatioOf(s.Ratios)), Short(s.Client), Short(s.Connections), Short(s.PerMaster),
 		})
 	}

@@ -5,6 +5,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,35 +219,21 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.DisableCache = true
 	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
 	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
-	if o.ConnWriteTimeout == 0 {
-		o.ConnWriteTimeout = AnswerTime
-	}
-	if o.Dialer.KeepAlive == 0 {
-		o.Dialer.KeepAlive = keepAlive
-	}
-	if o.Dialer.Timeout == 0 {
-		o.Dialer.Timeout = AnswerTime
-	}
+	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, AnswerTime)
+	o.Dialer.KeepAlive = cmp.Or(o.Dialer.KeepAlive, keepAlive)
+	o.Dialer.Timeout = cmp.Or(o.Dialer.Timeout, AnswerTime)
 	if o.Sentinel.MasterSet != "" && o.Sentinel.TopologyRefreshInterval == 0 {
 		o.Sentinel.TopologyRefreshInterval = askSentinels
 	}
-	if o.RingScaleEachConn == 0 {
-		o.RingScaleEachConn = ringScale
-	}
-	if o.ReadBufferEachConn == 0 {
-		o.ReadBufferEachConn = bufferBytes
-	}
-	if o.WriteBufferEachConn == 0 {
-		o.WriteBufferEachConn = bufferBytes
-	}
+	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, ringScale)
+	o.ReadBufferEachConn = cmp.Or(o.ReadBufferEachConn, bufferBytes)
+	o.WriteBufferEachConn = cmp.Or(o.WriteBufferEachConn, bufferBytes)
 	return o
 }
 
 // sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
 func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
-	if o.RingScaleEachConn == 0 {
-		o.RingScaleEachConn = sideRing
-	}
+	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, sideRing)
 	o = commandOption(o, s)
 	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
 	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)
