@@ -90,6 +90,23 @@ func TestALongJobLetsAShortOneInBetweenTwoSteps(t *testing.T) {
 	require.Len(t, distinct(steps), len(steps), "it has begun anew")
 }
 
+func TestWorkersThatKeepTheirLocksMakeMoreSteps(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "workers")
+	rate := func(args ...string) float64 {
+		before := len(s.said("a second$"))
+		s.run(s.start(append(args, "-for", "2s")...))
+		n, err := strconv.ParseFloat(s.await(before+1, `^(\d+) steps a second$`)[before], 64)
+		require.NoError(t, err)
+		return n
+	}
+	plain := rate()
+	kept := rate("-keep", "1s")
+	require.Greater(t, kept, 2*plain)
+	one, two := s.start("-keep", "1m"), s.start("-keep", "1m") // They call each other.
+	s.run(one, two)
+}
+
 func TestAJobIsDoneOnceATick(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "cron")

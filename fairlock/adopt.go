@@ -11,7 +11,7 @@ import (
 
 // Adopt takes over a hold that [lease.Lease.HandOver] has put in transit, in one round trip, and returns the lease on it,
 // with a higher token. No waiter comes in between. The options are those of the new hold: its lease, and a maximum hold,
-// begin anew. [WithCohort] is [lease.ErrInvalid], and a priority has no meaning.
+// begin anew. [WithCohort] and [WithKeep] are [lease.ErrInvalid], and a priority has no meaning.
 //
 // A text is good once, for the grant lease of the client that gave it. Else there is no lease, and the error wraps
 // [lease.ErrAdopted], [lease.ErrExpired], [lease.ErrForced] or [lease.ErrNotGenuine]. Where the reply is lost the request is
@@ -24,7 +24,7 @@ func Adopt(ctx context.Context, c *headwaiter.Client, text string, opts ...Optio
 	}
 	m := New(c, name, opts...)
 	if m.cohort != nil {
-		return nil, fmt.Errorf("fairlock: adopt %q: %w: WithCohort: an adopted hold is not passed on", m.queue.Label(), lease.ErrInvalid)
+		return nil, fmt.Errorf("fairlock: adopt %q: %w: WithCohort or WithKeep: an adopted hold is neither passed on nor kept", m.queue.Label(), lease.ErrInvalid)
 	}
 	l, err := m.queue.Adopt(ctx, x)
 	if err != nil {

@@ -108,6 +108,33 @@ func ExampleMutex_Lock_wanted() {
 	// the job goes on
 }
 
+// A client that uses a lock again and again keeps it, until somebody else waits.
+func ExampleWithKeep() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+	mostly := fairlock.New(clients[0], "cache", fairlock.WithKeep(time.Minute))
+	asks := func() uint64 { return clients[0].Stats().Asks }
+
+	for range 100 {
+		_ = mostly.Do(ctx, func(context.Context) error {
+			time.Sleep(10 * time.Microsecond) // The work.
+			return nil
+		})
+	}
+	fmt.Println("asks:", asks())
+	_ = fairlock.New(clients[1], "cache").Do(ctx, func(context.Context) error {
+		fmt.Println("another has it")
+		return nil
+	})
+	_ = mostly.Do(ctx, func(context.Context) error { return nil })
+	fmt.Println("asks:", asks())
+	// Output:
+	// asks: 1
+	// another has it
+	// asks: 2
+}
+
 func ExampleMutex_TryLock() {
 	clients, stop := embedded(2)
 	defer stop()

@@ -59,7 +59,11 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // [lease.ErrBusy] otherwise, as a [lease.BusyError] that says who holds: it never overtakes a waiter. It leaves no trace
 // when it fails.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
-	l, err := m.queue.Try(ctx)
+	try := m.queue.Try
+	if m.cohort != nil && m.cohort.Keeps() {
+		try = m.cohort.Try
+	}
+	l, err := try(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("fairlock: try lock %q: %w", m.queue.Label(), err)
 	}

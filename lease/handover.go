@@ -25,7 +25,7 @@ type Giver interface {
 // With an error that wraps [ErrUnconfirmed] the text is returned too: nobody knows whether the hold is in transit. It is
 // tried again until the lease is over, so the text may be good, or become so. After any other error there is no text, and
 // nothing to adopt: [ErrLost], [ErrReleased], or the context's error if ctx has ended before, or [errors.ErrUnsupported],
-// and then nothing has changed. Only a lease of package fairlock can be handed over, without a cohort. After HandOver,
+// and then nothing has changed. Only a lease of package fairlock can be handed over, without WithCohort and WithKeep. After HandOver,
 // Unlock does nothing and Release returns ErrReleased.
 //
 // HandOver panics without a context, and then nothing has changed.
@@ -36,7 +36,7 @@ func (l *Lease) HandOver(ctx context.Context) (text string, err error) {
 	giver, ok := l.terms.Engine.(Giver)
 	switch {
 	case !ok || !giver.Gives():
-		return "", l.handing(fmt.Errorf("%w: only a lease of package fairlock can be, without a cohort", errors.ErrUnsupported))
+		return "", l.handing(fmt.Errorf("%w: only a lease of package fairlock can be, without WithCohort and WithKeep", errors.ErrUnsupported))
 	case ctx.Err() != nil:
 		return "", l.handing(fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx)))
 	}

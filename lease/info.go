@@ -38,6 +38,7 @@ type Holder struct {
 	Token   uint64
 	Since   time.Time     // when it was granted, by the clock of this machine
 	Left    time.Duration // until the lease ends, unless it is renewed; negative if it has run out
+	Idle    bool          // no call uses it: its client keeps it for the next one
 	Wants   bool          // to be told when somebody waits ([Lease.Wanted]); of what one holds at a time, and until it was told
 	// InTransit: Client has handed the hold over, and nobody has adopted it yet. It is nobody's meanwhile.
 	InTransit bool

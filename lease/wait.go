@@ -37,6 +37,7 @@ type BusyError struct {
 	Token   uint64    // of that hold
 	Since   time.Time // when it was got, by the clock of this machine; zero if its token does not tell
 	Waiting int       // how many wait
+	Kept    bool      // it is a client that keeps the lock between two of its calls
 }
 
 func (e *BusyError) Error() string {

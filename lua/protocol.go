@@ -192,6 +192,9 @@ const (
 	PhaseFinal = "final" // the maximum hold: running out is no reason to suspect the client
 )
 
+// PhaseIdle is the phase of a hold that its client keeps for its next call.
+const PhaseIdle = "idle"
+
 // PhaseWants is how the phase of a hold ends whose holder is to be told when somebody waits.
 const PhaseWants = "wants"
 
@@ -201,6 +204,7 @@ const (
 	RenewFinal = 'f'
 	RenewStill = 's' // held, with the lease that is there already, by a client that knows that the key outlives it by Least
 	RenewWants = 'w' // held, by a client that has said that it wants to be told when somebody waits
+	RenewIdle  = 'i' // the same, and nobody uses the hold now
 )
 
 // The key of a lock outlives a hold by Spare when a renewal prolongs it, and by Least at any time.

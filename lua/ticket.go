@@ -9,6 +9,7 @@ import (
 // Kind letters of a ticket.
 const (
 	Exclusive = 'x' // the whole lock
+	Kept      = 'k' // the same, of a client that keeps it between two calls
 	Permit    = 'p' // permits of a semaphore
 	Read      = 'r' // one of many readers
 	Write     = 'w' // all that readers could have
@@ -45,6 +46,9 @@ func TicketClient(ticket string) string {
 	client, _, _ := strings.Cut(ticket, ":")
 	return client
 }
+
+// KeptBy reports whether a ticket is of a client that keeps its hold between two calls.
+func KeptBy(ticket string) bool { return strings.Contains(ticket, ":"+string(Kept)+":") }
 
 // TicketLease returns the lease of a ticket, 0 if that is not the text of one.
 func TicketLease(ticket string) time.Duration {

@@ -81,6 +81,8 @@
 //	claim         a call of a layer; it asks when its turn has come
 //	use           what one call has of a hold; a plain hold has one use
 //	transit       where a hold is that was handed over and not adopted yet: it is in nobody's hand
+//	kept, idle    a hold is kept by its client from one use to the next, and idle in between
+//	called        the client of a hold that is kept knows that somebody waits
 //	vouch         what is asked for behind a grant: that replicas have it, that the server has forgotten nothing
 //	event         what a latch, a barrier or an election waits for; its generation says which one
 //
@@ -198,7 +200,24 @@
 // is sent without it: to know is not worth the hold.
 //
 //	I12 A holder that has asked is told that somebody waits by a message of the script that queues the first, or
-//	    by its own next renewal. Nothing else changes by that: no hold, no order, no token.
+//	    by its own next renewal, as long as there is a ticket in the queue: that of a client which is deaf is there
+//	    for a moment. Nothing else changes by that: no hold, no order, no token.
+//
+// # A hold that is kept
+//
+// A client may keep a hold after a call has given it back, for the next call of its own, which takes it up by the next
+// token without asking the server. For the server it is one hold, whose ticket says how many tokens it may come to, and that
+// it is kept. Its holder wants to know that somebody waits, all the time: when the message comes the hold is given back, at
+// once if no call uses it, else when that call does. While no call uses it renewals are for the grant lease.
+//
+//	I13 The uses of a hold, one after the other, have rising tokens, none above those that its ticket reserves, and none
+//	    to which the server's clock has not come by then. So they are below that of every later hold, whatever becomes
+//	    of the server's memory, and what the client does not tell is taken for used.
+//	I14 No use of a hold begins once its client knows that somebody waits, but for the passes of a cohort; and it knows by a
+//	    message, or by the next renewal. A hold that its client has waited for in the queue is not used again
+//	    before a renewal has told of those behind it.
+//	I15 A client that dies with a hold that no call uses, and that has been renewed since, holds others up for a grant
+//	    lease.
 //
 // # Events
 //

@@ -39,6 +39,7 @@ type hold struct {
 	spans    time.Duration // how long the lease is that is confirmed
 	wish     wish          // to know that somebody waits
 	awaited  func()        // is called, in the background, when somebody does; may be nil
+	idle     time.Time     // until when its client keeps it for a call that comes; zero while a call uses it
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	gone     error         // why it was lost
 }
@@ -130,7 +131,7 @@ func (h *hold) Fired(now time.Time) {
 		}
 		return
 	}
-	next := h.attendLocked(now, h.tellLongLocked(now, h.endsLocked()))
+	next := h.attendLocked(now, h.tellLongLocked(now, h.restsLocked(now, h.endsLocked())))
 	if !h.due.IsZero() && !h.renewing {
 		if now.Before(h.due) {
 			next = timers.Earlier(next, h.due)
@@ -161,10 +162,11 @@ func (h *hold) loseLocked(cause error) {
 	for sh := range h.sharesLocked {
 		sh.keeper.Lose(cause)
 	}
-	c := t.site.client
-	c.stats.lost.Add(1)
 	h.gone = cause
-	h.tellLostLocked(cause)
+	if h.idle.IsZero() { // Else no call has lost anything.
+		t.site.client.stats.lost.Add(1)
+		h.tellLostLocked(cause)
+	}
 	h.unwatchLocked()
 	t.site.endLocked(t)
 }

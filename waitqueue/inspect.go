@@ -48,6 +48,7 @@ func infoOf(v lua.View) lease.Info {
 			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
 			InTransit: lua.InTransit(h.Ticket),
 			Wants:     strings.HasSuffix(h.Phase, lua.PhaseWants),
+			Idle:      h.Phase == lua.PhaseIdle,
 		})
 	}
 	for _, w := range v.Queue {

@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -94,17 +95,25 @@ func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 
 func newClaim(ctx context.Context, q *binding, mode string) *Claim {
 	c := &Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}}
-	if q.client.notifier != nil {
-		c.wait.ticket = q.newTicket()
-		c.wait.ticket.asked(ctx)
-	}
+	c.tells()
 	return c
+}
+
+// tells makes the ticket that tells of the claim, where somebody is told.
+func (c *Claim) tells() {
+	if c.queue.client.notifier != nil && c.wait.ticket == nil {
+		c.wait.ticket = c.queue.newTicket()
+		c.wait.ticket.asked(c.wait.ctx)
+	}
 }
 
 // GiveUp ends a claim that has not asked, and returns why, with the time that it has waited. No cause stands for the end
 // of its context.
 func (c *Claim) GiveUp(cause error) error {
 	cause = cmp.Or(cause, retry.WhyEnded(c.ctx))
+	if errors.Is(cause, lease.ErrBusy) {
+		return c.failed(cause)
+	}
 	return c.failed(&lease.WaitError{Place: -1, Waited: time.Since(c.wait.begun), Err: cause})
 }
 
@@ -136,7 +145,7 @@ func (c *Claim) Wait(late bool) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{hold: c.wait.ticket.hold, granted: time.Now(), ctx: l.Context(), waited: l.Waited()}, nil
+	return &Hold{hold: c.wait.ticket.hold, granted: time.Now(), ctx: l.Context(), waited: l.Waited(), parts: []*lease.Lease{l}}, nil
 }
 
 // Await asks for the hold of a claim that is known, and waits for it within ctx.
@@ -179,6 +188,7 @@ type Hold struct {
 
 	ctx    context.Context // of the call that uses it
 	waited time.Duration
+	parts  []*lease.Lease // the lease of the hold itself, which each of theirs ends with
 }
 
 // Context ends with the hold.
@@ -192,7 +202,7 @@ func (h *Hold) Lease(release func(context.Context) error, engine any) *lease.Kee
 	return lease.New(h.ctx, lease.Terms{
 		Name: names.Label(q.name), Token: h.hold.use.token, Waited: h.waited, Release: release, Engine: engine, Key: q.held, Shared: q.terms.Shared,
 		Until: lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()},
-		Parts: []*lease.Lease{h.hold.first.keeper.Lease()},
+		Parts: h.parts,
 	})
 }
 
@@ -205,22 +215,24 @@ func (h *Hold) Want(tell func()) {
 	h.hold.first.Want()
 }
 
-// Pass lets the call of a claim use the hold after the one that has released it, by the next token, and reports whether
-// it does. Nothing is sent. There is no next token beyond those of the claim that got the hold, nor one that the server's
-// clock may not have come to since it gave the first: so tokens rise also where the server has forgotten the last. A hold
-// whose end is near, or in doubt, is not passed on.
-func (h *Hold) Pass(to *Claim) bool {
+// Pass lets the call of a claim use the hold after the one that had it, by the next token, and reports whether
+// it does; not if somebody is known to wait in the queue, unless it may barge. Nothing is sent. There is no next token
+// beyond those of the claim that got the hold, nor one that the server's clock may not have come to since it gave the
+// first: so tokens rise also where the server has forgotten the last. A hold whose end is near, or in doubt, is not passed
+// on.
+func (h *Hold) Pass(to *Claim, barges bool) bool {
 	o, t := h.hold, h.hold.ticket
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	passed, since := int64(o.use.token-o.token), time.Since(h.granted)
-	if passed+1 >= t.queue.permits || passed >= (since-since/conn.Drift).Microseconds() ||
-		t.state != held || t.doubted || o.failures > 0 || o.overdueLocked() || time.Until(o.lasts.Deadline) < o.spans/4 {
+	since := time.Since(h.granted)
+	if h.calledLocked() && !barges || int64(o.use.token-o.token) >= (since-since/conn.Drift).Microseconds() || !h.lastsLocked() {
 		return false
 	}
 	note := o.note()
 	o.released(o.held(), nil)
+	o.idle = time.Time{}
+	to.tells()
 	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t)}
 	t.used = o.use.token
 	s.client.raise(t.used)
@@ -233,6 +245,63 @@ func (h *Hold) Pass(to *Claim) bool {
 	}
 	s.client.stats.granted.Add(1)
 	return true
+}
+
+// Take lets a call that begins now use the hold that rests, as Pass does.
+func (h *Hold) Take(ctx context.Context) bool {
+	return h.Pass(&Claim{queue: h.hold.ticket.queue, wait: wait{ctx: ctx, begun: time.Now()}}, false)
+}
+
+// Rest keeps the hold of a call that has released it, until a call takes it up or d has passed: then what was given to
+// Want is called, as if somebody waited. It reports false, and does nothing, where somebody does, or no call could take it
+// up. Nothing is sent; renewals are for the grant lease from then on.
+func (h *Hold) Rest(d time.Duration) bool {
+	o, s := h.hold, h.hold.ticket.site
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.calledLocked() || !h.lastsLocked() {
+		return false
+	}
+	o.released(o.held(), nil)
+	o.idle = time.Now().Add(d)
+	o.shortenLocked()
+	s.client.servers.Timers.Before(&o.entry, timers.Earlier(o.idle, o.due))
+	return true
+}
+
+// shortenLocked sees that the lease of a hold that rests is soon made short, unless a call takes it up.
+func (h *hold) shortenLocked() {
+	if short := h.ticket.site.client.opts.GrantLease; !h.idle.IsZero() && h.spans > short {
+		h.due = timers.Earlier(h.due, time.Now().Add(short/3))
+	}
+}
+
+// calledLocked reports whether somebody is known to wait for the hold in the queue. Where its own call has waited there,
+// others may be behind it: that is not known before a renewal has said so.
+func (h *Hold) calledLocked() bool {
+	return h.hold.wish == fulfilled || h.hold.wish == unsaid && h.hold.ticket.arrival != 0
+}
+
+// lastsLocked reports whether there is a next token, and time for it.
+func (h *Hold) lastsLocked() bool {
+	o, t := h.hold, h.hold.ticket
+	return int64(o.use.token-o.token)+1 < t.queue.permits &&
+		t.state == held && !t.doubted && o.failures == 0 && !o.overdueLocked() && time.Until(o.lasts.Deadline) >= o.spans/4
+}
+
+// restsLocked sees that a hold that rests is given back in time, and returns when to look again.
+func (h *hold) restsLocked(now, next time.Time) time.Time {
+	if h.idle.IsZero() {
+		return next
+	}
+	if now.Before(h.idle) {
+		return timers.Earlier(next, h.idle)
+	}
+	if h.wish != fulfilled {
+		h.wish = fulfilled // Nobody takes it up any more.
+		h.ticket.site.client.servers.Spawn(h.awaited)
+	}
+	return next
 }
 
 // Release gives the hold back, with the last token that was used, and returns what [lease.Terms] wants of a release. The

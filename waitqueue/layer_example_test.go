@@ -2,6 +2,7 @@ package waitqueue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,8 +49,12 @@ func ExampleQueue_Claim() {
 	use := hold.Lease(release, nil).Lease()
 	hold.Want(func() {}) // What a layer does when others wait for the hold in the queue.
 	_ = use.Release(ctx)
-	for !hold.Pass(second) {
+	for !hold.Pass(second, false) {
 		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
+	}
+	fmt.Println("rests:", hold.Rest(time.Minute))
+	for !hold.Take(ctx) {
+		time.Sleep(time.Millisecond) // As above.
 	}
 	next := hold.Lease(release, nil).Lease()
 	fmt.Println(next.Token()-use.Token(), hold.Context().Err(), next.Context().Err())
@@ -61,7 +66,24 @@ func ExampleQueue_Claim() {
 	fmt.Println(err, hold.Lease(release, nil).Lease().Token() > next.Token(), hold.Release(ctx, nil, nil))
 	// Output:
 	// 4 <nil> true
-	// 1 <nil> <nil>
+	// rests: true
+	// 2 <nil> <nil>
 	// <nil> context canceled context canceled
 	// <nil> true <nil>
+}
+
+// How a try that a layer makes calls a client that only keeps what is wanted.
+func ExampleCalling() {
+	kept := func(context.Context) (*lease.Lease, error) { return nil, &lease.BusyError{Client: "A", Kept: true} }
+	wait := func(ctx context.Context) (*lease.Lease, error) {
+		_, bounded := ctx.Deadline()
+		fmt.Println("waits, for a short time:", bounded)
+		<-ctx.Done() // It is not only kept.
+		return nil, ctx.Err()
+	}
+	_, err := waitqueue.Calling(context.Background(), kept, wait)
+	fmt.Println(errors.Is(err, lease.ErrBusy), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// waits, for a short time: true
+	// true false
 }

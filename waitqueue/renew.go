@@ -64,6 +64,7 @@ type renewal struct {
 	hold  *hold
 	lasts time.Duration
 	final bool // to the maximum hold: there is none after it
+	idle  bool // nobody uses the hold now
 	still bool // nothing but the end of the lease changes
 	wish  wish // what it says of the wish of the holder to be told when somebody waits
 
@@ -110,10 +111,10 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks c
 
 // next is what the hold is to be renewed to at the given time.
 func (h *hold) next(now time.Time) renewal {
-	r := renew(h.ticket, h, now)
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r := renew(h.ticket, h, now)
 	if s.proto.Entries {
 		r.entries = h.entries()
 	}
@@ -127,6 +128,9 @@ func (h *hold) next(now time.Time) renewal {
 func renew(t *ticket, h *hold, now time.Time) renewal {
 	lasts := t.queue.terms.Lease.Truncate(time.Millisecond)
 	r := renewal{hold: h, lasts: lasts}
+	if h != nil && !h.idle.IsZero() { // So that a client that dies meanwhile does not keep the others waiting.
+		r.idle, r.lasts = true, min(lasts, t.site.client.opts.GrantLease)
+	}
 	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
 		r.final = true
 		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), lease.MinLease)
@@ -136,6 +140,9 @@ func renew(t *ticket, h *hold, now time.Time) renewal {
 
 // phase is what the end of the hold without a release will say of the client.
 func (r renewal) phase() string {
+	if r.idle && r.wish != noWish {
+		return lua.PhaseIdle
+	}
 	if r.final {
 		return lua.PhaseFinal
 	}
@@ -209,6 +216,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.due = time.Time{}
 		}
 		h.wishedLocked(r, reply.Has(lua.Wanted))
+		h.shortenLocked()
 		if r.entries != h.entries() && !r.final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
@@ -216,7 +224,7 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
-	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.endsLocked()))
+	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.restsLocked(time.Now(), h.endsLocked())))
 	if !h.due.IsZero() {
 		next = timers.Earlier(next, h.due)
 	}

@@ -115,6 +115,8 @@ func (c *client) renewalsJob(s *lua.Script, lasts time.Duration, part []renewal,
 		switch {
 		case r.final:
 			phases[i] = lua.RenewFinal
+		case r.wish != noWish && r.idle:
+			phases[i] = lua.RenewIdle
 		case r.wish != noWish:
 			phases[i] = lua.RenewWants
 		case r.still:

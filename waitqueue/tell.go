@@ -97,7 +97,7 @@ func (h *hold) released(held time.Duration, err error) { h.ended(observe.Release
 
 // ended tells how a hold ended that its holder gave away.
 func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
-	if h.ticket.site.client.notifier == nil {
+	if h.ticket.site.client.notifier == nil || !h.idle.IsZero() {
 		return
 	}
 	o := observe.Observation{Moment: by, Token: h.use.token, Held: held, Err: err}
@@ -131,7 +131,7 @@ func (h *hold) note() string {
 // tellLongLocked tells of a hold that lasts for longer than it should, and returns when to look for that.
 func (h *hold) tellLongLocked(now, next time.Time) time.Time {
 	w := h.ticket.site.client.notifier
-	if w == nil || w.Held == 0 {
+	if w == nil || w.Held == 0 || !h.idle.IsZero() {
 		return next
 	}
 	held := now.Sub(h.use.since)

@@ -59,7 +59,7 @@ func (t *ticket) unlockLocked(held time.Duration) {
 // was got at once, which says that nobody waited, and so short a time ago that nobody will have come since; of this client
 // nobody has, as a call that waits has a check to come (I5).
 func (t *ticket) lingersLocked(held time.Duration) bool {
-	return t.arrival == 0 && held < lingerTime && t.site.check.IsZero() && !t.site.checking
+	return t.arrival == 0 && held < lingerTime && t.hold.wish != fulfilled && t.site.check.IsZero() && !t.site.checking
 }
 
 // unlockedLocked notes that the end of a hold was answered with r, or given up for an error, if Unlock has sent it.

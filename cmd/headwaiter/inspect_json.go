@@ -38,6 +38,7 @@ type (
 		Entries int64   `json:"entries"`
 		Ticket  string  `json:"ticket"`
 		Transit bool    `json:"in_transit"`                 // handed over, and not adopted yet
+		Idle    bool    `json:"idle,omitempty"`             // no call uses it: its client keeps it for the next one
 		Wants   bool    `json:"wants_to_be_told,omitempty"` // when somebody waits
 	}
 	waiterJSON struct {
@@ -80,7 +81,7 @@ func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
 	return holderJSON{
 		Client: h.Client, Who: who.Who(h), Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
-		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Wants: h.Wants,
+		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Idle: h.Idle, Wants: h.Wants,
 	}
 }
 

@@ -74,6 +74,9 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 	fact("held for", "%s", words.Ago(time.Since(h.Since)))
 	fact("lease", "%s", leaseLeft(h))
 	fact("token", "%d", h.Token)
+	if h.Idle {
+		fact("use", "idle: no call uses it, and its client keeps it for the next one")
+	}
 	if h.Wants {
 		fact("wants", "to be told when somebody waits")
 	}

@@ -25,6 +25,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
@@ -50,17 +51,32 @@ func Check(passes int) error {
 type Queue struct {
 	queue  waitqueue.Queue
 	passes int
+	keep   time.Duration
 }
 
 // Of returns a queue whose calls pass a hold on at most so many times, which asks for one permit more. Calls are of one
-// cohort if their clients, names, terms and passes are the same.
-func Of(q waitqueue.Queue, passes int) *Queue { return &Queue{q, passes} }
+// cohort if their clients, names, terms, passes and keep are the same. A hold that is released without a mate is kept for a
+// call that comes within keep, as long as nobody is known to wait for it; 0 is not at all.
+func Of(q waitqueue.Queue, passes int, keep time.Duration) *Queue {
+	return &Queue{q, passes, keep}
+}
+
+// Tokens is how many a hold of such a queue may come to: what the queue asks for as permits.
+func Tokens(passes int, keep time.Duration) int64 {
+	if keep > 0 {
+		passes = max(passes, reserved)
+	}
+	return int64(1 + passes)
+}
 
 // Acquire waits for a hold as one of the cohort.
 func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
-	all, err := q.queue.Layer(layerKey{}, func() waitqueue.Layer { return &cohorts{open: make(map[key]*cohort)} })
+	all, err := q.cohorts()
 	if err != nil {
 		return nil, err
+	}
+	if l, err := q.again(ctx, all); l != nil || err != nil {
+		return l, err
 	}
 	ctx, free, err := retry.InTime(ctx, q.queue.Terms().MaxWait)
 	if err != nil {
@@ -72,7 +88,7 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 		return nil, err
 	}
 	m := &mate{claim: claim}
-	co, err := all.(*cohorts).join(q, m)
+	co, err := all.join(q, m)
 	switch {
 	case err != nil:
 		return nil, claim.GiveUp(err)
@@ -82,6 +98,16 @@ func (q *Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	return co.wait(ctx, m)
 }
 
+func (q *Queue) cohorts() (*cohorts, error) {
+	all, err := q.queue.Layer(layerKey{}, func() waitqueue.Layer { return &cohorts{open: make(map[key]*cohort)} })
+	if err != nil {
+		return nil, err
+	}
+	return all.(*cohorts), nil
+}
+
+func (q *Queue) key() key { return key{q.queue.Name(), q.queue.Terms(), q.passes, q.keep} }
+
 // layerKey finds the cohorts of a client.
 type layerKey struct{}
 
@@ -90,13 +116,17 @@ type key struct {
 	name   string
 	terms  waitqueue.Terms
 	passes int
+	keep   time.Duration
 }
 
 // cohorts are those of a client.
 type cohorts struct {
 	mu     sync.Mutex // guards the fields below; nothing is called under it
 	open   map[key]*cohort
+	kept   list.List // of *cohort whose holds are kept, the one that was used last at the end
 	closed bool
+
+	resting int // how many of them are idle
 }
 
 // A cohort is calls for one name. There is one as long as somebody leads it.
@@ -106,14 +136,21 @@ type cohort struct {
 	queue waitqueue.Queue
 
 	// Before the lock of cohorts, and before those of the queue.
-	mu     sync.Mutex      // guards the fields below
-	hold   *waitqueue.Hold // nil while its leader waits
-	keeper *lease.Keeper   // of the lease of the call that has it
-	stop   func() bool     // ends the watch over the hold
-	wants  bool            // that call wants to be told when somebody waits
-	left   int             // passes of the present hold, or of the next
-	mates  list.List       // of *mate, by their calls
-	gone   bool            // nobody leads any more, or the client closes
+	mu     sync.Mutex                  // guards the fields below
+	hold   *waitqueue.Hold             // nil while its leader waits
+	keeper *lease.Keeper               // of the lease of the call that has it
+	stop   func() bool                 // ends the watch over the hold
+	wants  bool                        // that call wants to be told when somebody waits
+	back   func(context.Context) error // what the release of its lease does
+	left   int                         // passes of the present hold, or of the next
+	mates  list.List                   // of *mate, by their calls
+	gone   bool                        // nobody leads any more, or the client closes
+
+	idle bool // the hold is kept, and no call uses it
+
+	// The lock of cohorts guards these.
+	place *list.Element // among those that are kept; nil if it is not
+	rests bool          // it is idle, and counted
 }
 
 // A mate is a call of a cohort.
@@ -143,7 +180,7 @@ func (all *cohorts) find(q *Queue) (co *cohort, leads bool, err error) {
 	if all.closed {
 		return nil, false, lease.ErrClosed
 	}
-	k := key{q.queue.Name(), q.queue.Terms(), q.passes}
+	k := q.key()
 	if co = all.open[k]; co != nil {
 		return co, false, nil
 	}
@@ -163,6 +200,7 @@ func (all *cohorts) Close() {
 	all.mu.Unlock()
 	for _, co := range open {
 		co.close()
+		co.giveBack(nil)
 	}
 }
 
@@ -179,6 +217,19 @@ func (co *cohort) close() {
 // await puts a mate behind the others, and reports whether the cohort is still there for it.
 func (co *cohort) await(m *mate) bool {
 	co.mu.Lock()
+	if co.idle { // Nobody uses it: it is taken up, or it is over.
+		h := co.hold
+		if h.Pass(m.claim, false) {
+			co.takenUpLocked()
+			m.lease, m.called = co.lendLocked(h), make(chan struct{})
+			close(m.called)
+			co.mu.Unlock()
+			return true
+		}
+		co.mu.Unlock()
+		co.giveBack(h)
+		return false
+	}
 	if co.gone {
 		co.mu.Unlock()
 		return false
@@ -248,12 +299,17 @@ func (co *cohort) lead(m *mate) (*lease.Lease, error) {
 	}
 	co.hold = h
 	co.stop = context.AfterFunc(h.Context(), func() { co.lost(h) })
-	return co.lendLocked(h), nil
+	co.back = func(ctx context.Context) error { return co.release(ctx, h) }
+	l := co.lendLocked(h)
+	if co.key.keep > 0 {
+		h.Want(func() { co.awaited(h) })
+	}
+	return l, nil
 }
 
 // lendLocked makes the lease of the call that has the hold now.
 func (co *cohort) lendLocked(h *waitqueue.Hold) *lease.Lease {
-	co.keeper, co.wants = h.Lease(func(ctx context.Context) error { return co.release(ctx, h) }, co), false
+	co.keeper, co.wants = h.Lease(co.back, co), false
 	return co.keeper.Lease()
 }
 
@@ -270,20 +326,24 @@ func (co *cohort) Want() {
 	}
 }
 
-// awaited tells the call that has a hold that somebody waits for that in the queue.
+// awaited tells the call that has a hold that somebody waits for that in the queue, or gives it back if no call has it.
 func (co *cohort) awaited(h *waitqueue.Hold) {
 	co.mu.Lock()
-	defer co.mu.Unlock()
 	if co.hold == h && co.wants {
 		co.keeper.Awaited()
 	}
+	co.mu.Unlock()
+	co.giveBack(h)
 }
 
 // release is what the release of a lease does: here it is decided what becomes of the hold.
 func (co *cohort) release(ctx context.Context, h *waitqueue.Hold) error {
-	next, over := co.passOn(h)
+	next, last, over := co.passOn(h)
 	switch {
 	case !over:
+		if last != nil {
+			last.giveBack(nil)
+		}
 		return nil
 	case next == nil:
 		return h.Release(ctx, nil, nil)
@@ -291,21 +351,25 @@ func (co *cohort) release(ctx context.Context, h *waitqueue.Hold) error {
 	return h.Release(ctx, next.claim, func() { close(next.called) })
 }
 
-// passOn gives the hold to the first mate, if it may be passed on. Else the hold is over, and the mate leads next.
-func (co *cohort) passOn(h *waitqueue.Hold) (next *mate, over bool) {
+// passOn gives the hold to the first mate, if it may be passed on, or keeps it where there is none. Else it is over, and
+// the mate leads next. Where more holds are kept than may be, the one that was used first is to be given back.
+func (co *cohort) passOn(h *waitqueue.Hold) (next *mate, last *cohort, over bool) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if co.hold != h {
-		return nil, true // It was lost, and the mates have gone on.
-	}
-	if first := co.mates.Front(); first == nil || !h.Pass(first.Value.(*mate).claim) {
-		return co.overLocked(), true
+	first := co.mates.Front()
+	switch {
+	case co.hold != h:
+		return nil, nil, true // It was lost, and the mates have gone on.
+	case first == nil && co.key.keep > 0 && !co.gone && h.Rest(co.key.keep):
+		return nil, co.restLocked(), false
+	case first == nil || !h.Pass(first.Value.(*mate).claim, co.left > 0):
+		return co.overLocked(), nil, true
 	}
 	m := co.takeLocked()
 	co.left--
 	m.lease = co.lendLocked(h)
 	close(m.called)
-	return m, false
+	return m, nil, false
 }
 
 // lost ends the lease of the call that has a hold which was lost, and lets the first mate lead.
@@ -315,7 +379,11 @@ func (co *cohort) lost(h *waitqueue.Hold) {
 	if co.hold != h {
 		return
 	}
-	co.keeper.Lose(context.Cause(h.Context()))
+	if co.idle {
+		co.takenUpLocked()
+	} else {
+		co.keeper.Lose(context.Cause(h.Context()))
+	}
 	if next := co.overLocked(); next != nil {
 		close(next.called)
 	}
@@ -340,4 +408,8 @@ func (all *cohorts) drop(co *cohort) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	delete(all.open, co.key)
+	if co.place != nil {
+		all.kept.Remove(co.place)
+		co.place = nil
+	}
 }

@@ -54,9 +54,11 @@ func Acquire(ctx context.Context, queues []waitqueue.Queue, bound time.Duration)
 }
 
 // Try returns a lease on all of the names if they can be had at once and nobody waits for any, and an error that wraps
-// [lease.ErrBusy] otherwise.
+// [lease.ErrBusy] otherwise; see [waitqueue.Calling].
 func Try(ctx context.Context, queues []waitqueue.Queue) (*lease.Lease, error) {
-	return acquire(&whole{ctx: ctx, try: true, bound: lease.MaxLease, begun: time.Now()}, queues)
+	return waitqueue.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
+		return acquire(&whole{ctx: ctx, try: true, bound: lease.MaxLease, begun: time.Now()}, queues)
+	}, func(ctx context.Context) (*lease.Lease, error) { return Acquire(ctx, queues, 0) })
 }
 
 func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {

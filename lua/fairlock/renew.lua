@@ -8,7 +8,7 @@
 -- ARGV  ticket    whose hold it is
 --       token     the token of the hold
 --       lease     ms from now until the end of the lease
---       phase     held, or final if this is the last renewal
+--       phase     held, or final if this is the last renewal; with the queue, idle for held if nobody uses the hold now
 --       notafter  server µs after which the renewal changes nothing
 --       entries   of a reentrant hold: revision:count, how many times it was entered; else absent
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
@@ -25,11 +25,11 @@ local s = hold.read(KEYS, now, '0', '0')
 if s.owner ~= ARGV[1] or s.token ~= tonumber(ARGV[2]) or s.ends <= now then
   return hold.reply(s, base.REFUSED, -1, 0, 0, { reason.of(s, ARGV[1]) })
 end
-local phase = ARGV[4]
+local phase = ARGV[4] == 'idle' and 'held' or ARGV[4]
 if KEYS[2] and redis.call('ZCARD', KEYS[2]) > 0 then
   hold.flag(s, hold.WANTED)
 elseif KEYS[2] then
-  phase = phase == 'final' and 'final wants' or 'wants'
+  phase = phase == 'final' and 'final wants' or ARGV[4] == 'idle' and 'idle' or 'wants'
 end
 s.ends = now + ARGV[3] * 1000
 hold.open(s)

@@ -26,7 +26,7 @@ function hold.read(keys, now, floor, counted)
     'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
   if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end -- @logged expect()
   local phase, wants = h[6], wants_word(h[6])
-  if wants then phase = phase == 'wants' and 'held' or 'final' end
+  if wants then phase = phase == 'final wants' and 'final' or 'held' end
   if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,

@@ -45,8 +45,9 @@
 -- Until when the keys of so many waiters are needed: twice the longest time between two of their checks.
 -- @rule queue_need(waiting, now) = now + math.max(4000000, waiting * 10000)
 
--- Whether the holder has asked to be told when somebody waits, and nobody has queued since.
--- @rule wants_word(phase) = (phase == 'wants' or phase == 'final wants')
+-- Whether the holder has asked to be told when somebody waits, and nobody has queued since; idle is a client that only
+-- keeps what it has for its next call.
+-- @rule wants_word(phase) = (phase == 'wants' or phase == 'idle' or phase == 'final wants')
 
 -- The words of one grant in the message that tells of it: the ticket, when it was, how far ahead of that its token is, and
 -- for how many ms it is. And what is behind the last: what the holder before wants it to

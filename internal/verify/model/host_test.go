@@ -140,6 +140,9 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 	switch {
 	case r.Marked:
 		phase = lua.RenewWants
+		if r.Phase == lua.PhaseIdle {
+			phase = lua.RenewIdle
+		}
 	case r.Phase == lua.PhaseFinal:
 		phase = lua.RenewFinal
 	case r.Still:

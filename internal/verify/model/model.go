@@ -51,6 +51,7 @@ type Hash struct {
 	Until int64
 	Phase string
 	Wants bool     // the holder is to be told when somebody waits
+	Idle  bool     // and nobody uses the hold now
 	Began [2]int64 // the last token that was not the time of its grant, and that time
 
 	Moved string // the ticket from which the hold moved to another, the last time
@@ -90,6 +91,8 @@ func (h *Hash) phase() string {
 	switch {
 	case !h.Wants:
 		return h.Phase
+	case h.Idle:
+		return lua.PhaseIdle
 	case h.Phase == lua.PhaseHeld:
 		return wants
 	}

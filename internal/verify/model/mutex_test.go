@@ -60,7 +60,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 // everySight is all that can come of requests.
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
-		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase final wants"}
+		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase idle", "phase final wants"}
 	for script, statuses := range map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},

@@ -244,8 +244,12 @@ func (p *player) build(s step) Request {
 			token--
 		}
 		if s.wants {
+			says := phase(s.final)
+			if !s.final && s.slot == 1 {
+				says = lua.PhaseIdle
+			}
 			return Renew{
-				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: phase(s.final), NotAfter: notAfter,
+				Ticket: t.text, Token: token, Lease: min(s.lease, t.ticket.Lease.Milliseconds()), Phase: says, NotAfter: notAfter,
 				Wants: true, Marked: !s.final && s.choice%2 == 0,
 			}
 		}

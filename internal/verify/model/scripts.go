@@ -1,8 +1,6 @@
 package model
 
 import (
-	"crypto/sha1" //nolint:gosec // As the script.
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -363,11 +361,14 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
 	h.Until = now + r.Lease*millisecond
-	wanted := r.Wants && len(m.Queue) > 0 && !(r.Marked && h.phase() == wants)
+	wanted := r.Wants && len(m.Queue) > 0 && !(r.Marked && h.Wants)
 	if wanted {
 		c.Flags |= lua.Wanted
 	}
 	h.Phase, h.Wants = r.Phase, r.Wants && !wanted
+	if h.Idle = h.Wants && r.Phase == lua.PhaseIdle; r.Phase == lua.PhaseIdle {
+		h.Phase = lua.PhaseHeld
+	}
 	if e := h.Entries; r.Count > 0 && (e == nil || e.Token != r.Token || e.Revision < r.Revision) {
 		h.Entries = &Entries{r.Token, r.Revision, r.Count}
 	}
@@ -486,14 +487,4 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 		return c.reply(lua.Refused, -1, 0, 0, lua.StateMoved)
 	}
 	return c.reply(lua.Refused, -1, 0, 0, m.reason(r.From))
-}
-
-// genuine reports whether the request may take a hold out of transit, if that is what it wants.
-func (r Move) genuine() bool {
-	f := strings.Split(r.From, ":")
-	if f[2] != string(lua.Moving) {
-		return true
-	}
-	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.
-	return f[1] == hex.EncodeToString(sum[:])
 }

@@ -1,7 +1,10 @@
 package model
 
 import (
+	"crypto/sha1" //nolint:gosec // As the script.
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -88,7 +91,7 @@ func (c *call) among(token int64) bool {
 // own makes a ticket the owner, with a token above every earlier one (I2).
 func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
-	h.Owner, h.Phase, h.Wants = ticket, phase, false
+	h.Owner, h.Phase, h.Wants, h.Idle = ticket, phase, false, false
 	c.Next()
 	h.Until = c.Now + lease
 	if h.Token != c.Now {
@@ -99,7 +102,7 @@ func (c *call) own(ticket string, lease int64, phase string) {
 // wanted tells the holder that asked for it, once, that somebody waits.
 func (c *call) wanted() {
 	if h := &c.Lock; c.held() && h.Wants {
-		h.Wants = false
+		h.Wants, h.Idle = false, false
 		c.Publish(lua.TicketClient(h.Owner), fmt.Sprintf("W %d", h.Token))
 	}
 }
@@ -243,4 +246,14 @@ func (c *call) busy() lua.Tuple {
 		owner = []string{c.Lock.Owner}
 	}
 	return c.reply(lua.Busy, -1, len(c.Queue), 0, owner...)
+}
+
+// genuine reports whether the request may take a hold out of transit, if that is what it wants.
+func (r Move) genuine() bool {
+	f := strings.Split(r.From, ":")
+	if f[2] != string(lua.Moving) {
+		return true
+	}
+	sum := sha1.Sum([]byte(r.Secret)) //nolint:gosec // As the script.
+	return f[1] == hex.EncodeToString(sum[:])
 }

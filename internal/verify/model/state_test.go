@@ -101,7 +101,10 @@ func sameReply(want, got lua.Tuple) error {
 }
 
 // wants reports whether the holder is to be told when somebody waits.
-func (s *state) wants() bool { return strings.HasSuffix(s.lock["phase"], wants) }
+func (s *state) wants() bool {
+	phase := s.lock["phase"]
+	return strings.HasSuffix(phase, wants) || phase == lua.PhaseIdle
+}
 
 // lease is the longest that the present hold can last.
 func (s state) lease() int64 {

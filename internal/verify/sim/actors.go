@@ -160,7 +160,7 @@ func (a *actor) acquire(ctx context.Context, c *headwaiter.Client, noted *Call) 
 		}
 		return call(m.Lock)
 	case Mutex, Cohort:
-		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort))
+		m := fairlock.New(c, key, lasts, fairlock.WithCohort(a.object.Cohort), fairlock.WithKeep(a.object.Keep))
 		if s.Do == Try {
 			return call(m.TryLock)
 		}

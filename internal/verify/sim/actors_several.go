@@ -40,7 +40,7 @@ func (a *actor) names(parts Parts) (names []string) {
 
 // stripe takes the lock that one of several keys is hashed to, another key each time.
 func (a *actor) stripe(c *headwaiter.Client, s Step) func(context.Context) (*lease.Lease, error) {
-	m := striped.New(c, name(a.plan.Object), int(a.object.Size), a.terms(s))
+	m := striped.New(c, name(a.plan.Object), int(a.object.Size), a.terms(s), fairlock.WithKeep(a.object.Keep))
 	wanted, key := a.names(s.Parts)[0], ""
 	for n := a.id; ; n++ {
 		if key = fmt.Sprint("key ", n); m.Stripe(key) == wanted {

@@ -28,6 +28,7 @@ func Storm(seed uint64, times int, only ...Kind) Plan {
 	d.clients()
 	d.objects()
 	d.limits(seed)
+	d.keeps(seed)
 	d.actors()
 	for range times {
 		d.faults()
@@ -111,6 +112,16 @@ func (d *draw) limits(seed uint64) {
 	for i := range d.plan.Objects {
 		if o := &d.plan.Objects[i]; slices.Contains([]Kind{Mutex, Cohort, Reentrant, RWLock, Semaphore}, o.Kind) && own.IntN(3) == 0 {
 			o.Limit = 1 + own.IntN(3)
+		}
+	}
+}
+
+// keeps draws for how long clients keep locks between two calls, by a chance of its own too.
+func (d *draw) keeps(seed uint64) {
+	own := rand.New(rand.NewPCG(seed, 0x6b656570))
+	for i := range d.plan.Objects {
+		if o := &d.plan.Objects[i]; (o.Kind == Cohort || o.Kind == Striped) && o.MaxHold == 0 && own.IntN(2) == 0 {
+			o.Keep = []time.Duration{20 * time.Millisecond, 500 * time.Millisecond, time.Minute}[own.IntN(3)]
 		}
 	}
 }

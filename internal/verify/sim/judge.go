@@ -60,10 +60,10 @@ func judgeAll(h *history, p Plan) {
 func (j *judge) lock(o Object, calls []*Call, part Parts) {
 	j.overlaps(o, calls, part)
 	j.tokens(o, calls)
-	switch o.Kind {
-	case Cohort:
+	switch {
+	case o.layered():
 		j.cohorts(o, calls)
-	case Redlock: // Calls that come within half a round trip have any order.
+	case o.Kind == Redlock: // Calls that come within half a round trip have any order.
 	default:
 		j.order(calls)
 	}
@@ -181,7 +181,7 @@ func (j *judge) crowded(c *Call, o Object) bool {
 	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
 	waiting := 0
 	for _, other := range j.calls {
-		if other == c || other.Object != c.Object || other.tries() || other.Begin > c.End || other.Dead && other.End < c.Begin-leaving && !touched {
+		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End || other.Dead && other.End < c.Begin-leaving && !touched {
 			continue
 		}
 		if !other.Returned || other.End >= c.Begin-leaving || touched {
@@ -193,6 +193,9 @@ func (j *judge) crowded(c *Call, o Object) bool {
 
 // leaving is how long a call that has ended may still be in the queue.
 const leaving = 100 * time.Millisecond
+
+// passesBy reports whether a call is never in the queue: a try is, for a moment, where a client may only keep the lock.
+func (c *Call) passesBy(o Object) bool { return c.tries() && o.Keep == 0 }
 
 // tries reports whether a call does not wait.
 func (c *Call) tries() bool {
@@ -227,7 +230,7 @@ func (j *judge) excused(c *Call, o Object, part Parts, at time.Duration) bool {
 		}
 		// No hold outlasts its lease after the fault, as no renewal is confirmed. One that is passed on within a client was
 		// there before its call.
-		if o.Cohort > 0 {
+		if o.layered() {
 			return at <= t.To+o.Lease+o.Lease/100 || c.Begin <= t.To && at <= c.End+o.Lease+o.Lease/100
 		}
 		return c.Begin <= t.To && at <= max(t.To, c.End)+o.Lease+o.Lease/100
@@ -340,7 +343,7 @@ func (j *judge) losses(o Object, calls []*Call) {
 		case err != nil:
 			j.violate("release: %v", c)
 		}
-		if h.ReleaseErr == nil && !h.Unlocked && o.Cohort == 0 && o.Kind != Redlock && j.forgotten(c) {
+		if h.ReleaseErr == nil && !h.Unlocked && !o.layered() && o.Kind != Redlock && j.forgotten(c) {
 			j.violate("released though the server had forgotten it: %v", c)
 		}
 		if err := h.ReleaseErr; err != nil && !errors.Is(err, lease.ErrLost) && !errors.Is(err, lease.ErrUnconfirmed) {

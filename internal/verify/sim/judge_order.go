@@ -30,7 +30,7 @@ func (j *judge) tokens(o Object, calls []*Call) {
 			excused := j.excused(b, o, b.parts(), b.End)
 			alone := o.Kind != Semaphore && !shared && !excused
 			// What is passed on within a client is a hold that was there before its call.
-			ordered := a.End < b.Begin && (o.Cohort == 0 || !excused) || alone && a.Hold.End <= b.End
+			ordered := a.End < b.Begin && (!o.layered() || !excused) || alone && a.Hold.End <= b.End
 			switch {
 			case x == y && !shared:
 				j.violate("token twice:\n\t%v\n\t%v", a, b)
@@ -83,6 +83,14 @@ func (j *judge) settlingTime(client int) time.Duration {
 	return 24*j.plan.Clients[client].Latency + 20*time.Millisecond
 }
 
+// slowest is the longest time that a client needs for what waits to have its place.
+func (j *judge) slowest() (longest time.Duration) {
+	for i := range j.plan.Clients {
+		longest = max(longest, j.settlingTime(i))
+	}
+	return longest
+}
+
 // order judges that nobody overtakes who waits, unless a fault of the one that was overtaken explains it.
 func (j *judge) order(calls []*Call) {
 	for _, a := range calls {
@@ -98,16 +106,32 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 	for _, a := range calls {
 		var others []*Call
 		for _, b := range j.overtakers(a, calls) {
+			if o.Keep > 0 && j.uncalled(a, b) {
+				continue
+			}
 			if b.Client == a.Client && b.Step.Priority == a.Step.Priority {
 				j.violate("overtaken in a cohort:\n\t%v\n\tby %v", a, b)
 				continue
 			}
 			others = append(others, b)
 		}
-		if len(others) > o.Cohort {
-			j.violate("overtaken by %d, more than a cohort of %d:\n\t%v\n\tby %v", len(others), o.Cohort, a, list(others))
+		most := o.Cohort
+		if o.Keep > 0 { // Behind an Unlock one may come ahead of the next call of the client.
+			most = max(most, 1)
+		}
+		if len(others) > most {
+			j.violate("overtaken by %d, more than a cohort of %d:\n\t%v\n\tby %v", len(others), most, a, list(others))
 		}
 	}
+}
+
+// uncalled reports whether a call may have taken up what its client kept before that knew that another waits: in the time
+// of a message, or where a fault may have cost that.
+func (j *judge) uncalled(a, b *Call) bool {
+	if b.End <= j.settled(a)+handOff+4*j.far()+j.settlingTime(b.Client) {
+		return true
+	}
+	return j.touched(b.Client, b.Object, a.Begin, b.End, nil) != nil
 }
 
 // overtakers are the calls that came after one had its place for certain, and held before it, though no fault explains
@@ -173,8 +197,11 @@ func (j *judge) idle(o Object, calls []*Call) {
 			}
 		}
 		within := handOff + 4*j.far() + j.unseen(0)
-		if o.Kind == Redlock {
+		switch {
+		case o.Kind == Redlock:
 			within += comeTogether
+		case o.Keep > 0: // Its client is to be called.
+			within += handOff + 4*j.far() + j.slowest()
 		}
 		if c.End <= free+within || gathers(calls, free, c.End) {
 			continue

@@ -26,7 +26,7 @@ func (j *judge) wanted(o Object, calls []*Call) {
 			continue // Of several locks it may be another that somebody waits for.
 		}
 		if h.Told > 0 && !slices.ContainsFunc(calls, func(w *Call) bool { // One that has just given up may have been there.
-			return w != c && !w.tries() && w.Begin <= h.Told && w.End+handOff+4*j.far() >= c.End
+			return w != c && !w.passesBy(o) && w.Begin <= h.Told && w.End+handOff+4*j.far() >= c.End
 		}) {
 			j.violate("told that somebody waits, and nobody does: %v", c)
 		}

@@ -64,10 +64,14 @@ type Object struct {
 	MaxHold time.Duration // 0 for none
 	Size    int64         // permits, parties, the count of the latch, stripes, or names
 	Cohort  int           // how often a hold may be passed on within a client
+	Keep    time.Duration // for how long a client keeps it between two calls; 0: not at all
 	Bound   time.Duration // for how long a call holds some of several names while it waits for others
 	Limit   int           // how many may wait; 0 for any number
 	Trusts  bool          // it believes a server that has just started
 }
+
+// layered reports whether calls of a client use a hold one after the other.
+func (o Object) layered() bool { return o.Cohort > 0 || o.Keep > 0 }
 
 // parts is how many locks an object has.
 func (o Object) parts() int {
@@ -164,7 +168,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "client %d: from %v, %v away, grant lease %v, linger %v\n", i, c.Start, c.Latency, c.GrantLease, c.Linger)
 	}
 	for i, o := range p.Objects {
-		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, bound %v, limit %d, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Bound, o.Limit, o.Trusts)
+		fmt.Fprintf(&b, "object %d: %v, lease %v, at most %v, size %d, cohort %d, kept %v, bound %v, limit %d, trusts %v\n", i, o.Kind, o.Lease, o.MaxHold, o.Size, o.Cohort, o.Keep, o.Bound, o.Limit, o.Trusts)
 	}
 	for i, a := range p.Actors {
 		fmt.Fprintf(&b, "actor %d of client %d on object %d:", i, a.Client, a.Object)

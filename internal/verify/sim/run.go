@@ -249,7 +249,11 @@ func (w *world) leave(lookAway func()) {
 	lookAway()
 	const linger = 5 * time.Second
 	// Names are looked at once in a linger, when the last ghost is gone and the last hand-off was looked after.
-	time.Sleep(2*linger + ghosts + longest)
+	var kept time.Duration
+	for _, o := range w.plan.Objects {
+		kept = max(kept, o.Keep)
+	}
+	time.Sleep(2*linger + ghosts + longest + kept)
 	settle()
 	// Channels go with their connection, which stays as long as a client holds something: of stripes their number.
 	holds := slices.ContainsFunc(w.plan.Objects, func(o Object) bool { return o.Kind == Striped })

@@ -1,0 +1,316 @@
+package fairlock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
+)
+
+// kept is the lock of the test as its client sees it that keeps it, and that once got and given back.
+func kept(t *testing.T, s redistest.Backend, changes ...func(*headwaiter.Options)) (*headwaiter.Client, *fairlock.Mutex) {
+	t.Helper()
+	c := kit.Dial(t, s, changes...)
+	m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
+	l := hold(t, m)
+	idling(t, m, l)
+	return c, m
+}
+
+// idling gives a hold back that is kept, and waits until the server knows of it.
+func idling(t *testing.T, m *fairlock.Mutex, l *lease.Lease) {
+	t.Helper()
+	l.Unlock()
+	kit.Eventually(t, "the lock to be idle", func() bool { return inspect(t, m).Holder.Idle })
+}
+
+func TestAKeptLockIsTakenUpWithoutAWord(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		s.ResetStats()
+		before := hold(t, m)
+		for i := range 100 {
+			if i%2 == 0 {
+				before.Unlock()
+			} else {
+				kit.Release(t, before)
+			}
+			require.ErrorIs(t, context.Cause(before.Context()), lease.ErrReleased)
+			synctime.Pass(time.Millisecond)
+			l, err := m.TryLock(t.Context())
+			if i%3 == 0 {
+				require.NoError(t, err)
+			} else {
+				require.NoError(t, err)
+				l.Unlock()
+				synctime.Pass(time.Millisecond)
+				l = hold(t, m)
+			}
+			require.Greater(t, l.Token(), before.Token())
+			require.LessOrEqual(t, int64(l.Token()), kit.ServerTime(s))
+			require.Greater(t, time.Until(l.Deadline()), 500*time.Millisecond)
+			require.NoError(t, l.Context().Err())
+			before = l
+		}
+		require.Zero(t, kit.Scripts(s)["evalsha"])
+		_, err := m.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		before.Unlock()
+	})
+}
+
+func TestAKeptLockIsGivenBackWhenSomebodyWaits(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		last := uint64(0)
+		for range 3 {
+			l := hold(t, stranger)
+			require.Greater(t, l.Token(), last)
+			c := begin(t.Context(), m) // Now the keeper waits.
+			queued(t, m, 1)
+			kit.Release(t, l)
+			l = c.Value(t)
+			require.Greater(t, l.Token(), last)
+			last = l.Token()
+			c = begin(t.Context(), stranger) // It waits for the use to end.
+			queued(t, m, 1)
+			l.Unlock()
+			l = c.Value(t)
+			require.Greater(t, l.Token(), last)
+			last = l.Token()
+			kit.Release(t, l)
+			l = hold(t, m)
+			require.Greater(t, l.Token(), last)
+			last = l.Token()
+			idling(t, m, l)
+		}
+	})
+}
+
+func TestAStrangerHasAKeptLockWithinTwoHandOffs(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		kit.Release(t, hold(t, stranger)) // It has subscribed.
+		for range 10 {
+			l := hold(t, m)
+			idling(t, m, l)
+			begun := time.Now()
+			l = hold(t, stranger)
+			require.Less(t, time.Since(begun), 5*time.Millisecond)
+			kit.Release(t, l)
+		}
+	})
+}
+
+func TestAKeptLockWhoseWordIsLostIsGivenBackByTheNextRenewal(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		synctime.Pass(10 * time.Second)
+		s.DropPublish(1)
+		begun := time.Now()
+		l := hold(t, stranger)
+		require.Equal(t, 1, s.Dropped())
+		require.Less(t, time.Since(begun), time.Second)
+		kit.Release(t, l)
+		kit.Release(t, hold(t, m))
+	})
+}
+
+func TestAKeeperThatDiesCostsAGrantLease(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		_, m := kept(t, s, kit.Over(d))
+		_ = m
+		stranger := dialMutex(t, s)
+		synctime.Pass(10 * time.Second)
+		d.Freeze()
+		begun := time.Now()
+		l := hold(t, stranger)
+		require.Less(t, time.Since(begun), 2*time.Second+700*time.Millisecond)
+		kit.Release(t, l)
+		d.Cut()
+	})
+}
+
+func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger, other := dialMutex(t, s), dialMutex(t, s, fairlock.WithKeep(time.Minute))
+		l, err := stranger.TryLock(t.Context())
+		require.NoError(t, err)
+		kit.Release(t, l)
+		for _, m := range []*fairlock.Mutex{m, other, m} { // Each keeps it after the other.
+			l, err = m.TryLock(t.Context())
+			require.NoError(t, err)
+			synctime.Pass(time.Second) // It has waited for that: its client looks whether others have.
+			idling(t, m, l)
+		}
+		l = hold(t, m)
+		begun := time.Now()
+		_, err = stranger.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		require.InDelta(t, 50*time.Millisecond, time.Since(begun), float64(10*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		begun = time.Now()
+		_, err = stranger.TryLock(ctx)
+		require.ErrorIs(t, err, lease.ErrBusy)
+		require.Less(t, time.Since(begun), 20*time.Millisecond)
+		l.Unlock()
+		synctime.Pass(time.Second)
+		require.False(t, inspect(t, m).Held, "somebody had waited for it")
+		require.Zero(t, inspect(t, m).Waiting)
+	})
+}
+
+func TestAKeptLockIsGivenBackWhenNobodyTakesItUp(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		m := dialMutex(t, s, fairlock.WithKeep(3*time.Second))
+		for range 3 {
+			l := hold(t, m)
+			idling(t, m, l)
+			synctime.Pass(1900 * time.Millisecond)
+			l = hold(t, m)
+			l.Unlock()
+			synctime.Pass(2900 * time.Millisecond)
+			require.True(t, inspect(t, m).Holder.Idle)
+			synctime.Pass(200 * time.Millisecond)
+			require.False(t, inspect(t, m).Held)
+		}
+	})
+}
+
+func TestCloseGivesKeptLocksBack(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o := &kit.Observer{}
+		c, _ := kept(t, s, kit.Observed(o))
+		stranger := dialMutex(t, s)
+		require.NoError(t, c.Close(t.Context()))
+		require.False(t, inspect(t, stranger).Held)
+		require.Empty(t, o.Of(observe.Lost))
+		require.Len(t, o.Of(observe.Released), len(o.Of(observe.Granted)))
+	})
+}
+
+func TestAKeptLockEndsWhenItIsFreedByForce(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		before := inspect(t, m).Token
+		synctime.Pass(time.Second) // From then on its client listens.
+		force(t, stranger)
+		synctest.Wait()
+		l := hold(t, m)
+		require.Greater(t, l.Token(), before)
+		synctime.Pass(10 * time.Second)
+		require.NoError(t, l.Context().Err())
+		kit.Release(t, l)
+	})
+}
+
+// Behind a server that has forgotten the keeper, what that still takes up has lower tokens than what a stranger has.
+func TestTokensOfAKeptLockAreBelowThoseOfAServerThatHasForgottenIt(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		synctime.Pass(5 * time.Second)
+		s.Do("FLUSHALL")
+		theirs := hold(t, stranger)
+		l := hold(t, m)
+		require.Less(t, l.Token(), theirs.Token())
+		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForgotten)
+		kit.Release(t, theirs)
+		l = hold(t, m)
+		require.Greater(t, l.Token(), theirs.Token())
+		l.Unlock()
+	})
+}
+
+func TestAClientKeepsAThousandLocks(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		names := make([]*fairlock.Mutex, 1001)
+		for i := range names {
+			names[i] = fairlock.New(c, fmt.Sprint(kit.Name(t), i), fairlock.WithKeep(time.Minute))
+			hold(t, names[i]).Unlock()
+		}
+		hold(t, names[1]).Unlock()
+		synctime.Pass(5 * time.Second)
+		held := 0
+		for _, m := range names {
+			if inspect(t, m).Held {
+				held++
+			}
+		}
+		require.Equal(t, 1000, held)
+		require.False(t, inspect(t, names[0]).Held)
+		require.True(t, inspect(t, names[1]).Holder.Idle)
+	})
+}
+
+func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
+	s := redistest.Mini(t)
+	for _, opts := range [][]fairlock.Option{
+		{fairlock.WithKeep(-time.Second)}, {fairlock.WithKeep(time.Microsecond)}, {fairlock.WithKeep(2 * fairlock.MaxKeep)},
+		{fairlock.WithKeep(time.Second), headwaiter.WithMaxHold(time.Second)}, {fairlock.WithKeep(time.Second), headwaiter.WithMaxStall(time.Second)},
+		{fairlock.WithKeep(time.Second), headwaiter.WithReplicas(1, time.Second)}, {fairlock.WithKeep(time.Second), headwaiter.WithFsync(0, time.Second)},
+		{fairlock.WithKeep(time.Second), headwaiter.WithSafeRestart()},
+	} {
+		m := dialMutex(t, s, opts...)
+		_, err := m.Lock(t.Context())
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithKeep")
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrInvalid)
+	}
+}
+
+// Calls of the keeper's own client that come behind a stranger hold behind it.
+func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		stranger := dialMutex(t, s)
+		l := hold(t, m)
+		synctime.Pass(time.Second)
+		early := begin(t.Context(), m)
+		synctime.Pass(time.Millisecond)
+		c := begin(t.Context(), stranger)
+		synctime.Pass(time.Second)
+		var late []*call
+		for range 3 {
+			late = append(late, begin(t.Context(), m))
+			synctime.Pass(time.Millisecond)
+		}
+		kit.Release(t, l)              // Behind an Unlock the stranger may overtake one.
+		kit.Release(t, early.Value(t)) // It came first.
+		synctest.Wait()
+		for _, other := range late {
+			require.False(t, other.Returned())
+		}
+		l = c.Value(t)
+		kit.Release(t, l)
+		last := l.Token()
+		for _, other := range late {
+			l = other.Value(t)
+			require.Greater(t, l.Token(), last)
+			last = l.Token()
+			synctime.Pass(time.Millisecond)
+			l.Unlock()
+		}
+	})
+}

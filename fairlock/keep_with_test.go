@@ -1,0 +1,137 @@
+package fairlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// A lock that is kept, with what else a lock can have.
+
+func TestAKeptLockIsNotHandedOver(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, m := kept(t, s)
+		l := hold(t, m)
+		text, err := l.HandOver(t.Context())
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "WithKeep")
+		require.Empty(t, text)
+		require.NoError(t, l.Context().Err())
+		idling(t, m, l)
+
+		text = give(t, hold(t, dialMutex(t, s)))
+		_, err = fairlock.Adopt(t.Context(), c, text, fairlock.WithKeep(time.Minute))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "WithKeep")
+		_, err = m.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy, "nobody keeps what is in transit")
+		l, err = fairlock.Adopt(t.Context(), c, text)
+		require.NoError(t, err)
+		kit.Release(t, l)
+	})
+}
+
+// An idle keeper takes no room in the queue: it is called.
+func TestAKeptLockIsCalledBackByAQueueThatEnds(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, o := range []fairlock.Option{headwaiter.WithQueueLimit(1), headwaiter.WithAdmission()} {
+			stranger := dialMutex(t, s, o)
+			l, err := stranger.Lock(ctx)
+			require.NoError(t, err)
+			kit.Release(t, l)
+			idling(t, m, hold(t, m))
+			l, err = stranger.TryLock(ctx)
+			require.NoError(t, err)
+			kit.Release(t, l)
+			idling(t, m, hold(t, m))
+		}
+
+		limited := dialMutex(t, s, headwaiter.WithQueueLimit(1))
+		used := hold(t, m)
+		waits := begin(t.Context(), limited)
+		queued(t, m, 1)
+		full(t, begin(t.Context(), limited).Err(t))
+		_, err := limited.TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		require.NotErrorIs(t, err, lease.ErrQueueFull)
+		used.Unlock()
+		kit.Release(t, waits.Value(t))
+	})
+}
+
+// For the server the uses of a kept lock are one hold: nothing is sent of them.
+func TestAHistoryHasOneEntryForAllUsesOfAKeptLock(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute), fairlock.WithHistory(4))
+		l := hold(t, m)
+		first := l.Token()
+		for range 5 {
+			idling(t, m, l)
+			l = hold(t, m)
+		}
+		idling(t, m, l)
+		require.Empty(t, past(t, c))
+		kit.Release(t, hold(t, dialMutex(t, s, fairlock.WithHistory(4))))
+		all := past(t, c)
+		require.Len(t, all, 2)
+		require.Equal(t, first, all[1].Token)
+		require.Greater(t, all[0].Token, l.Token())
+	})
+}
+
+func TestAUseOfAKeptLockIsToldThatSomebodyWaits(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		l := hold(t, m)
+		wanted := l.Wanted()
+		require.False(t, told(wanted))
+		mate := begin(t.Context(), m)
+		synctest.Wait()
+		require.True(t, told(wanted), "by a call of the same client")
+		kit.Release(t, l)
+
+		l = mate.Value(t)
+		wanted = l.Wanted()
+		synctime.Pass(time.Second)
+		require.False(t, told(wanted))
+		c := begin(t.Context(), dialMutex(t, s))
+		kit.Await(t, wanted, "the word that somebody waits")
+		require.NoError(t, l.Context().Err())
+		require.True(t, told(l.Wanted()))
+		l.Unlock()
+		kit.Release(t, c.Value(t))
+	})
+}
+
+// Several names in one call are asked for at the server: also of the client that keeps one of them.
+func TestSeveralNamesCallBackWhatIsKept(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		for range 2 {
+			for _, of := range []*fairlock.Mutex{dialMutex(t, s), m} {
+				o := fairlock.LockEach(t.Context(), of)[0]
+				require.NoError(t, o.Err)
+				kit.Release(t, o.Lease)
+				idling(t, m, hold(t, m))
+				o = fairlock.TryLockEach(t.Context(), of)[0]
+				require.ErrorIs(t, o.Err, lease.ErrBusy)
+				require.True(t, inspect(t, m).Holder.Idle)
+			}
+		}
+	})
+}

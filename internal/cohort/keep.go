@@ -1,0 +1,146 @@
+package cohort
+
+import (
+	"context"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/waitqueue"
+)
+
+// A hold that is released without a mate can be kept for the next call of the client, until its client knows that somebody
+// waits for it in the queue (I14), it was not taken up for some time, or others are kept that were used since.
+
+const (
+	// reserved is how many tokens a hold may come to that is kept: then it is given back, and asked for again. Of one whose
+	// client dies they are taken for used, which is 65 ms from its grant on.
+	reserved = 1 << 16
+	// mostKept is how many holds a client keeps that no call uses.
+	mostKept = 1000
+)
+
+// Keeps reports whether holds are kept.
+func (q *Queue) Keeps() bool { return q.keep > 0 }
+
+// Try returns a hold if it can be had at once, and an error that wraps [lease.ErrBusy] otherwise; see [waitqueue.Calling].
+func (q *Queue) Try(ctx context.Context) (*lease.Lease, error) {
+	return waitqueue.Calling(ctx, q.try, q.Acquire)
+}
+
+func (q *Queue) try(ctx context.Context) (*lease.Lease, error) {
+	all, err := q.cohorts()
+	if err != nil {
+		return nil, err
+	}
+	if l, err := q.again(ctx, all); l != nil || err != nil {
+		return l, err
+	}
+	claim, err := q.queue.Claim(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	m := &mate{claim: claim}
+	co, leads, err := all.find(q)
+	switch {
+	case err != nil:
+		return nil, claim.GiveUp(err)
+	case !leads:
+		return nil, claim.GiveUp(lease.ErrBusy) // Another call of the client has it, or is about to.
+	}
+	return co.lead(m)
+}
+
+// again returns a hold that is kept, if there is one.
+func (q *Queue) again(ctx context.Context, all *cohorts) (*lease.Lease, error) {
+	if q.keep == 0 {
+		return nil, nil
+	}
+	if err := q.queue.Refuses(ctx); err != nil {
+		return nil, err
+	}
+	all.mu.Lock()
+	co := all.open[q.key()]
+	all.mu.Unlock()
+	if co == nil {
+		return nil, nil
+	}
+	return co.take(ctx), nil
+}
+
+// take returns the lease of a call on the hold that is kept; nil if there is none, or it is over.
+func (co *cohort) take(ctx context.Context) *lease.Lease {
+	co.mu.Lock()
+	h := co.hold
+	if !co.idle {
+		co.mu.Unlock()
+		return nil
+	}
+	if !h.Take(ctx) {
+		co.mu.Unlock()
+		co.giveBack(h)
+		return nil
+	}
+	defer co.mu.Unlock()
+	co.takenUpLocked()
+	return co.lendLocked(h)
+}
+
+// takenUpLocked notes that the hold is not idle any more.
+func (co *cohort) takenUpLocked() {
+	co.idle = false
+	all := co.of
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if co.rests {
+		co.rests = false
+		all.resting--
+	}
+}
+
+// restLocked notes that the hold is idle, and returns the cohort whose hold is one too many.
+func (co *cohort) restLocked() (last *cohort) {
+	co.idle, co.keeper, co.wants = true, nil, false
+	all := co.of
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if co.place == nil {
+		co.place = all.kept.PushBack(co)
+	} else {
+		all.kept.MoveToBack(co.place)
+	}
+	co.rests = true
+	if all.resting++; all.resting <= mostKept {
+		return nil
+	}
+	for e := all.kept.Front(); last == nil; e = e.Next() {
+		if c := e.Value.(*cohort); c.rests {
+			last = c
+		}
+	}
+	last.rests = false
+	all.resting--
+	return last
+}
+
+// giveBack gives a hold back, or any if it is nil, that is kept and that no call has.
+func (co *cohort) giveBack(h *waitqueue.Hold) {
+	co.mu.Lock()
+	if !co.idle || h != nil && co.hold != h {
+		co.mu.Unlock()
+		return
+	}
+	h = co.hold
+	co.takenUpLocked()
+	next := co.overLocked()
+	co.mu.Unlock()
+	_ = h.Release(over, nil, nil)
+	if next != nil {
+		close(next.called)
+	}
+}
+
+// over is a context that has ended: nobody waits for the answer.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
