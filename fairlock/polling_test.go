@@ -54,18 +54,18 @@ func TestLooksFindAGrantInTime(t *testing.T) {
 		holder := fairlock.New(kit.Dial(t, s, polling), "orders:42")
 		client := kit.Dial(t, s, polling)
 		waiter := fairlock.New(client, "orders:42")
-		for _, x := range []struct {
+		type row struct {
 			held, within time.Duration
 			looks        uint64
-		}{
+		}
+		rows := []row{
 			{4 * time.Millisecond, 5 * time.Millisecond, 8},
 			{100 * time.Millisecond, 40 * time.Millisecond, 30},
-			{20 * time.Second, 700 * time.Millisecond, 90},
-			{20*time.Second + 400*time.Millisecond, 700 * time.Millisecond, 90},
-			{20*time.Second + 800*time.Millisecond, 700 * time.Millisecond, 90},
-			{21*time.Second + 200*time.Millisecond, 700 * time.Millisecond, 90},
-			{21*time.Second + 600*time.Millisecond, 700 * time.Millisecond, 90},
-		} {
+		}
+		for i := range 12 {
+			rows = append(rows, row{20*time.Second + time.Duration(i)*200*time.Millisecond, 700 * time.Millisecond, 90})
+		}
+		for _, x := range rows {
 			before := client.Stats().Checks
 			l := hold(t, holder)
 			w := begin(t.Context(), waiter)
