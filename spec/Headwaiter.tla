@@ -1,6 +1,6 @@
 ----------------------------- MODULE Headwaiter -----------------------------
 (* The protocol of waitqueue/doc.go for one name: the server, the clients, and the messages between them.  The   *)
-(* words are those of its glossary; R1 to R11, I1 to I9 and I11 are its rules and invariants.  Each rule can be   *)
+(* words are those of its glossary; R1 to R11, I1 to I9, I11 and I12 are its rules and invariants.  Each can be   *)
 (* switched off: the constant Off names it.                                                                      *)
 (* A step is one thing that somebody does, or that happens, with all that follows from it at once: messages      *)
 (* arrive, scripts run, clients answer.  One message of each step can be held up, lost, or caught by a cut       *)
@@ -15,6 +15,7 @@ CONSTANTS
   Readers,                      \* whether those who ask for one are readers, who share a token
   Double, Cohorts,              \* the clients that make two calls at a time, and which of them pass a hold on once
   Givers,                       \* the clients that hand their holds over, for others to adopt
+  Curious,                      \* the clients whose holders want to be told when somebody waits
   Replica,                      \* the clients that subscribe at a replica: they hear, and are not counted
   Limit,                        \* how many may wait, 0 for any number
   Late, Faults, Cancels, Drops  \* budgets: messages held up, faults, calls that give up, subscriptions that end
@@ -54,6 +55,7 @@ MateAsksLater == "MateAsksLater" \in Off        \* the next leader of a cohort a
 MateIsForgotten == "MateIsForgotten" \in Off    \* nobody leads after the end of the last
 RefusedAgain == "RefusedAgain" \in Off          \* a ticket that comes back to the queue is counted as a new one
 DeadWait == "DeadWait" \in Off                  \* the dead count as waiters
+WishStays == "WishStays" \in Off                \* the script that sends the word leaves the wish at the hold, so no renewal looks again
 
 ClientOf(t) == t \div 10
 Weight(t) == IF ClientOf(t) \in Heavy THEN Permits ELSE 1
@@ -70,7 +72,7 @@ Bad(x, kind) == [x EXCEPT !.j.bad = IF @ = "" THEN kind ELSE @]
 M(k, ids, how) == [k |-> k, ids |-> ids, how |-> how, arr |-> 0, tok |-> 0, g |-> {}, says |-> {}, lim |-> {}, sus |-> FALSE, late |-> FALSE]
 Grant(id, tok) == [id |-> id, tok |-> tok, old |-> FALSE]
 NoTicket(st, n) == [st |-> st, n |-> n, arr |-> 0, tok |-> 0, ok |-> FALSE, e |-> "", again |-> FALSE, told |-> FALSE, unsure |-> FALSE,
-                      in |-> FALSE, gives |-> FALSE, from |-> 0]
+                      in |-> FALSE, gives |-> FALSE, from |-> 0, knows |-> FALSE]
 
 NewClient == [life |-> "alive", sub |-> "", want |-> FALSE, deaf |-> FALSE, proven |-> FALSE, half |-> FALSE, echo |-> "", check |-> FALSE,
               missing |-> None, passed |-> 0]
@@ -139,7 +141,7 @@ May(x, send) ==
       k == send[2]
   IN (IF x.b.late > 0 THEN {"hold"} ELSE {}) \cup
      (IF x.b.faults = 0 THEN {}
-      ELSE (IF l = "p" /\ k \in {"grant", "suspect", "echo"} THEN {"lose"} ELSE {}) \cup (IF l \in {"q", "r"} THEN {"cut"} ELSE {})
+      ELSE (IF l = "p" /\ k \in {"grant", "suspect", "echo", "wanted"} THEN {"lose"} ELSE {}) \cup (IF l \in {"q", "r"} THEN {"cut"} ELSE {})
            \cup (IF l = "q" /\ k \in {"ask", "check"} THEN {"give up"} ELSE {}))
 
 \* Sends a message, to which that happens which the plan of the step says.
@@ -160,6 +162,8 @@ HangUp(x, c) ==
 (* ---- The scripts ---- *)
 
 HoldOf(x, id) == {h \in x.s.hold : h.id = id}
+\* Renewed; "wants": and its holder has said that it wants to be told when somebody waits.
+Full(h) == h.ph \in {"full", "wants"}
 RECURSIVE Sum(_)
 Sum(S) == IF S = {} THEN 0 ELSE LET h == CHOOSE h \in S : TRUE IN Weight(h.id[1]) + Sum(S \ {h})
 Room(x) == Permits - Sum(x.s.hold)
@@ -168,9 +172,18 @@ InQueue(x, id) == \E i \in DOMAIN x.s.queue : x.s.queue[i].id = id
 Without(x, ids) == [x EXCEPT !.s.queue = SelectSeq(@, LAMBDA e : e.id \notin ids)]
 Unmark(x) == IF x.s.queue = <<>> THEN [x EXCEPT !.s.mark = ""] ELSE x
 
+\* I12: the first that queues has those told who want to know, once, of all holds with tokens up to the last.
+Word(x) ==
+  LET wish == {h \in x.s.hold : h.ph = "wants"} IN
+  IF wish = {} THEN x ELSE
+  LET h == CHOOSE h \in wish : TRUE
+      y == IF WishStays THEN x ELSE [x EXCEPT !.s.hold = (@ \ {h}) \cup {[h EXCEPT !.ph = "full"]}]
+  IN Publish(y, Who(h.id), [M("wanted", {h.id}, "") EXCEPT !.tok = x.s.tok])
+
 \* I3: by arrival.  A late ask of its own may have given a ticket a later arrival than its own.
-Enqueue(x, id, arr, stays) ==
-  LET y == IF stays /\ Known(x, id) THEN [x EXCEPT !.j.placed = @ \cup {id[1]}] ELSE x
+Enqueue(w0, id, arr, stays) ==
+  LET x == IF InQueue(w0, id) THEN w0 ELSE Word(w0)
+      y == IF stays /\ Known(x, id) THEN [x EXCEPT !.j.placed = @ \cup {id[1]}] ELSE x
       z == IF InQueue(x, id) THEN Without(y, {id}) ELSE y
       n == Cardinality({i \in DOMAIN z.s.queue : z.s.queue[i].arr <= arr})
   IN IF \E i \in DOMAIN x.s.queue : x.s.queue[i].id = id /\ (x.s.queue[i].arr <= arr \/ LateArrivalStays) THEN y
@@ -335,6 +348,7 @@ RunGive(x, c, m) ==
   LET id == CHOOSE id \in m.ids : TRUE
       mine == {h \in HoldOf(x, id) : ~h.over /\ h.tok = m.tok}
   IN IF mine # {} THEN [Move(x, mine, Transit(id), "transit") EXCEPT !.d.reply.how = "moved"]
+     ELSE IF \E h \in HoldOf(x, Transit(id)) : ~h.over THEN [x EXCEPT !.d.reply.how = "moved"]
      ELSE [Advance(Settle(x, c), c) EXCEPT !.d.reply.how = "not the holder"]
 
 RunEnd(x, c, m) ==
@@ -344,7 +358,7 @@ RunEnd(x, c, m) ==
       y == IF leaves THEN Without(x, {id}) ELSE [x EXCEPT !.s.hold = @ \ mine]
       s == Settle(Unmark(y), c)
       z == IF R3Leave \/ mine # {} THEN Advance(s, c) ELSE s
-      again == {h \in z.s.hold : mine = {} /\ ~leaves /\ Who(h.id) = c /\ h.ph # "full" /\ h.id \notin {g.id : g \in z.d.reply.g}}
+      again == {h \in z.s.hold : mine = {} /\ Who(h.id) = c /\ h.ph \in {"message", "reply"} /\ h.id \notin {g.id : g \in z.d.reply.g}}
   IN [z EXCEPT !.d.reply.how = IF mine # {} THEN "freed" ELSE "not the holder", !.d.reply.g = @ \cup {Grant(h.id, h.tok) : h \in again}]
 
 \* live: its client waits for the reply.
@@ -381,7 +395,7 @@ Hold(x, t) ==
       y == [x EXCEPT !.t[t].st = "held", !.t[t].ok = TRUE, !.j.seen = Max(@, tok), !.j.alone = IF reader THEN @ ELSE Max(@, tok),
                      !.j.placed = IF Hears(x, c) THEN @ \cup Mates(x, t) ELSE @ \ Mates(x, t)]
       z == IF Permits > 1 /\ ~Readers THEN y ELSE IF tok <= (IF reader THEN x.j.alone ELSE x.j.seen) THEN Bad(y, "token") ELSE y
-  IN Note(z, <<"holds", Id(x, t), tok>>)
+  IN Note([z EXCEPT !.c[c].want = @ \/ c \in Curious], <<"holds", Id(x, t), tok>>)
 
 \* A grant to it ran out: it has a new number, so that late notices of the old one are not taken.
 Lapsed(x, t) ==
@@ -389,11 +403,17 @@ Lapsed(x, t) ==
   IN [y EXCEPT !.t[t].n = @ + 1, !.t[t].tok = 0, !.t[t].told = FALSE, !.t[t].unsure = FALSE, !.j.placed = @ \ {t},
                !.t[t].st = IF x.t[t].arr = 0 THEN "asking" ELSE "waiting", !.c[ClientOf(t)].check = TRUE]
 
-\* A renewal: only for the token that it holds, and only before its end.
+\* A renewal: only for the token that it holds, and only before its end.  I12: that of a holder which wants to know looks
+\* whether somebody waits, unless it finds that its wish is there; else it leaves that.
+Wishes(x, t) == ClientOf(t) \in Curious /\ ~x.t[t].knows
 Renewal(x, t) ==
   LET mine == {h \in HoldOf(x, Id(x, t)) : h.tok = x.t[t].tok /\ ~h.over}
-      y == [x EXCEPT !.s.hold = (@ \ mine) \cup {[h EXCEPT !.ph = "full"] : h \in mine}]
-  IN [x |-> Note(y, <<"renewal", Id(x, t), mine # {}>>), ok |-> mine # {}]
+      wish == Wishes(x, t) /\ mine # {}
+      knows == wish /\ x.s.queue # <<>> /\ \A h \in mine : h.ph # "wants"
+      y == [x EXCEPT !.s.hold = (@ \ mine) \cup {[h EXCEPT !.ph = IF wish /\ ~knows THEN "wants" ELSE "full"] : h \in mine},
+                     !.t[t].knows = @ \/ knows]
+      z == IF wish /\ ~knows /\ x.s.queue # <<>> THEN Bad(y, "untold") ELSE y
+  IN [x |-> Note(z, <<"renewal", Id(x, t), mine # {}>>), ok |-> mine # {}]
 
 Confirm(x, t) == LET r == Renewal(x, t) IN IF r.ok THEN Hold(r.x, t) ELSE Lapsed(r.x, t)
 
@@ -483,6 +503,8 @@ Receive(x, c, m) ==
        [] m.k = "end" -> Ended(y, c, m)
        [] m.k = "grant" -> Absorb(y, m.g, TRUE)
        [] m.k = "suspect" -> Suspected(y, c, CHOOSE id \in m.ids : TRUE)
+       [] m.k = "wanted" -> [y EXCEPT !.t = [t \in Tickets |-> IF ClientOf(t) = c /\ @[t].st = "held" /\ @[t].tok <= m.tok
+                                                               THEN [@[t] EXCEPT !.knows = TRUE] ELSE @[t]]]
        [] m.k = "echo" -> IF k.echo = "" THEN y ELSE [y EXCEPT !.c[c].echo = "", !.c[c].deaf = FALSE, !.c[c].proven = TRUE, !.c[c].check = TRUE]
        [] m.k = "subscribed" -> IF ~k.want THEN Send([y EXCEPT !.c[c].sub = "leaving"], c, "l", M("unsubscribe", {}, ""))
                                 ELSE IF k.deaf THEN Send([y EXCEPT !.c[c].sub = "on", !.c[c].echo = "out"], c, "q", M("echo", {}, ""))
@@ -562,7 +584,7 @@ Like(t, u) ==
   LET c == ClientOf(t)
       d == ClientOf(u)
   IN /\ Weight(t) = Weight(u) /\ Cardinality(Of(w, c)) = Cardinality(Of(w, d)) /\ Slots(c) = Slots(d) /\ Passes(c) = Passes(d)
-     /\ {c, d} \cap Replica = {}
+     /\ {c, d} \cap (Replica \cup Curious) = {}
 
 \* Clients that are alike call first in one order only.
 Call(t) ==
@@ -596,7 +618,7 @@ Cancel(t) ==
   IN IF w.b.cancels = 0 \/ ~Alive(ClientOf(t)) \/ st \notin {"asking", "subscribing", "waiting", "confirming", "mating"} THEN {}
      ELSE IF st = "mating" THEN {[y EXCEPT !.t[t] = NoTicket("ended", 0), !.j.placed = @ \ {t}]} ELSE {End(y, t)}
 Renew(t) == IF /\ Alive(ClientOf(t)) /\ w.t[t].st = "held"
-               /\ ~\E h \in HoldOf(w, Id(w, t)) : h.tok = w.t[t].tok /\ h.ph = "full"
+               /\ ~\E h \in HoldOf(w, Id(w, t)) : h.tok = w.t[t].tok /\ Full(h) /\ (~Wishes(w, t) \/ (h.ph = "wants" /\ w.s.queue = <<>>))
             THEN {RenewHeld(w, t)} ELSE {}
 Check(c) == If(Alive(c) /\ AnyWaits(w, c) /\ ~Checking(w, c), [w EXCEPT !.c[c].check = TRUE], <<"checks", c>>)
 Drop(c) == If(w.b.drops > 0 /\ Alive(c) /\ Active(c) = {} /\ w.c[c].sub = "on" /\ w.c[c].want,
@@ -652,7 +674,7 @@ Fault(c) ==
      \cup If(hears, Kill(x, {c}, FALSE), <<"subscription cut", c>>)
      \cup (IF w.net[c].q \o w.net[c].r = <<>> THEN {} ELSE {Cut(x, c, run) : run \in BOOLEAN})
      \cup (IF w.net[c].p = <<>> THEN {} ELSE
-           If(Head(w.net[c].p).k \in {"grant", "suspect", "echo"}, [x EXCEPT !.net[c].p = Tail(@), !.j.hurt = @ \cup {c}], <<"lost", Head(w.net[c].p).k, c>>))
+           If(Head(w.net[c].p).k \in {"grant", "suspect", "echo", "wanted"}, [x EXCEPT !.net[c].p = Tail(@), !.j.hurt = @ \cup {c}], <<"lost", Head(w.net[c].p).k, c>>))
 Faulty == IF w.b.faults = 0 THEN {} ELSE
   UNION {Fault(c) : c \in Clients}
   \cup If(Cardinality(w.s.subs) > 1, Kill([w EXCEPT !.b.faults = @ - 1], w.s.subs, TRUE), <<"all subscriptions cut">>)
@@ -679,13 +701,15 @@ UnderWay(id) == \E l \in {"q", "r", "p"} : \E i \in DOMAIN w.net[Who(id)][l] :
 Believers == {[id |-> Id(w, t)] : t \in {u \in Tickets : w.t[u].st \in {"held", "ending"} /\ w.t[u].ok}}
 NoTwoBelievers == Sum(Believers) <= Permits
 \* No full lease runs of which no living client knows.
-NoPhantom == \A h \in w.s.hold : h.ph # "full" \/ h.over \/ w.c[Who(h.id)].life # "alive" \/ Known(w, h.id) \/ h.id \in w.past \/ UnderWay(h.id)
+NoPhantom == \A h \in w.s.hold : ~Full(h) \/ h.over \/ w.c[Who(h.id)].life # "alive" \/ Known(w, h.id) \/ h.id \in w.past \/ UnderWay(h.id)
 \* I3: nobody is granted ahead of a ticket that came before, lives, hears and was not rightly skipped.
 NoOvertaking == w.j.bad # "overtaken"
 \* A client that says nothing lets one grant lapse, not two.
 NoSecondLapse == w.j.bad # "second lapse"
 \* I11: a ticket is refused only before it has a place, and only where as many of the living wait as may.
 RefusedRightly == w.j.bad \notin {"refused again", "refused for the dead"}
+\* I12: a holder that wants to know is told that somebody waits by its next renewal at the latest.
+ToldInTime == w.j.bad # "untold"
 \* I2: tokens rise in the order in which holders begin to believe.
 TokensRise == w.j.bad # "token"
 \* When all are through, no ticket of the living is in the queue.

@@ -117,7 +117,7 @@ type Result struct {
 func (r Result) found() string {
 	return cmp.Or(map[string]string{
 		"": "nothing", "deadlock": "stranded", "NoTwoBelievers": "two believers", "NoPhantom": "phantom holder", "NoOvertaking": "overtaken",
-		"NoSecondLapse": "second lapse", "RefusedRightly": "wrongly refused", "TokensRise": "token not above", "NoGhost": "ghost in the queue", "SameOrder": "another order",
+		"NoSecondLapse": "second lapse", "RefusedRightly": "wrongly refused", "ToldInTime": "untold", "TokensRise": "token not above", "NoGhost": "ghost in the queue", "SameOrder": "another order",
 	}[r.Found], r.Found)
 }
 

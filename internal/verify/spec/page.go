@@ -100,6 +100,7 @@ var without = map[string]string{
 	"MateIsForgotten":  "nobody leads after the end of the last",
 	"RefusedAgain":     "a ticket that comes back to a queue with a limit is counted as a new one",
 	"DeadWait":         "the dead count as waiters",
+	"WishStays":        "the script that tells a holder that somebody waits leaves its wish at the hold, so that no renewal looks again",
 
 	"OneScript":    "the tickets of a call come into the queues one by one",
 	"Bound":        "what is granted while others are waited for is kept",

@@ -25,7 +25,7 @@ type Scope struct {
 	Tickets                       []int
 	Permits                       int
 	Heavy, Double, Mates, Replica int // a client, or 0
-	Gives                         int // likewise
+	Gives, Asks                   int // likewise; Asks wants to know whether somebody waits
 	Readers                       bool
 	Limit                         int // how many may wait; 0: any number
 	Late, Faults, Cancels, Drops  int
@@ -80,6 +80,12 @@ var (
 	given1 = Scope{Title: "a client that hands over, one other, a late message and a fault", Tickets: []int{11, 21}, Gives: 1, Late: 1, Faults: 1}
 	given2 = Scope{Title: "a client that hands over, two others, and a fault", Tickets: []int{11, 21, 31}, Gives: 1, Faults: 1}
 	given3 = Scope{Title: "a client that hands over, two others, and a late message", Tickets: []int{11, 21, 31}, Gives: 1, Late: 1}
+	wish   = Scope{Title: "a holder that wants to know whether somebody waits, one other, and a fault", Tickets: []int{11, 21}, Asks: 1, Faults: 1}
+	wish1  = Scope{
+		Title: "a holder that wants to know whether somebody waits, one other, a late message and one that gives up", Tickets: []int{11, 21}, Asks: 1,
+		Late: 1, Cancels: 1,
+	}
+	wish2  = Scope{Title: "a holder that wants to know whether somebody waits, two others, and a fault", Tickets: []int{11, 21, 31}, Asks: 1, Faults: 1}
 	pair   = Names{Title: "two calls for two names", Names: 2, Calls: 2}
 	circle = Names{Title: "a call for one name, two for two, and a ticket that is skipped", Names: 2, Calls: 3, Single: 1, Skips: 1}
 	crowd  = Names{Title: "a call for one name, three for two", Names: 2, Calls: 4, Single: 1}
@@ -142,6 +148,7 @@ var runs = []Run{
 	run("MateIsForgotten", "deadlock", alone),
 	run("RefusedAgain", "RefusedRightly", line3),
 	run("DeadWait", "RefusedRightly", line),
+	run("WishStays", "ToldInTime", wish),
 	several("OneScript", "SameOrder", circle),
 	several("Bound", "deadlock", circle),
 	several("KeepsArrival", "SameOrder", crowd),
@@ -171,6 +178,9 @@ var runs = []Run{
 	run("", "", given1).long(),
 	run("", "", given2).long(),
 	run("", "", given3).long(),
+	run("", "", wish).lives(),
+	run("", "", wish1),
+	run("", "", wish2),
 	several("", "", pair).lives(),
 	several("", "", circle).lives(),
 	several("", "", crowd).lives(),
@@ -223,7 +233,7 @@ func (r Run) cfg() string {
 		constant("Skips", n.Skips)
 		return b.String()
 	}
-	b.WriteString("INVARIANT NoTwoBelievers NoPhantom NoOvertaking NoSecondLapse TokensRise RefusedRightly NoGhost\n")
+	b.WriteString("INVARIANT NoTwoBelievers NoPhantom NoOvertaking NoSecondLapse TokensRise RefusedRightly ToldInTime NoGhost\n")
 	off := "{}"
 	if r.Off != "" {
 		off = fmt.Sprintf("{%q}", r.Off)
@@ -243,6 +253,7 @@ func (r Run) cfg() string {
 	constant("Double", set(r.Double))
 	constant("Cohorts", set(r.Mates))
 	constant("Givers", set(r.Gives))
+	constant("Curious", set(r.Asks))
 	constant("Replica", set(r.Replica))
 	constant("Limit", r.Limit)
 	constant("Late", r.Late)

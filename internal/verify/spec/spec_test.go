@@ -33,11 +33,14 @@ func TestEachRuleIsSwitchedOffAndMissed(t *testing.T) {
 
 func TestWhatIsFoundIsToldInEnglish(t *testing.T) {
 	id := []any{21., 1.}
-	r := Result{Steps: [][]any{{"asks", id}, {"run", "ask", []any{id}, "look", false}, {"receive", "end", []any{id}, "freed", []any{[]any{[]any{11., 0.}, 3.}}}, nil, {"cut", 2., true}, nil}}
+	r := Result{Steps: [][]any{{"asks", id}, {"run", "ask", []any{id}, "look", false}, {"receive", "end", []any{id}, "freed", []any{[]any{[]any{11., 0.}, 3.}}}, nil, {"cut", 2., true}, nil,
+		{"hands over", []any{11., 0.}}, {"moves to", []any{11., 50.}, 2.}, nil}}
 	require.Equal(t, strings.Join([]string{
 		"B1/2 asks",
 		"    the server runs the ask of B1/2, late (look)",
 		"    B receives the reply to the end of B1/2 (freed), A1 has token 3",
-		"B gives up its connection; what was on it may still run", "",
+		"B gives up its connection; what was on it may still run",
+		"A1 hands its hold over",
+		"    the hold is that of A1 in transit, token 2", "",
 	}, "\n"), r.way())
 }

@@ -15,6 +15,9 @@ func ticket(id any) string {
 	x := id.([]any)
 	t, n := int(x[0].(float64)), int(x[1].(float64))
 	name := fmt.Sprintf("%s%d", letter(float64(t/10)), t%10)
+	if n >= 50 {
+		return name + " in transit"
+	}
 	if n > 0 {
 		name += fmt.Sprintf("/%d", n+1)
 	}
@@ -49,6 +52,8 @@ func message(kind, lane any) string {
 		return "the notice that its subscription is cut"
 	case kind == "suspect":
 		return "the notice that it is a suspect"
+	case kind == "wanted":
+		return "the word that somebody waits"
 	}
 	return fmt.Sprintf("the %v", kind)
 }
@@ -56,7 +61,7 @@ func message(kind, lane any) string {
 // plain are the words that say all but whom they are about.
 var plain = map[string]string{
 	"asks": "%s asks", "joins": "%s waits in its client's cohort", "releases": "%s releases", "cancels": "%s gives up", "lease ends": "the lease of %s runs out",
-	"hold lost": "%s is lost",
+	"hold lost": "%s is lost", "hands over": "%s hands its hold over", "adopts": "%s adopts a hold that was handed over",
 }
 
 var ofClients = map[string]string{
@@ -102,6 +107,8 @@ func say(told []any) string {
 		return fmt.Sprintf("%s is granted by message, token %v", ticket(at[0]), at[1])
 	case "in the reply":
 		return fmt.Sprintf("%s is granted in the reply, token %v", ticket(at[0]), at[1])
+	case "moves to":
+		return fmt.Sprintf("the hold is that of %s, token %v", ticket(at[0]), at[1])
 	case "dropped":
 		return "dropped from the queue: " + who(at[0])
 	case "no room":
