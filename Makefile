@@ -1,6 +1,6 @@
 # `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec sim campaign failovers mutants \
+.PHONY: help demo test test-engines test-monitoring test-console servers redis lint bench bench-redisson bench-compare bench-against bench-once far fuzz spec traces sim campaign failovers mutants \
 	spell staticcheck vuln api licences sbom workflows shell oldest-go platforms servers-matrix release-notes release-test release-check profile
 
 # Every package of the core and of the modules that go.work joins to it.
@@ -19,13 +19,15 @@ ENGINES := /(contrib/(etcdlock|zklock|sqllock)|cmd/headwaiter/engines|examples/d
 MONITORING := /contrib/(prometheus|otel)(/|$$)
 # What needs a browser.
 BROWSER := /cmd/headwaiter/console/browser(/|$$)
+# What needs the checker of the specification.
+TRACES := /internal/verify/spec/traces$$
 # What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
 SEQUENTIAL := /internal/verify/model(/|$$)
 WHOLE := /internal/verify/(model|sim)(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(SEQUENTIAL)')
+	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(TRACES)|$(SEQUENTIAL)')
 	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 
@@ -102,9 +104,13 @@ fuzz: ## run every fuzz test with FUZZ (4000) new histories, those of texts with
 
 # The checker of the specification, which cargo builds once, in some minutes.
 TLA := bin/tla-0.24.11
+export TLA_CHECKER := $(CURDIR)/$(TLA)/bin/tla
 
 spec: $(TLA)/bin/tla ## run the specification with and without each rule, and write spec/README.md; ARGS=-check holds a part of it against that
 	go run ./internal/verify/spec -tla $(TLA)/bin/tla $(ARGS)
+
+traces: $(TLA)/bin/tla ## replay what the scripts did in 1,000 simulated worlds by the specification; ARGS="-traces.first=N" begins with another
+	go test -count=1 $$(go list $(ALL) | grep -E '$(TRACES)') -v -timeout 30m -traces.count=1000 $(ARGS)
 
 $(TLA)/bin/tla:
 	@scripts/need cargo
@@ -122,7 +128,7 @@ SEEDS ?= 50000
 sim: ## simulate SEEDS (50000) worlds full of faults; ARGS="-sim.first=N" begins with another than the first
 	go test -count=1 -v -timeout 0 ./internal/verify/sim -run 'TestSeeds$$' -sim.seeds=$(SEEDS) $(ARGS)
 
-mutants: redis ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
+mutants: redis $(TLA)/bin/tla ## plant known bugs one by one and see that the tests find each; ARGS="-only NAME" for some of them
 	go run ./internal/verify/mutants/cmd $(ARGS)
 
 # Tools, each pinned; go run fetches them once.

@@ -30,7 +30,7 @@ func suites(t *testing.T, makefile string) (found []suite) {
 	for _, a := range assigned.FindAllStringSubmatch(makefile, -1) {
 		makefile = strings.ReplaceAll(makefile, "$("+a[1]+")", a[2])
 	}
-	for _, target := range []string{"test", "test-engines", "test-monitoring", "test-console"} {
+	for _, target := range []string{"test", "test-engines", "test-monitoring", "test-console", "traces"} {
 		recipe := regexp.MustCompile(`(?m)^` + target + `:.*\n((?:\t.*\n)+)`).FindStringSubmatch(makefile)
 		require.NotNil(t, recipe, target)
 		for _, s := range suiteRun.FindAllStringSubmatch(recipe[1], -1) {

@@ -47,6 +47,7 @@ type Hold struct {
 	Asked time.Duration // since when its holder wants to be told that somebody waits; 0: it does not
 	Told  time.Duration // when it was told; 0: it was not
 
+	client     int
 	ReleaseErr error
 	Unlocked   bool // it was given back by an Unlock, which says nothing
 	Moved      bool // it was handed over
@@ -75,7 +76,8 @@ type Mark struct {
 
 // history is what happened in a world.
 type history struct {
-	began time.Time
+	began  time.Time
+	tracer *tracer // nil where nothing is traced
 
 	mu         sync.Mutex // guards the fields below, and the calls and holds in them
 	calls      []*Call
@@ -118,8 +120,9 @@ func (h *history) hold(c *Call, l *lease.Lease, permits, place int64, ignorant b
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.End, c.Returned, c.Place = h.now(), true, place
-	hold := &Hold{Token: l.Token(), Permits: permits, Deadline: l.Deadline().Sub(h.began)}
+	hold := &Hold{Token: l.Token(), Permits: permits, Deadline: l.Deadline().Sub(h.began), client: c.Client}
 	c.Hold = hold
+	h.tracer.believes(Holds, c.Client, hold.Token)
 	if ignorant {
 		return
 	}
@@ -152,6 +155,7 @@ func (h *history) ended(hold *Hold, l *lease.Lease) {
 	if hold.Ended {
 		return
 	}
+	h.tracer.believes(Ends, hold.client, hold.Token)
 	hold.Ended, hold.End, hold.Cause = true, h.now(), context.Cause(l.Context())
 	hold.Deadline = l.Deadline().Sub(h.began)
 }
