@@ -47,6 +47,10 @@
 //	W8   what many leases cost their client ([Holds])
 //	W9   calls at ten times what a lock can do, at a queue with a limit ([Overload])
 //
+// And what is large, for bench far: one lock that ten thousand clients want, beside a hundred ([Throng]); W7 and W8 with
+// more of all, and what each operation takes of the server; what a hand-off costs in clusters of several masters
+// ([Shards]). docs/how-far.md is made of it, and bench plan reckons with its figures.
+//
 // A hand-off is the time from just before release is called to the return of the next acquire, next in the order of
 // the fencing tokens, by another worker. An inversion is a pair of calls more than 5 ms apart of which the later got
 // the lock first. Figures of the server come from INFO before and after a slice.

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,25 +52,45 @@ func (r *runner) throng(ctx context.Context, t Throng) error {
 		if err := r.renew(); err != nil {
 			return err
 		}
-		first, err := measure(t.Few, 1, &few)
+		var round PairRound
+		ok, err := r.tried(ctx, c, fmt.Sprintf("%v round %d", t.Many, i+1), func() error {
+			first, err := measure(t.Few, 1, &few)
+			if err != nil {
+				return err
+			}
+			own, err := measure(t.Many, 2, &many)
+			if err != nil {
+				return err
+			}
+			last, err := measure(t.Few, 1, &few)
+			round = PairRound{Own: turn(t.Many, own...), Other: turn(t.Few, append(first, last...)...)}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		own, err := measure(t.Many, 2, &many)
-		if err != nil {
-			return err
+		if !ok {
+			continue
 		}
-		last, err := measure(t.Few, 1, &few)
-		if err != nil {
-			return err
-		}
-		round := PairRound{Own: turn(t.Many, own...), Other: turn(t.Few, append(first, last...)...)}
 		found.Rounds = append(found.Rounds, round)
 		r.log("%v round %d: %.0f/s, %v %.0f/s", t.Many, i+1, round.Own.Rate, t.Few, round.Other.Rate)
+	}
+	if len(found.Rounds) == 0 {
+		return nil
 	}
 	r.report.Compared = append(r.report.Compared, found)
 	r.log("%v", found)
 	return errors.Join(r.line("pair", found), r.record(c.Name, t.Many, many), r.record(c.Name, t.Few, few))
+}
+
+// tried runs a round. One that fails is told of, and the others go on: where a machine stops a client for longer than its
+// lease, that is lost.
+func (r *runner) tried(ctx context.Context, c Contender, what string, round func() error) (ok bool, err error) {
+	err = round()
+	if err == nil || ctx.Err() != nil {
+		return err == nil, err
+	}
+	return false, r.missing(c, what, err)
 }
 
 // Shards is what a hand-off costs in a cluster of so many masters. Each of them has as many clients and locks, and holds
@@ -216,11 +237,19 @@ func (r *runner) shards(ctx context.Context) error {
 		figures := make([][]Figures, len(all))
 		for j := range 2 * len(all) {
 			k := min(j, 2*len(all)-1-j) // There and back.
-			f, err := all[k].visit(ctx, r.Slice)
+			_, err := r.tried(ctx, c, fmt.Sprintf("%d masters, round %d", all[k].Masters, i+1), func() error {
+				f, err := all[k].visit(ctx, r.Slice)
+				if err == nil {
+					figures[k], kept = append(figures[k], f), keep(kept, Round{Figures: f})
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			figures[k], kept = append(figures[k], f), keep(kept, Round{Figures: f})
+		}
+		if slices.ContainsFunc(figures, func(f []Figures) bool { return len(f) < 2 }) {
+			continue
 		}
 		for k, s := range all {
 			t := turn(s.work, figures[k]...)
@@ -230,6 +259,9 @@ func (r *runner) shards(ctx context.Context) error {
 		r.log("shards: round %d of %d", i+1, r.Rounds)
 	}
 	for _, s := range all {
+		if len(s.costs) == 0 {
+			return nil
+		}
 		for i, cost := range s.costs {
 			s.Ratios = append(s.Ratios, cost/all[0].costs[i])
 		}

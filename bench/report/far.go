@@ -224,9 +224,16 @@ func FarPage(name string, r bench.Report) error {
 	}
 	section("What one core of Redis carries", "Redis runs commands on one core. CPU of the whole server for one call, with all that it does to read, to answer and to wake; 64 calls are under way at a time. "+
 		"A server that has nothing to do between two requests takes up to twice as much for each, and one whose requests come on one connection less.", f.operations())
-	section("One lock, many clients", "In rounds of few, many, many, few; each time with new clients, and the others gone. A hand-off goes from one client to the next in the queue, so one lock has the rate of one, however many wait. What grows with the clients is what their connections cost while they wait: rows that differ in how often a connection is asked whether it lives show how much that is.", f.throngs())
+	section("One lock, many clients", "In rounds of few, many, many, few; each time with new clients, and the others gone. A hand-off goes from one client to the next in the queue, so one lock has the rate of one, however many wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU of Redis and a client for it, which work one after the other. What grows with the clients is what their connections cost while they wait: rows that differ in how often a connection is asked whether it lives show how much that is.", f.throngs())
 	section("Names, waiters, clients", "A client that waits listens on a connection of its own. Idle connections are looked after by a `PING` a second each, and a client that waits looks every two seconds, or less often in a long queue.", f.names())
 	section("Clusters", "A lock lives on one master. With as many locks, clients and hand-offs a second for each master, a hand-off costs each of them the same, whatever their number; the processes share the cores of one machine. A client has connections to the masters of its names, so many masters do not make fewer connections for each where all clients use all names.", f.clusters())
+	if len(r.Missing) > 0 {
+		missing := Table{Heads: []string{"what", "why"}}
+		for _, m := range r.Missing {
+			missing.Rows = append(missing.Rows, []string{m.What, m.Reason})
+		}
+		section("What failed", "A round that fails is left out of the figures above.", missing)
+	}
 	fmt.Fprintf(&b, "\n## The next wall\n\nFor some needs, with at most %.0f %% of a core and %s for each master, and %s connections, as Redis is installed. "+
 		"Where a share is above 100 %%, that is too much for one master, and more of them do not help.\n\n%s\nFor needs of yours:\n\n```\n%s\n```\n",
 		100*Usual().Load, size(Usual().Memory), grouped(float64(Usual().Connections)), f.walls(), "go run ./bench/cmd/bench plan -clients 2000 -handoffs 500 -names 100 -holds 10000 -lease 10s -waiters 4000")

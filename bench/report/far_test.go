@@ -20,7 +20,7 @@ func measuredAs() bench.Report {
 	}
 	a, b := bench.Both(10_000, 100, 50, 0)
 	handOff := func(w bench.Work) bench.Result {
-		return bench.Result{Contender: Own, Work: w, Figures: bench.Figures{Rate: 5000, Passed: 5000, Server: bench.Server{CPUMicros: 50}}}
+		return bench.Result{Contender: Own, Work: w, Figures: bench.Figures{Rate: 5000, Passed: 5000, CPU: 50, Server: bench.Server{CPUMicros: 50}}}
 	}
 	cost := func(us float64) bench.Operation { return bench.Operation{Server: us} }
 	ratios := make([]float64, bench.LeastRounds)

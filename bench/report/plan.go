@@ -57,7 +57,7 @@ func NewPlan(r bench.Report, n Needs) (p Plan, err error) {
 	f := far{view{r}}
 	each, waiting, client, long := f.holds("", many), f.waiting(), f.client(), f.holds("", long)
 	one, several := f.handOff(false), f.handOff(true)
-	for _, known := range []float64{each.Lock.Server, each.Release.Server, each.Refused.Server, waiting.Server, client.All, long.Server, one.Passed, several.Passed} {
+	for _, known := range []float64{each.Lock.Server, each.Release.Server, each.Refused.Server, waiting.Server, client.All, long.Server, perHandOff(one), perHandOff(several)} {
 		if known <= 0 {
 			return p, errors.New("bench: plan: the run does not have all figures that a plan needs: measure with bench far")
 		}
@@ -94,7 +94,7 @@ func NewPlan(r bench.Report, n Needs) (p Plan, err error) {
 	masters := float64(p.Masters)
 	p.Walls = []Wall{
 		{What: "one core of a master", Needs: p.Cores / masters, Limit: n.Load, Shards: true, Text: "%.2f of %.2f of a core"},
-		{What: "hand-offs of one name", Needs: n.HandOffs / float64(n.Names), Limit: one.Passed, Text: "%.0f of %.0f a second, if all names are wanted alike"},
+		{What: "hand-offs of one name", Needs: n.HandOffs / float64(n.Names), Limit: inTurn(one), Text: "%.0f of %.0f a second, if all names are wanted alike"},
 		{What: "connections of a master", Needs: float64(p.PerMaster), Limit: float64(n.Connections), Text: "%.0f of %.0f, if each client uses names of each master"},
 		{What: "memory of a master", Needs: p.ServerMemory / masters / (1 << 20), Limit: n.Memory / (1 << 20), Shards: true, Text: "%.0f of %.0f MiB"},
 	}
@@ -102,6 +102,9 @@ func NewPlan(r bench.Report, n Needs) (p Plan, err error) {
 	p.measured, p.machine = r.Environment.At.Format("2 January 2006"), fmt.Sprintf("%s, %d cores", or(r.Environment.CPU, "unknown CPU"), r.Environment.CPUs)
 	return p, nil
 }
+
+// inTurn is how many hand-offs of one lock a second there can be: each needs the server and a client, one after the other.
+func inTurn(f bench.Figures) float64 { return 1e6 / (perHandOff(f) + f.CPU) }
 
 // Write prints it.
 func (p Plan) Write(out io.Writer) error {
