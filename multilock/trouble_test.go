@@ -164,7 +164,7 @@ func TestTwoThatLookDoNotGiveBackInTurn(t *testing.T) {
 			call(clients[0])
 			time.Sleep(3 * bound / 2) // Of the bubble: it has given back the first name.
 			call(clients[1])          // And this one has that now.
-			time.Sleep(bound / 10)
+			time.Sleep(bound / 10)    // Of the bubble: and waits for the other.
 			begun := time.Now()
 			kit.Release(t, l)
 			kit.All(t, &work)
