@@ -243,6 +243,7 @@ func ExampleAskAll() {
 			<-changed
 		}
 	}
+	fmt.Println("granted:", others[0].Granted(ctx))
 	others[1].Leave(lease.ErrBusy)
 	again := others[0].Again() // With the same place, if it had one.
 	others[0].Leave(lease.ErrBusy)
@@ -252,6 +253,7 @@ func ExampleAskAll() {
 	// Output:
 	// 2 false
 	// 0 true
+	// granted: false
 	// <nil> <nil>
 	// <nil> <nil>
 }
