@@ -202,8 +202,9 @@ type Options struct {
 	// WithoutSubscribe is for proxies and gateways without subscriptions, and includes WithoutSkip. Order and exclusion are
 	// as ever; waiters look for their grants, every 2 ms at first, and the more rarely the longer nothing changes and the
 	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A hold learns by its renewals of a
-	// release by force, and of waiters if it wants to. A dead waiter costs a grant lease. All clients of a Prefix set it or
-	// none: others take these for dead. docs/deploy.md has the cost.
+	// release by force, and of waiters if it wants to, and a lock that is kept (fairlock.WithKeep) that it is called: up to a
+	// second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
+	// docs/deploy.md has the cost.
 	WithoutSubscribe bool
 	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
 	Observer observe.Observer
