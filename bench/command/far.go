@@ -29,7 +29,7 @@ type distances struct {
 	shards              string
 	rounds              int
 	slice, look         time.Duration
-	kept                string
+	shared              string
 	out, docs, data     string
 	beside, from        string
 	within              time.Duration
@@ -38,7 +38,7 @@ type distances struct {
 func (d *distances) define(set *flag.FlagSet) {
 	set.IntVar(&d.many, "many", 10_000, "clients that want one lock, beside the same with few")
 	set.IntVar(&d.own, "own", 10_000, "of those, how many have three connections of their own, if the server may have so many files")
-	set.StringVar(&d.kept, "shared", "1s,10s", "all of them with the connection for commands in common, and how often each connection that is idle is asked whether it lives")
+	set.StringVar(&d.shared, "shared", "1s,10s", "all of them with the connection for commands in common, and how often each connection that is idle is asked whether it lives")
 	set.IntVar(&d.few, "few", 100, "the few")
 	set.IntVar(&d.processes, "processes", 50, "processes over which those clients are spread")
 	set.IntVar(&d.names, "names", 1_000_000, "names that one client holds at once")
@@ -79,7 +79,7 @@ func (d *distances) config(allowed int) (c bench.Config, err error) {
 		c.Throngs = append(c.Throngs, bench.Throng{Many: a, Few: b, Rounds: d.rounds})
 	}
 	own := min(d.many, d.own, (allowed-reserve)/connections) / d.processes * d.processes
-	for _, word := range parseList(d.kept) {
+	for _, word := range parseList(d.shared) {
 		every, err := time.ParseDuration(word)
 		if err != nil || every <= 0 {
 			return c, fmt.Errorf("bench: far: -shared: %q is no time", word)

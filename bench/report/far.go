@@ -192,7 +192,7 @@ func (f far) names() Table {
 	row("keys that outlast the release by more than "+bench.Spare.String(), fmt.Sprint(h.Kept), "the key of a name that nobody holds is kept for its token")
 	w, c := f.waiting(), f.client()
 	row("calls that wait for one lock", grouped(float64(w.Waiting)), fmt.Sprintf("of eight clients, %s connections in all", grouped(w.Connections)))
-	row("bytes a call that waits", grouped(w.Server)+" in Redis", fmt.Sprintf("%s in the client, %s of them its goroutine's stack", grouped(w.Client), grouped(w.Stacks)))
+	row("bytes a call that waits", grouped(w.Server)+" in Redis", fmt.Sprintf("%s in the client, %s of them the stack of its goroutine", grouped(w.Client), grouped(w.Stacks)))
 	row("CPU while they wait", Short(w.ServerCPU)+" µs of Redis a second each", Short(w.ClientCPU)+" µs of the client")
 	row("hand-off out of that queue", Short(w.HandOff)+" µs in scripts", grouped(w.Rate)+" a second")
 	row("clients that wait, a call each", grouped(float64(c.Waiting)), fmt.Sprintf("%s connections each", Short(perClient(c))))
@@ -224,13 +224,13 @@ func FarPage(name string, r bench.Report) error {
 	}
 	section("What one core of Redis carries", "Redis runs commands on one core. CPU of the whole server for one call, with all that it does to read, to answer and to wake; 64 calls are under way at a time. "+
 		"A server that has nothing to do between two requests takes up to twice as much for each, and one whose requests come on one connection less.", f.operations())
-	section("One lock, many clients", "In rounds of few, many, many, few; each time with new clients, and the others gone. A hand-off goes from one client to the next in the queue, so one lock has the rate of one, however many wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU of Redis and a client for it, which work one after the other. What grows with the clients is what their connections cost while they wait: rows that differ in how often a connection is asked whether it lives show how much that is.", f.throngs())
+	section("One lock, many clients", "In rounds of few, many, many, few; each time with new clients, and the others gone. A hand-off goes from one client to the next in the queue, so one lock has the rate of one, however many wait: at most "+grouped(inTurn(f.handOff(false)))+" a second by the CPU of Redis and a client for it, which work one after the other. Fewer than seven rounds are no verdict. What grows with the clients is what their connections cost while they wait: rows that differ in how often a connection is asked whether it lives show how much that is.", f.throngs())
 	section("Names, waiters, clients", "A client that waits listens on a connection of its own. Idle connections are looked after by a `PING` a second each, and a client that waits looks every two seconds, or less often in a long queue.", f.names())
-	section("Clusters", "A lock lives on one master. With as many locks, clients and hand-offs a second for each master, a hand-off costs each of them the same, whatever their number; the processes share the cores of one machine. A client has connections to the masters of its names, so many masters do not make fewer connections for each where all clients use all names.", f.clusters())
+	section("Clusters", "A lock lives on one master. Each master has as many locks, clients and hand-offs a second, so what a hand-off costs should not grow with their number, though all share the cores of one machine. A client has connections to the masters of its names, so many masters do not make fewer connections for each where all clients use all names.", f.clusters())
 	if len(r.Missing) > 0 {
 		missing := Table{Heads: []string{"what", "why"}}
 		for _, m := range r.Missing {
-			missing.Rows = append(missing.Rows, []string{m.What, m.Reason})
+			missing.Rows = append(missing.Rows, []string{m.What, "`" + m.Reason + "`"})
 		}
 		section("What failed", "A round that fails is left out of the figures above.", missing)
 	}
