@@ -147,6 +147,28 @@ func TestAKeeperThatDiesCostsAGrantLease(t *testing.T) {
 	})
 }
 
+// The server has made the lease short by a renewal whose answer does not come.
+func TestAKeptLockIsNotUsedForLongerThanItsLeaseMayBe(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c, stranger := kit.Dial(t, s, kit.Over(d)), dialMutex(t, s)
+		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
+		l := hold(t, m)
+		synctime.Pass(time.Second) // The server knows that it is kept.
+		d.Freeze(faults.ToClient)
+		l.Unlock()
+		kit.Eventually(t, "the lock to be idle", func() bool { return inspect(t, stranger).Holder.Idle })
+		l = hold(t, m)
+		require.Less(t, time.Until(l.Deadline()), 2*time.Second)
+		theirs := hold(t, stranger)
+		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrExpired)
+		kit.Release(t, theirs)
+		d.Heal()
+		l.Unlock()
+		kit.Release(t, hold(t, m))
+	})
+}
+
 func TestATryOfAnotherClientCallsTheKeeper(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)

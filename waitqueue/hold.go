@@ -40,6 +40,7 @@ type hold struct {
 	wish     wish          // to know that somebody waits
 	awaited  func()        // is called, in the background, when somebody does; may be nil
 	idle     time.Time     // until when its client keeps it for a call that comes; zero while a call uses it
+	short    time.Time     // until when a renewal may come late that makes the lease short: later ones do not make it longer
 	kept     int64         // server µs until which the key lives, as the renewal that prolonged it has said
 	gone     error         // why it was lost
 }

@@ -77,7 +77,7 @@ func (c *client) renew(n *conn.Node, batch []*hold, acks conn.Acks) {
 	a := n.Attempt(conn.AttemptTime)
 	asked := make([]renewal, len(batch))
 	for i, h := range batch {
-		asked[i] = h.next(a.Sent)
+		asked[i] = h.next(a)
 	}
 	c.stats.renewals.Add(uint64(len(batch)))
 	alone := asked
@@ -109,12 +109,18 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks c
 	}
 }
 
-// next is what the hold is to be renewed to at the given time.
-func (h *hold) next(now time.Time) renewal {
+// next is what the hold is to be renewed to by an attempt. Where that makes the lease shorter it counts as short from now
+// on, as the server may make it so though no answer comes (I4).
+func (h *hold) next(a conn.Attempt) renewal {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := renew(h.ticket, h, now)
+	r := renew(h.ticket, h, a.Sent)
+	if u := h.until(a.Sent, r.lasts, a.Slept, false); r.idle && u.Deadline.Before(h.lasts.Deadline) {
+		h.spans = r.lasts
+		h.extendLocked(u)
+		s.client.servers.Timers.Before(&h.entry, u.Deadline)
+	}
 	if s.proto.Entries {
 		r.entries = h.entries()
 	}
@@ -128,8 +134,8 @@ func (h *hold) next(now time.Time) renewal {
 func renew(t *ticket, h *hold, now time.Time) renewal {
 	lasts := t.queue.terms.Lease.Truncate(time.Millisecond)
 	r := renewal{hold: h, lasts: lasts}
-	if h != nil && !h.idle.IsZero() { // So that a client that dies meanwhile does not keep the others waiting.
-		r.idle, r.lasts = true, min(lasts, t.site.client.opts.GrantLease)
+	if h != nil && (!h.idle.IsZero() || now.Before(h.short)) { // So that a client that dies meanwhile does not keep the others waiting.
+		r.idle, r.lasts = !h.idle.IsZero(), min(lasts, t.site.client.opts.GrantLease)
 	}
 	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
 		r.final = true
@@ -178,6 +184,9 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 	h.renewing = false
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.lasts))
+		if r.idle {
+			h.short = a.Expires
+		}
 	}
 	if h.ticket.state != held || h.releasingLocked() {
 		return

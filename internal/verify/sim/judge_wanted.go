@@ -25,6 +25,9 @@ func (j *judge) wanted(o Object, calls []*Call) {
 		if h.Told > 0 && (!c.parts().alone() || !j.calm(h.Asked-o.Lease, h.Told)) {
 			continue // Of several locks it may be another that somebody waits for.
 		}
+		if o.layered() && h.Told == h.Asked {
+			continue // One that waited during an earlier use of the hold, and may have given up since.
+		}
 		if h.Told > 0 && !slices.ContainsFunc(calls, func(w *Call) bool { // One that has just given up may have been there.
 			return w != c && !w.passesBy(o) && w.Begin <= h.Told && w.End+handOff+4*j.far() >= c.End
 		}) {
