@@ -230,7 +230,7 @@ func (s *summary) page(old string) (string, error) {
 		}
 	}
 	return head + title + "\n" + s.text() + failedCase + `
-All that there ever were, the latest first: they stay here when they are mended.
+All that there ever were, the latest first: the command keeps these rows. Behind its reason may stand, by hand, what was found to be the cause, and that it is mended.
 
 ` + failedHead + strings.Join(failed, "\n") + "\n", nil
 }
