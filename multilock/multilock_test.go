@@ -418,6 +418,34 @@ func TestTheNextHolderOfANameHasAHigherToken(t *testing.T) {
 			next(t, s, l.Token(), all)
 		})
 	})
+	for end, how := range map[string]func(t *testing.T, c *headwaiter.Client, l *lease.Lease, names []string){
+		"unlocked": func(_ *testing.T, _ *headwaiter.Client, l *lease.Lease, _ []string) { l.Unlock() },
+		"closed": func(t *testing.T, c *headwaiter.Client, _ *lease.Lease, _ []string) {
+			require.NoError(t, c.Close(t.Context()))
+		},
+		"lost": func(t *testing.T, c *headwaiter.Client, l *lease.Lease, names []string) {
+			_, err := fairlock.New(c, names[2]).ForceRelease(t.Context(), 0)
+			require.NoError(t, err)
+			require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
+		},
+	} {
+		t.Run("taken one after the other, and "+end, func(t *testing.T) {
+			kit.Each(t, func(t *testing.T, s redistest.Backend) {
+				all := names(t, 3)
+				c, mine := kit.Dial(t, s), kit.Dial(t, s)
+				held, err := fairlock.New(c, all[1]).Lock(t.Context())
+				require.NoError(t, err)
+				call := kit.Lock(t.Context(), multilock.New(mine, all, multilock.WithBound(kit.Patience)).Lock)
+				kit.Waiting(t, 1, fairlock.New(c, all[1]).Inspect)
+				last := ahead(t, s, all[1])
+				kit.Release(t, held)
+				l := call.Value(t)
+				require.Greater(t, l.Token(), last)
+				how(t, mine, l, all)
+				next(t, s, l.Token(), all[:2]) // Who takes the third away by force has not seen the token.
+			})
+		})
+	}
 	t.Run("in a cluster", func(t *testing.T) {
 		s := redistest.Cluster(t)
 		all := names(t, 6)

@@ -192,6 +192,15 @@ func (c *Claim) Leave(err error) {
 	c.wait.ended(err)
 }
 
+// Below says that a hold is a part of one with a higher token: whoever holds the name next gets a token above that one,
+// however the hold ends here.
+func Below(l *lease.Lease) {
+	t := l.Engine().(*share).hold.ticket
+	t.site.mu.Lock()
+	defer t.site.mu.Unlock()
+	t.used = l.Token()
+}
+
 // ReleaseAll releases leases of one slot, of the protocol of the fair lock, in one script, and returns the first error.
 func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 	var holds []*hold
@@ -224,7 +233,7 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 			s.absorb(a, &replies[i], false)
 			head = replies[i].Head()
 		}
-		s.endAnswered(&end{site: s, text: h.ticket.text, ticket: h.ticket}, a, &head, failed)
+		s.endAnswered(&end{site: s, text: h.ticket.text, ticket: h.ticket, token: h.ticket.used}, a, &head, failed)
 		switch {
 		case failed == nil:
 			ended = h.outcome(&head)

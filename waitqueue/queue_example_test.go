@@ -235,6 +235,7 @@ func ExampleAskAll() {
 	}
 	_, both, refused := ask("a", "b")
 	fmt.Println(len(both), refused)
+	waitqueue.Below(both[0]) // Where the token of the other is that of both, as whoever takes "a" next must be above it.
 
 	others, held, refused := ask("b", "c")
 	fmt.Println(len(held), refused)

@@ -49,6 +49,11 @@ func (w *whole) lease(waited time.Duration) *lease.Lease {
 		parts[i] = p.lease
 		terms.Token = max(terms.Token, p.lease.Token())
 	}
+	for _, l := range parts {
+		if l.Token() < terms.Token {
+			waitqueue.Below(l)
+		}
+	}
 	terms.Until = lease.Until{Deadline: time.Now().Add(lease.MaxLease), Slept: lease.Slept()}
 	stops := make([]func() bool, len(parts))
 	var keeper *lease.Keeper

@@ -10,7 +10,8 @@
 --       floor     by how much the highest token that the client has seen is above that of the hold; with all keys, and
 --                 for a ticket that does not hold, that token itself; missing: 0
 --       token     only if it holds with this token, or has come to it by passing it on within its client: then that is
---                 the last one; 0 for any; missing: 0
+--                 the last one. With the very token of its grant the last token rises to floor, as that of a hold of several
+--                 names is above it (multilock/end). 0 for any; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
@@ -101,6 +102,9 @@ s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
 local last = tonumber(ARGV[3])
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
+  if last == s.token and s.floor > last then
+    last, s.created = s.floor, true -- The key has to outlive that token.
+  end
   hold.free(s) -- @logged hold.clear(s) note(s.lock, ticket, base.int(s.token), base.int(s.now), 'released')
   if last > s.token then
     hold.clear(s)

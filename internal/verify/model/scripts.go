@@ -299,6 +299,9 @@ func (r End) leave(c *call, owns bool, lowest int64) lua.Tuple {
 	if owns {
 		c.past(c.Now, "released")
 		c.Lock.Owner = ""
+		if r.Token == c.Lock.Token && c.raise(c.Floor) {
+			c.Created = true
+		}
 		c.Lock.Token = max(c.Lock.Token, r.Token)
 	} else {
 		status = lua.Refused
