@@ -101,10 +101,10 @@ func (j *judge) order(calls []*Call) {
 }
 
 // cohorts judges that nobody is overtaken by a call of its own cohort, which are those of its client with the same terms,
-// and by no more calls of others than a hold may be passed on.
+// and by no more calls of each other client than a hold may be passed on.
 func (j *judge) cohorts(o Object, calls []*Call) {
 	for _, a := range calls {
-		var others []*Call
+		others := make(map[int][]*Call) // By client.
 		for _, b := range j.overtakers(a, calls) {
 			if o.Keep > 0 && j.uncalled(a, b) {
 				continue
@@ -113,14 +113,16 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 				j.violate("overtaken in a cohort:\n\t%v\n\tby %v", a, b)
 				continue
 			}
-			others = append(others, b)
+			others[b.Client] = append(others[b.Client], b)
 		}
 		most := o.Cohort
 		if o.Keep > 0 { // Behind an Unlock one may come ahead of the next call of the client.
 			most = max(most, 1)
 		}
-		if len(others) > most {
-			j.violate("overtaken by %d, more than a cohort of %d:\n\t%v\n\tby %v", len(others), most, a, list(others))
+		for _, passed := range others {
+			if len(passed) > most {
+				j.violate("overtaken by %d, more than a cohort of %d:\n\t%v\n\tby %v", len(passed), most, a, list(passed))
+			}
 		}
 	}
 }
