@@ -47,6 +47,8 @@ const (
 	roomForNobody  bug = "a call that comes puts another out of a full queue"
 	refusedStays   bug = "a call that is refused stays in the queue"
 
+	keptForGood bug = "what is kept is held beside others"
+
 	neverWanted   bug = "a holder is not told when somebody waits"
 	wantedTooLate bug = "a holder is not told of who has waited since before it asks"
 	wantedByTries bug = "a holder is told of tries"
@@ -215,6 +217,8 @@ func doorCatches() []caught {
 
 func mutexCatches() []caught {
 	return []caught{
+		{keptForGood, "", "what a client keeps is given back to who wants it", "to try for what a call uses"},
+		{sameToken, "", "what a client keeps is given back to who wants it", "the token of a use"},
 		{neverFull, "", "a full queue refuses at once, and nobody who waits", "though the queue is full"},
 		{roomForOneMore, "", "a full queue refuses at once, and nobody who waits", "though the queue is full"},
 		{roomOnce, "", "a full queue refuses at once, and nobody who waits", "2 calls should wait"},

@@ -196,6 +196,7 @@ func TestWhatIsNotOfferedIsNamed(t *testing.T) {
 		"mutex: Do waits for a silent server no longer than the lease: the client has no Silence",
 		"mutex: a call from within its own hold is a deadlock: Errors.Deadlock is not set",
 		"mutex: a full queue refuses at once, and nobody who waits: the client has no Limited",
+		"mutex: what a client keeps is given back to who wants it: the client has no Kept",
 		"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 		"mutex: kinds of one name do not meet: nothing else is offered",
 		"reentrant: it is not offered", "rwlock: it is not offered", "semaphore: it is not offered",

@@ -64,6 +64,8 @@ type Client struct {
 	// Limited is a Mutex whose queue has room for so many waiters: other calls fail with [lease.ErrQueueFull]. Nil where no
 	// queue has a limit.
 	Limited func(name string, waiters int, lease time.Duration) Mutex
+	// Kept is a Mutex that its client keeps between two calls, until others want it. Nil where none is.
+	Kept func(name string, lease time.Duration) Mutex
 	// Adopt takes over the hold of a Mutex that was handed over, by its text. Nil where no hold can be handed over.
 	Adopt func(ctx context.Context, text string, lasts time.Duration) (*lease.Lease, error)
 

@@ -40,6 +40,13 @@ func (c *client) offers() Client {
 			m.room = waiters
 			return &mutex{m}
 		},
+		Kept: func(name string, lasts time.Duration) Mutex {
+			m := named("mutex ", name, 1, 1, lasts)
+			if c.bug == keptForGood {
+				m.path += " kept" // As if it could be had without the others.
+			}
+			return &mutex{m}
+		},
 		Adopt:   c.adopt,
 		Close:   c.finish,
 		Cut:     c.cut,

@@ -15,6 +15,7 @@ func mutexCases() []trial {
 		{name: "a call from within its own hold is a deadlock", run: deadlock, needs: []need{deadlocks}},
 		{name: "a hold is handed over once, ahead of the queue", run: handedOver, needs: []need{adopts, waits}},
 		{name: "a full queue refuses at once, and nobody who waits", run: fullQueue, needs: []need{limits, waits}},
+		{name: "what a client keeps is given back to who wants it", run: keptLock, needs: []need{keeps}},
 		{name: "any printable name is a name of its own", run: oddNames},
 		{name: "what is no name is refused", run: badNames},
 		{name: "many names are held at once", run: manyNames},

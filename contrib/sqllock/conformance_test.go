@@ -54,6 +54,7 @@ var missed = []string{
 	"mutex: a holder that asks is told when somebody waits: it is not told when it is Wanted",
 	"mutex: a hold is handed over once, ahead of the queue: the client has no Adopt",
 	"mutex: a full queue refuses at once, and nobody who waits: the client has no Limited",
+	"mutex: what a client keeps is given back to who wants it: the client has no Kept",
 	"mutex: kinds of one name do not meet: nothing else is offered", "reentrant: it is not offered",
 	"rwlock: it is not offered", "semaphore: it is not offered", "latch: it is not offered", "barrier: it is not offered",
 }

@@ -72,6 +72,9 @@ func dial(t testing.TB, server rueidis.ClientOption, changes []func(*headwaiter.
 		Limited: func(name string, waiters int, d time.Duration) conformance.Mutex {
 			return mutex{fairlock.New(c, name, headwaiter.WithLease(d), headwaiter.WithQueueLimit(waiters))}
 		},
+		Kept: func(name string, d time.Duration) conformance.Mutex {
+			return mutex{fairlock.New(c, name, headwaiter.WithLease(d), fairlock.WithKeep(time.Minute))}
+		},
 		Adopt: func(ctx context.Context, text string, d time.Duration) (*lease.Lease, error) {
 			return fairlock.Adopt(ctx, c, text, headwaiter.WithLease(d))
 		},

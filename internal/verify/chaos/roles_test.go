@@ -27,6 +27,7 @@ const (
 	party    = "party"    // comes to a barrier, and waits for the others
 	giver    = "giver"    // hands a hold over
 	taker    = "taker"    // adopts one
+	idler    = "idler"    // keeps a lock that no call uses
 )
 
 // play does what the role wants.
@@ -47,6 +48,8 @@ func (c *child) play() error {
 		return c.giver(client)
 	case taker:
 		return c.taker(client)
+	case idler:
+		return c.idler(client)
 	case party:
 		go func() {
 			_, err := barrier.New(client, c.plan.Names[0], c.plan.Clients, headwaiter.WithLease(c.plan.Lease)).Await(context.Background())
