@@ -71,6 +71,28 @@ func TestAKeptLockIsTakenUpWithoutAWord(t *testing.T) {
 	})
 }
 
+// A lease has to be made each time, and nothing else.
+func TestToTakeUpAKeptLockAllocatesTheLeaseAlone(t *testing.T) {
+	_, m := kept(t, redistest.Mini(t))
+	ctx := t.Context()
+	takesUp := testing.AllocsPerRun(200, func() {
+		l, err := m.Lock(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		l.Unlock()
+	})
+	alone := testing.AllocsPerRun(200, func() {
+		k := lease.New(ctx, lease.Terms{
+			Until: lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()}, Unlock: func() {},
+		})
+		_ = k.Lease().Context().Err()
+		k.Lease().Unlock()
+	})
+	require.LessOrEqual(t, takesUp, alone)
+}
+
 func TestAKeptLockIsGivenBackWhenSomebodyWaits(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		_, m := kept(t, s)
@@ -247,19 +269,60 @@ func TestAKeptLockEndsWhenItIsFreedByForce(t *testing.T) {
 
 // Behind a server that has forgotten the keeper, what that still takes up has lower tokens than what a stranger has.
 func TestTokensOfAKeptLockAreBelowThoseOfAServerThatHasForgottenIt(t *testing.T) {
+	for name, forget := range map[string]func(s *redistest.Embedded){
+		"emptied": func(s *redistest.Embedded) { s.Do("FLUSHALL") },
+		"restarted without its data": func(s *redistest.Embedded) {
+			s.Kill()
+			s.Restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+				_, m := kept(t, s)
+				stranger := dialMutex(t, s)
+				hold(t, m).Unlock() // Some uses, each with the next token.
+				hold(t, m).Unlock()
+				synctime.Pass(5 * time.Second)
+				forget(s)
+				theirs := hold(t, stranger)
+				l := hold(t, m)
+				if l.Token() < theirs.Token() { // Else it has heard of the restart, and has asked anew.
+					require.ErrorIs(t, kit.Lost(t, l), lease.ErrForgotten)
+				}
+				kit.Release(t, theirs)
+				l = hold(t, m)
+				require.Greater(t, l.Token(), theirs.Token())
+				l.Unlock()
+			})
+		})
+	}
+}
+
+// The uses of a keeper go on to rise where the server's clock steps back, and a stranger is above them all.
+func TestTokensOfAKeptLockRiseWhereTheClockStepsBack(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		_, m := kept(t, s)
 		stranger := dialMutex(t, s)
-		synctime.Pass(5 * time.Second)
-		s.Do("FLUSHALL")
+		last := uint64(0)
+		use := func() {
+			t.Helper()
+			for range 5 {
+				l := hold(t, m)
+				require.Greater(t, l.Token(), last)
+				last = l.Token()
+				l.Unlock()
+			}
+		}
+		use()
+		s.Miniredis().SetTime(time.Now().Add(-time.Hour))
+		use()
+		synctime.Pass(5 * time.Second) // Renewals have told of the clock.
+		use()
 		theirs := hold(t, stranger)
-		l := hold(t, m)
-		require.Less(t, l.Token(), theirs.Token())
-		require.ErrorIs(t, kit.Lost(t, l), lease.ErrForgotten)
+		require.Greater(t, theirs.Token(), last)
+		last = theirs.Token()
 		kit.Release(t, theirs)
-		l = hold(t, m)
-		require.Greater(t, l.Token(), theirs.Token())
-		l.Unlock()
+		use()
 	})
 }
 
