@@ -34,7 +34,7 @@ var leaks = make(chan struct{})
 // acquire is the one way to a hold.
 func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lease.Lease, error) {
 	if err := ctx.Err(); err != nil && c.bug != ignoresContext {
-		return nil, fmt.Errorf("acquire: %w", err)
+		return nil, c.ended(ctx)
 	}
 	c.mu.Lock()
 	if c.closed && c.bug != usableClosed {
@@ -88,6 +88,14 @@ func (c *client) acquire(ctx context.Context, s *site, t ticket, try bool) (*lea
 	return c.wait(ctx, s, &t)
 }
 
+// ended is the error of a call whose context has ended.
+func (c *client) ended(ctx context.Context) error {
+	if c.bug == ownErrors {
+		return errors.New("timed out")
+	}
+	return fmt.Errorf("acquire: %w", ctx.Err())
+}
+
 func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, error) {
 	if c.bug == leakCall {
 		go func() { <-c.leaks }()
@@ -103,10 +111,7 @@ func (c *client) wait(ctx context.Context, s *site, t *ticket) (*lease.Lease, er
 	case <-closed:
 		why = errClosed
 	case <-ctx.Done():
-		why = fmt.Errorf("acquire: %w", ctx.Err())
-		if c.bug == ownErrors {
-			why = errors.New("timed out")
-		}
+		why = c.ended(ctx)
 	}
 	if c.bug == bothWays || c.bug == keepsGrant {
 		late()
