@@ -52,7 +52,7 @@ type ticket struct {
 
 	ctx  context.Context // with which the observer is told; nil without one
 	note string          // what the grant to the next is to carry
-	used uint64          // the last token that calls have used of its hold, if not that of its grant; or that, for [Below]
+	used uint64          // the token that its end names: the last that calls have used of its hold, or that of its grant, by [Below]; 0: none
 }
 
 // A grant as a client sees it: from when it counts here, and for how long.

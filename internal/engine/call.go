@@ -141,7 +141,7 @@ func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over fu
 // Over reports whether the hold has ended by a limit, or is lost otherwise, and ends it if one is over now. If none is,
 // as there was progress, over of Take is called again when that may be so. A hold that was released is not over.
 func (g *Grip) Over() bool {
-	switch cause := g.stalled(); {
+	switch cause := g.cause(); {
 	case errors.Is(cause, lease.ErrReleased):
 		return false
 	case cause == nil && time.Now().Before(g.ends):
@@ -152,8 +152,8 @@ func (g *Grip) Over() bool {
 	return true
 }
 
-// stalled is why the hold has ended: the lease looks at the clock of its progress by itself.
-func (g *Grip) stalled() error {
+// cause is why the hold has ended, nil if it has not: the lease looks at the clock of its progress by itself.
+func (g *Grip) cause() error {
 	ctx := g.Keeper.Lease().Context()
 	_ = ctx.Err()
 	return context.Cause(ctx)
