@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,11 +196,15 @@ func unconnected(o rueidis.ClientOption, err error) error {
 }
 
 const (
-	// AnswerTime is how long a command may take before its connection counts as broken. Together with
-	// keepAlive it bounds how long a call depends on a server that does not answer.
+	// AnswerTime is how long a command may take before its connection counts as broken.
 	AnswerTime = 2 * time.Second
-	// keepAlive is how often an idle connection is asked whether it lives.
-	keepAlive = time.Second
+	// probeEvery is how often the kernels ask each other whether an idle connection lives, which costs Redis nothing.
+	// It counts as broken when probeCount of them in a row were not answered.
+	probeEvery = time.Second
+	probeCount = 2
+	// pingEvery is how often Redis is asked whether an idle connection lives: behind a proxy that is alive the server may be
+	// gone. A ping is work for Redis, once for each connection there is. What a client misses meanwhile its looks find.
+	pingEvery = 10 * time.Second
 	// askSentinels is how often the sentinels are asked for the master, in case their news of a failover does not
 	// come.
 	askSentinels = time.Second
@@ -220,7 +225,12 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
 	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
 	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, AnswerTime)
-	o.Dialer.KeepAlive = cmp.Or(o.Dialer.KeepAlive, keepAlive)
+	if o.Dialer.KeepAlive == 0 {
+		o.Dialer.KeepAlive = pingEvery
+		if !o.Dialer.KeepAliveConfig.Enable {
+			o.Dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: probeEvery, Interval: probeEvery, Count: probeCount}
+		}
+	}
 	o.Dialer.Timeout = cmp.Or(o.Dialer.Timeout, AnswerTime)
 	if o.Sentinel.MasterSet != "" && o.Sentinel.TopologyRefreshInterval == 0 {
 		o.Sentinel.TopologyRefreshInterval = askSentinels
@@ -236,7 +246,7 @@ func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, sideRing)
 	o = commandOption(o, s)
 	o.ConnWriteTimeout = min(o.ConnWriteTimeout, time.Second)
-	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, keepAlive)
+	o.Dialer.KeepAlive = min(o.Dialer.KeepAlive, pingEvery)
 	return o
 }
 
