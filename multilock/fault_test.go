@@ -37,6 +37,7 @@ func TestATryOverASlowNetworkHasWhatItWasGranted(t *testing.T) {
 		c, other := kit.Dial(t, s, kit.Over(d)), kit.Dial(t, s)
 		all := names(t, 2)
 		m := multilock.New(c, all, headwaiter.WithLease(2400*time.Millisecond))
+		s.Do("SCRIPT", "LOAD", lua.Fairlock.Renew.Source)
 		d.Delay(900*time.Millisecond, faults.ToClient) // More than a third of the lease.
 		l, err := m.TryLock(t.Context())
 		d.Heal()
