@@ -38,7 +38,7 @@ type distances struct {
 func (d *distances) define(set *flag.FlagSet) {
 	set.IntVar(&d.many, "many", 10_000, "clients that want one lock, beside the same with few")
 	set.IntVar(&d.own, "own", 10_000, "of those, how many have three connections of their own, if the server may have so many files")
-	set.StringVar(&d.shared, "shared", "1s,10s", "all of them with the connection for commands in common, and how often each connection that is idle is asked whether it lives")
+	set.StringVar(&d.shared, "shared", "10s", "all of them with the connection for commands in common, and how often each connection that is idle is asked whether it lives")
 	set.IntVar(&d.few, "few", 100, "the few")
 	set.IntVar(&d.processes, "processes", 50, "processes over which those clients are spread")
 	set.IntVar(&d.names, "names", 1_000_000, "names that one client holds at once")
