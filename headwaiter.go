@@ -44,16 +44,17 @@ func Dial(o Options) (*Client, error) { return waitqueue.Dial(o) }
 
 // DialURL is [Dial] with a URL: redis://user:password@host:port/db, rediss:// for TLS, or unix:///path. Behind a question
 // mark it may have addr (further addresses), client_name, db, dial_timeout, master_set (of sentinels), protocol=2,
-// skip_verify (of TLS) and write_timeout; client_cache and max_retries change nothing. An error does not repeat what may be
-// a password. Functions may change the other options, and those that the URL has set:
+// skip_verify (of TLS), without_skip and without_subscribe (true: the options of that name) and write_timeout; client_cache
+// and max_retries change nothing. An error does not repeat what may be a password. Functions may change the other options,
+// and those that the URL has set:
 //
 //	client, err := headwaiter.DialURL(url, func(o *headwaiter.Options) { o.Name, o.Log = "importer", slog.Default() })
 func DialURL(url string, change ...func(*Options)) (*Client, error) {
-	redis, err := conn.ParseURL(url)
+	u, err := conn.ParseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	o := Options{Redis: redis}
+	o := Options{Redis: u.Redis, WithoutSkip: u.WithoutSkip, WithoutSubscribe: u.WithoutSubscribe}
 	for _, c := range change {
 		c(&o)
 	}

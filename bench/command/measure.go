@@ -203,10 +203,11 @@ func (s *settings) nodes(ctx context.Context, config *bench.Config) (stop func()
 // server returns the option for the server at the URL, or for one that it starts, restart starts anew and stop ends.
 func server(ctx context.Context, url string) (option rueidis.ClientOption, restart func() error, stop func(), err error) {
 	if url != "" {
-		if option, err = conn.ParseURL(url); err != nil {
+		u, err := conn.ParseURL(url)
+		if err != nil {
 			return option, nil, nil, fmt.Errorf("bench: -redis: %w", err)
 		}
-		return option, nil, func() {}, nil
+		return u.Redis, nil, func() {}, nil
 	}
 	redis, err := bench.StartRedis(ctx)
 	if err != nil {

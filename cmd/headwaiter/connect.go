@@ -9,8 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/redis/rueidis"
-
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/lease"
@@ -35,11 +34,11 @@ func redisURL(flag string) string {
 }
 
 // parse reads a URL. What it cannot read is a mistake in how headwaiter was called.
-func parse(address string) (rueidis.ClientOption, error) {
-	redis, err := conn.ParseURL(address)
+func parse(address string) (o headwaiter.Options, err error) {
+	u, err := conn.ParseURL(address)
 	stray := strayAt(address)
 	if err == nil && stray == nil {
-		return redis, nil
+		return headwaiter.Options{Redis: u.Redis, WithoutSkip: u.WithoutSkip, WithoutSubscribe: u.WithoutSubscribe}, nil
 	}
 	why := stray
 	if why == nil {
@@ -47,9 +46,9 @@ func parse(address string) (rueidis.ClientOption, error) {
 	}
 	text := strings.TrimPrefix(why.Error(), "headwaiter: url: ")
 	if _, write, without := strings.Cut(text, "no scheme: "); without && stray == nil { // It says what to write.
-		return redis, fail(exitUsage, "cannot use %q as the address of a Redis, it has no scheme: %s", withoutPassword(address), write)
+		return o, fail(exitUsage, "cannot use %q as the address of a Redis, it has no scheme: %s", withoutPassword(address), write)
 	}
-	return redis, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
+	return o, fail(exitUsage, "cannot use %q as the address of a Redis: %s; write it like "+redisForm, withoutPassword(address), text)
 }
 
 // strayAt is what is wrong with a URL that has an @ beside the one before its host: nil if it has none. Each reads such a

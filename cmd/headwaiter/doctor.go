@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/doctor"
 )
 
@@ -77,13 +76,14 @@ type diagnosis struct {
 
 // run prints what there is to know, also of a server that cannot be used.
 func (c *consultation) run(out io.Writer) error {
-	redis, err := parse(c.redis)
+	o, err := parse(c.redis)
 	if err != nil {
 		return err
 	}
+	o.Name, o.Prefix = "headwaiter doctor", c.prefix
 	ctx, cancel := context.WithTimeout(context.Background(), doctorLimit)
 	defer cancel()
-	report, err := doctor.Examine(ctx, headwaiter.Options{Redis: redis, Name: "headwaiter doctor", Prefix: c.prefix})
+	report, err := doctor.Examine(ctx, o)
 	d := diagnosis{
 		Redis: withoutPassword(c.redis), Usable: err == nil, Endangered: report.Endangered(),
 	}

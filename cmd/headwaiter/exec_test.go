@@ -176,6 +176,23 @@ func TestAUserWithoutRightsIsToldWhatToChange(t *testing.T) {
 	assert.Contains(t, strings.ToLower(said[0]), "evalsha")
 }
 
+// Behind a proxy that has no subscriptions the address says so, and a waiter looks for its turn.
+func TestALockIsWaitedForWithoutSubscriptions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe")
+	deaf := "redis://deaf:pw@" + server.Addr() + "?without_subscribe=true"
+	first := start(t, append([]string{"exec", "orders", "--redis", deaf}, under(holding)...)...)
+	last := tokenOf(t, first)
+	second := start(t, append([]string{"exec", "orders", "--redis", deaf}, under(holding)...)...)
+	second.await(second.stderr, `waiting for "orders"`)
+	first.stdin.Close()
+	assert.Greater(t, tokenOf(t, second), last)
+	second.stdin.Close()
+	assert.Zero(t, first.code())
+	assert.Zero(t, second.code())
+}
+
 func TestALockThatIsNotToBeHadInTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

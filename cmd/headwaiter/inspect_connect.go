@@ -31,8 +31,9 @@ func (l *lookout) flags(f *pflag.FlagSet) {
 // options are for a client that operators see by a name.
 func (l *lookout) options(name string) (headwaiter.Options, error) {
 	l.redis = redisURL(l.redis)
-	redis, err := parse(l.redis)
-	return headwaiter.Options{Redis: redis, Name: name, Prefix: l.prefix}, err
+	o, err := parse(l.redis)
+	o.Name, o.Prefix = name, l.prefix
+	return o, err
 }
 
 // dial connects a client that operators see by the name of the command.

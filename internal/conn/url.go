@@ -7,53 +7,67 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
 )
 
-// urlParameters are what a URL may say behind its question mark, as rueidis reads it.
+// urlParameters are what a URL may say behind its question mark: two of this package, and those that rueidis reads.
 var urlParameters = []string{
-	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify",
+	withoutSkip, withoutSubscribe, "write_timeout",
 }
 
+const withoutSkip, withoutSubscribe = "without_skip", "without_subscribe"
+
 // ParseURL reads a URL as headwaiter.DialURL tells. An error does not repeat what may be a password.
-func ParseURL(text string) (rueidis.ClientOption, error) {
-	o, err := parseURL(text)
-	if err != nil {
+func ParseURL(text string) (o Options, err error) {
+	if err := o.parseURL(text); err != nil {
 		return o, fmt.Errorf("headwaiter: url: %w", err)
 	}
 	return o, nil
 }
 
-func parseURL(text string) (rueidis.ClientOption, error) {
+func (o *Options) parseURL(text string) error {
 	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix:") {
-		return rueidis.ClientOption{}, noScheme(text)
+		return noScheme(text)
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled(text):
-		return rueidis.ClientOption{}, fmt.Errorf("%q is no port", portOf(text))
+		return fmt.Errorf("%q is no port", portOf(text))
 	case err != nil:
-		return rueidis.ClientOption{}, errors.New("no URL")
+		return errors.New("no URL")
 	}
-	o, err := rueidis.ParseURL(text)
-	if err != nil {
+	if o.Redis, err = rueidis.ParseURL(text); err != nil {
 		if muddled(text) {
-			return o, errors.New("no URL")
+			return errors.New("no URL")
 		}
-		return o, errors.New(strings.TrimPrefix(err.Error(), "redis: "))
+		return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
+	parameters := u.Query()
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		switch {
 		case slices.Contains(urlParameters, name):
 		case muddled(text):
-			return o, errors.New("no URL")
+			return errors.New("no URL")
 		default:
-			return o, fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(urlParameters, ", "))
+			return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(urlParameters, ", "))
 		}
 	}
-	return o, nil
+	for name, option := range map[string]*bool{withoutSkip: &o.WithoutSkip, withoutSubscribe: &o.WithoutSubscribe} {
+		if !parameters.Has(name) {
+			continue
+		}
+		if *option, err = strconv.ParseBool(parameters.Get(name)); err != nil {
+			if muddled(text) {
+				return errors.New("no URL")
+			}
+			return fmt.Errorf("invalid %s: %q is neither true nor false", name, parameters.Get(name))
+		}
+	}
+	return nil
 }
 
 // address is a host and a port, and perhaps a database: no part of it can be a password.

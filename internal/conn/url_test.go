@@ -17,6 +17,8 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 		"http://host":                         "invalid URL scheme: http",
 		"redis://host?timeout=1s":             `unknown parameter "timeout": there are addr, `,
 		"redis://host?dial_timeout=soon":      `invalid dial timeout: "soon"`,
+		"redis://host?without_skip=perhaps":   `invalid without_skip: "perhaps" is neither true nor false`,
+		"redis://u?without_skip=secret@host":  "no URL",
 		"redis://user:secret/more@host:6379":  "no URL",
 		"redis://user/secret@host:6379":       "no URL",
 		"redis://user:1?secret@host:6379":     "no URL",
@@ -42,8 +44,21 @@ func TestAURLThatCannotBeReadIsToldWhyAndKeepsItsPassword(t *testing.T) {
 	}
 	o, err := ParseURL("unix://user:secret@/tmp/redis@home.sock?db=3")
 	require.NoError(t, err)
-	require.Equal(t, []string{"/tmp/redis@home.sock"}, o.InitAddress)
-	require.Equal(t, 3, o.SelectDB)
+	require.Equal(t, []string{"/tmp/redis@home.sock"}, o.Redis.InitAddress)
+	require.Equal(t, 3, o.Redis.SelectDB)
+}
+
+func TestAURLSetsWhatAProxyIsWithout(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]bool{
+		"redis://host":                                        {false, false},
+		"redis://host?without_skip=true&db=1":                 {true, false},
+		"redis://host?without_skip=false&without_subscribe=1": {false, true},
+	} {
+		o, err := ParseURL(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, [2]bool{o.WithoutSkip, o.WithoutSubscribe}, text)
+	}
 }
 
 func TestALineThatAnErrorSaysToWriteCanBeRead(t *testing.T) {
@@ -55,6 +70,6 @@ func TestALineThatAnErrorSaysToWriteCanBeRead(t *testing.T) {
 		o, err := ParseURL(line)
 		require.NoError(t, err, text)
 		host, _, _ := strings.Cut(text, "/")
-		require.Equal(t, []string{host}, o.InitAddress, text)
+		require.Equal(t, []string{host}, o.Redis.InitAddress, text)
 	}
 }
