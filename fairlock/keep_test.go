@@ -353,16 +353,20 @@ func TestAClientKeepsAThousandLocks(t *testing.T) {
 
 func TestWhatCannotGoWithKeepingIsRefused(t *testing.T) {
 	s := redistest.Mini(t)
-	for _, opts := range [][]fairlock.Option{
-		{fairlock.WithKeep(-time.Second)}, {fairlock.WithKeep(time.Microsecond)}, {fairlock.WithKeep(2 * fairlock.MaxKeep)},
-		{fairlock.WithKeep(time.Second), headwaiter.WithMaxHold(time.Second)}, {fairlock.WithKeep(time.Second), headwaiter.WithMaxStall(time.Second)},
-		{fairlock.WithKeep(time.Second), headwaiter.WithReplicas(1, time.Second)}, {fairlock.WithKeep(time.Second), headwaiter.WithFsync(0, time.Second)},
-		{fairlock.WithKeep(time.Second), headwaiter.WithSafeRestart()},
+	for why, option := range map[string]fairlock.Option{
+		"-1s must be from 1ms":                    fairlock.WithKeep(-time.Second),
+		"1µs must be from 1ms":                    fairlock.WithKeep(time.Microsecond),
+		"2h0m0s must be from 1ms":                 fairlock.WithKeep(2 * fairlock.MaxKeep),
+		"WithKeep cannot go with WithMaxHold":     headwaiter.WithMaxHold(time.Second),
+		"WithKeep cannot go with WithMaxStall":    headwaiter.WithMaxStall(time.Second),
+		"WithKeep cannot go with WithReplicas":    headwaiter.WithReplicas(1, time.Second),
+		"WithKeep cannot go with WithFsync":       headwaiter.WithFsync(0, time.Second),
+		"WithKeep cannot go with WithSafeRestart": headwaiter.WithSafeRestart(),
 	} {
-		m := dialMutex(t, s, opts...)
+		m := dialMutex(t, s, fairlock.WithKeep(time.Second), option)
 		_, err := m.Lock(t.Context())
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithKeep")
+		require.ErrorContains(t, err, why)
 		_, err = m.TryLock(t.Context())
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	}

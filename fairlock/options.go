@@ -90,14 +90,14 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 			d = time.Duration(o)
 		}
 	}
-	bounded := t.MaxHold+t.MaxStall != 0
+	bounded, other := t.MaxHold+t.MaxStall != 0, notWithKeep(t)
 	switch err := cohort.Check(n); {
 	case err != nil:
 		return nil, err
 	case d != 0 && (d < time.Millisecond || d > MaxKeep):
 		return nil, fmt.Errorf("%w: WithKeep: a time of %v must be from 1ms to %v, or 0 not to keep", lease.ErrInvalid, d, MaxKeep)
-	case d != 0 && (bounded || t.Replicas > 0 || t.OnDisk || t.SafeRestart):
-		return nil, fmt.Errorf("%w: WithKeep cannot go with WithMaxHold, WithMaxStall, WithReplicas, WithFsync or WithSafeRestart", lease.ErrInvalid)
+	case d != 0 && other != "":
+		return nil, fmt.Errorf("%w: WithKeep cannot go with %s", lease.ErrInvalid, other)
 	case n == 0 && d == 0 || bounded:
 		return nil, nil
 	}
@@ -106,4 +106,21 @@ func cohortOf(q waitqueue.Queue, opts []Option) (*cohort.Queue, error) {
 		kind = lua.Kept
 	}
 	return cohort.Of(q.For(kind, cohort.Tokens(n, d)), n, d), nil
+}
+
+// notWithKeep is the option that a use of a kept hold could not have, since no server is told of a use; "" if there is none.
+func notWithKeep(t waitqueue.Terms) string {
+	switch {
+	case t.MaxHold != 0:
+		return "WithMaxHold"
+	case t.MaxStall != 0:
+		return "WithMaxStall"
+	case t.OnDisk:
+		return "WithFsync"
+	case t.Replicas > 0:
+		return "WithReplicas"
+	case t.SafeRestart:
+		return "WithSafeRestart"
+	}
+	return ""
 }
