@@ -259,7 +259,9 @@ func (s *site) ticked(now time.Time) {
 	}
 	if due(s.check) {
 		s.check = time.Time{}
-		s.startCheckLocked()
+		if !s.proto.Broadcast || s.anyWaits() { // Of events a look keeps what nobody waits for any more.
+			s.startCheckLocked()
+		}
 	}
 	if s.busyLocked() {
 		s.used = now
