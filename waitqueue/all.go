@@ -140,8 +140,9 @@ func (c *Claim) Again() *Claim {
 		}
 	}
 	again := newClaim(c.ctx, c.queue, c.wait.mode)
+	again.tells()
 	again.arrival = arrival
-	return again
+	return &again
 }
 
 // Busy says who has what the claim wants, if its last ask was a try that failed.

@@ -79,24 +79,29 @@ func (q Queue) Refuses(ctx context.Context) error {
 	return err
 }
 
-// Claim begins a call, which may be a try. It sends nothing.
-func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
-	if err := q.Refuses(ctx); err != nil {
-		return nil, err
-	}
-	if err := q.terms.admits(ctx, lua.Wait); err != nil && !try {
-		return nil, err
-	}
-	if try {
-		return newClaim(ctx, q.binding, lua.Try), nil
-	}
-	return newClaim(ctx, q.binding, lua.Wait), nil
+// Caller begins a call that only takes up a hold that rests, if it can: it is told of when it does ([Hold.Pass]).
+func (q Queue) Caller(ctx context.Context) (Claim, error) {
+	return newClaim(ctx, q.binding, lua.Try), q.Refuses(ctx)
 }
 
-func newClaim(ctx context.Context, q *binding, mode string) *Claim {
-	c := &Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}}
+// Claim begins a call, which may be a try. It sends nothing.
+func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
+	c, err := q.Caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !try {
+		c.wait.mode, err = lua.Wait, q.terms.admits(ctx, lua.Wait)
+	}
+	if err != nil {
+		return nil, err
+	}
 	c.tells()
-	return c
+	return &c, nil
+}
+
+func newClaim(ctx context.Context, q *binding, mode string) Claim {
+	return Claim{ctx: ctx, queue: q, wait: wait{ctx: ctx, begun: time.Now(), budget: conn.AttemptTime, mode: mode}}
 }
 
 // tells makes the ticket that tells of the claim, where somebody is told.
@@ -245,11 +250,6 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 	}
 	s.client.stats.granted.Add(1)
 	return true
-}
-
-// Take lets a call that begins now use the hold that rests, as Pass does.
-func (h *Hold) Take(ctx context.Context) bool {
-	return h.Pass(&Claim{queue: h.hold.ticket.queue, wait: wait{ctx: ctx, begun: time.Now()}}, false)
 }
 
 // Rest keeps the hold of a call that has released it, until a call takes it up or d has passed: then what was given to

@@ -53,7 +53,11 @@ func ExampleQueue_Claim() {
 		time.Sleep(time.Millisecond) // The server's clock has to come to the token.
 	}
 	fmt.Println("rests:", hold.Rest(time.Minute))
-	for !hold.Take(ctx) {
+	caller, err := q.Caller(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for !hold.Pass(&caller, false) {
 		time.Sleep(time.Millisecond) // As above.
 	}
 	next := hold.Lease(release, nil).Lease()

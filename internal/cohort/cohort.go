@@ -216,21 +216,13 @@ func (co *cohort) close() {
 
 // await puts a mate behind the others, and reports whether the cohort is still there for it.
 func (co *cohort) await(m *mate) bool {
-	co.mu.Lock()
-	if co.idle { // Nobody uses it: it is taken up, or it is over.
-		h := co.hold
-		if h.Pass(m.claim, false) {
-			co.takenUpLocked()
-			m.lease, m.called = co.lendLocked(h), make(chan struct{})
-			close(m.called)
-			co.mu.Unlock()
-			return true
-		}
-		co.mu.Unlock()
-		co.giveBack(h)
-		return false
+	if l := co.takeUp(m.claim); l != nil {
+		m.lease, m.called = l, make(chan struct{})
+		close(m.called)
+		return true
 	}
-	if co.gone {
+	co.mu.Lock()
+	if co.gone || co.idle { // Of a hold that rests since this has looked, the next look finds it.
 		co.mu.Unlock()
 		return false
 	}

@@ -54,7 +54,8 @@ func (q *Queue) again(ctx context.Context, all *cohorts) (*lease.Lease, error) {
 	if q.keep == 0 {
 		return nil, nil
 	}
-	if err := q.queue.Refuses(ctx); err != nil {
+	caller, err := q.queue.Caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	all.mu.Lock()
@@ -63,25 +64,22 @@ func (q *Queue) again(ctx context.Context, all *cohorts) (*lease.Lease, error) {
 	if co == nil {
 		return nil, nil
 	}
-	return co.take(ctx), nil
+	return co.takeUp(&caller), nil
 }
 
-// take returns the lease of a call on the hold that is kept; nil if there is none, or it is over.
-func (co *cohort) take(ctx context.Context) *lease.Lease {
+// takeUp returns the lease of a call on the hold that is kept; nil if there is none, or it is over, and given back.
+func (co *cohort) takeUp(caller *waitqueue.Claim) (l *lease.Lease) {
 	co.mu.Lock()
-	h := co.hold
-	if !co.idle {
-		co.mu.Unlock()
-		return nil
+	h, idle := co.hold, co.idle
+	if idle && h.Pass(caller, false) {
+		co.takenUpLocked()
+		l = co.lendLocked(h)
 	}
-	if !h.Take(ctx) {
-		co.mu.Unlock()
+	co.mu.Unlock()
+	if idle && l == nil {
 		co.giveBack(h)
-		return nil
 	}
-	defer co.mu.Unlock()
-	co.takenUpLocked()
-	return co.lendLocked(h)
+	return l
 }
 
 // takenUpLocked notes that the hold is not idle any more.
