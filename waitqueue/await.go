@@ -344,10 +344,7 @@ func unsureOf(unsure bool, err error) error {
 
 // took takes in a reply to a request that belongs to no ticket.
 func (q *binding) took(a conn.Attempt, r *lua.Tuple) {
-	c := q.client
-	c.mu.Lock()
-	s := c.sites[q.keys.Site]
-	c.mu.Unlock()
+	c, s := q.client, q.client.known(q.keys.Site)
 	if reply := q.proto.Reply(r); s != nil && reply != nil {
 		s.absorb(a, reply, false)
 		return

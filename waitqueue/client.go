@@ -149,6 +149,13 @@ func (c *client) register(q *binding, t *ticket) (*site, error) {
 	return s, nil
 }
 
+// known returns the site that is found by a key, if there is one.
+func (c *client) known(key string) *site {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sites[key]
+}
+
 // siteLocked returns the site of a queue, which it makes if there is none.
 func (c *client) siteLocked(q *binding) *site {
 	s := c.sites[q.keys.Site]

@@ -28,14 +28,14 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	if q.err != nil {
 		return lua.Head{}, q.err
 	}
-	if found, _ := l.Context().Value(q.held).(*lease.Lease); found != l {
+	sh := q.shareOf(l)
+	if sh == nil {
 		return lua.Head{}, fmt.Errorf("%w: the lease is one of another name", lease.ErrNotHeld)
 	}
-	h := q.holdOf(l)
-	if h == nil || l.Context().Err() != nil {
+	if l.Context().Err() != nil {
 		return lua.Head{}, context.Cause(l.Context())
 	}
-	c, s := q.client, h.ticket.site
+	c, h, s := q.client, sh.hold, sh.hold.ticket.site
 	x := Holding{
 		Ticket: h.ticket.text, Token: strconv.FormatUint(h.token, 10), Who: c.who,
 		Number: strconv.FormatUint(c.numbers.Add(1), 10),
@@ -59,28 +59,4 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	cause := h.lossOf(&r)
 	h.loseLocked(cause)
 	return r, cause
-}
-
-// holdOf returns the hold that a lease is on, or nil if it has ended.
-func (q Queue) holdOf(l *lease.Lease) *hold {
-	c := q.client
-	c.mu.Lock()
-	s := c.sites[q.keys.Site]
-	c.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.tickets {
-		if t.hold == nil {
-			continue
-		}
-		for sh := range t.hold.sharesLocked {
-			if sh.keeper.Lease() == l {
-				return t.hold
-			}
-		}
-	}
-	return nil
 }

@@ -307,9 +307,7 @@ func (c *client) told(text string) {
 		c.stats.forged.Add(1)
 		return
 	}
-	c.mu.Lock()
-	s := c.sites[m.Lock]
-	c.mu.Unlock()
+	s := c.known(m.Lock)
 	if s == nil {
 		return
 	}

@@ -197,6 +197,15 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 	return nil, nil
 }
 
+// shareOf returns the share behind a lease on the name, nil if it is one of another.
+func (q *binding) shareOf(l *lease.Lease) *share {
+	sh, _ := l.Engine().(*share)
+	if l.Context().Value(q.held) != l {
+		return nil
+	}
+	return sh
+}
+
 // shareIn returns the share that a context comes from, or one of the owner that it names.
 func (q *binding) shareIn(ctx context.Context) *share {
 	if l, ok := ctx.Value(q.held).(*lease.Lease); ok {
@@ -208,10 +217,7 @@ func (q *binding) shareIn(ctx context.Context) *share {
 	if owner == "" {
 		return nil
 	}
-	c := q.client
-	c.mu.Lock()
-	s := c.sites[q.keys.Site]
-	c.mu.Unlock()
+	s := q.client.known(q.keys.Site)
 	if s == nil {
 		return nil
 	}
@@ -377,8 +383,8 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 	if q.err != nil {
 		return q.err
 	}
-	sh, _ := l.Engine().(*share)
-	if sh == nil || l.Context().Value(q.held) != l {
+	sh := q.shareOf(l)
+	if sh == nil {
 		return fmt.Errorf("%w: the lease is one of another lock", lease.ErrNotHeld)
 	}
 	h := sh.hold
