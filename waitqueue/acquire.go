@@ -78,7 +78,7 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	if err != nil {
 		return nil, 0, err
 	}
-	t := q.ticketFor(ctx)
+	t := q.newTicket(ctx)
 	s, err := q.client.enter(ctx, q.binding, t)
 	if err != nil {
 		return nil, 0, err

@@ -112,7 +112,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	}
 	s.mu.Unlock()
 
-	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.headStart(), 10)
+	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.queue.headStart(), 10)
 	if q.light, q.moves = 0, w.from != nil; q.moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.text, "0", w.from.Hex(), t.phase(), q.NotAfter, c.highest(), c.servers.Counted())
 		return q
@@ -121,7 +121,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 		seen, floor := c.floor.highest()
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, floor, place, head, c.servers.Counted(), t.phase())
 		q.args = q.bound.args(q.args)
-		if q.bound == nil && arrival == 0 && t.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+		if q.bound == nil && arrival == 0 && t.queue.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = 3
 			if seen > uint64(max(lua.SentBy(q.Latest), 0)) {
 				q.light = 4
@@ -154,7 +154,7 @@ func (s *site) taken(t *ticket, q *ask, r *lua.Reply, err error) {
 	case r.Status == lua.Waiting:
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
-			s.node().Clock.Showed(r.Arrival + t.headStart())
+			s.node().Clock.Showed(r.Arrival + t.queue.headStart())
 		}
 		if t.state == asking {
 			t.place = int(r.Place)

@@ -35,7 +35,7 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 	if err := q.usable(ctx); err != nil {
 		return 0, err
 	}
-	t := q.newTicket()
+	t := q.newTicket(ctx)
 	s, err := q.client.enter(ctx, q.binding, t)
 	if err != nil {
 		return 0, err

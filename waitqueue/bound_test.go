@@ -27,7 +27,7 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
-		tk := q.ticketFor(t.Context())
+		tk := q.newTicket(t.Context())
 		s, err := c.enter(t.Context(), q.binding, tk)
 		require.NoError(t, err)
 		a := s.prepare(s.node(), &wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait})

@@ -167,21 +167,14 @@ func (c *client) siteLocked(q *binding) *site {
 	return s
 }
 
-// newTicket makes the ticket of one call.
-func (q *binding) newTicket() *ticket {
-	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival}
-	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
-	t.number()
-	return t
-}
-
-// ticketFor makes a ticket of a call, on behalf of the owner that its context names where holds can be entered.
-func (q *binding) ticketFor(ctx context.Context) *ticket {
-	t := q.newTicket()
-	t.bound = q.terms.bound(ctx)
+// newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
+func (q *binding) newTicket(ctx context.Context) *ticket {
+	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.bound(ctx)}
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}
+	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
+	t.number()
 	return t
 }
 

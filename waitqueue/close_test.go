@@ -194,7 +194,7 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		defer func() { _ = c.Close(context.Background()) }()
 		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
 		q := queueOf(c, "name")
-		ticket := q.newTicket()
+		ticket := q.newTicket(t.Context())
 		at, err := c.enter(t.Context(), q.binding, ticket)
 		require.NoError(t, err)
 		at.mu.Lock()

@@ -65,7 +65,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
-		t := q.ticketFor(ctx)
+		t := q.newTicket(ctx)
 		s, err := q.client.enter(ctx, q.binding, t)
 		if err != nil {
 			all[i].Err = err

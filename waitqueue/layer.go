@@ -107,7 +107,7 @@ func newClaim(ctx context.Context, q *binding, mode string) Claim {
 // tells makes the ticket that tells of the claim, where somebody is told.
 func (c *Claim) tells() {
 	if c.queue.client.notifier != nil && c.wait.ticket == nil {
-		c.wait.ticket = c.queue.newTicket()
+		c.wait.ticket = c.queue.newTicket(c.ctx)
 		c.wait.ticket.asked(c.wait.ctx)
 	}
 }
@@ -173,11 +173,10 @@ func (c *Claim) enter(late bool) error {
 func (c *Claim) Enter(begun time.Time) error {
 	c.wait.begun = begun
 	if c.wait.ticket == nil {
-		c.wait.ticket = c.queue.newTicket()
+		c.wait.ticket = c.queue.newTicket(c.ctx)
 	}
 	t := c.wait.ticket
 	t.arrival = cmp.Or(c.arrival, t.arrival)
-	t.bound = c.queue.terms.bound(c.ctx)
 	s, err := c.queue.client.register(c.queue, t)
 	if err != nil {
 		c.err = c.failed(err)

@@ -332,7 +332,7 @@ func (w *wait) giveWay() {
 	arrival := t.arrival
 	s.mu.Unlock()
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
-		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.headStart()
+		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.headStart()
 	}
 	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, s.keys.All(), strconv.FormatInt(arrival, 10)))
 	s.mu.Lock()

@@ -89,9 +89,7 @@ func (t *ticket) phase() string {
 	return phase
 }
 
-// headStart is what its priority is worth, in µs.
-func (t *ticket) headStart() int64 { return t.queue.headStart() }
-
+// headStart is what the priority of its calls is worth, in µs.
 func (q *binding) headStart() int64 { return int64(q.terms.Priority) * PriorityStep.Microseconds() }
 
 // waking returns the channel to wait at for a change of what was seen under the site's lock, which is held. A call
