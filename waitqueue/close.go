@@ -51,7 +51,10 @@ func (c *Client) Close(ctx context.Context) error {
 		s.close()
 		o.collect(s, now)
 	}
-	err := o.unconfirmed(now, c.ends.wait(ctx, func() time.Time { return o.until(now) }))
+	err := o.unconfirmed(now, c.ends.wait(ctx, func() time.Time {
+		until, _, _, _ := o.look(now)
+		return until
+	}))
 	c.shut()
 	return err
 }
@@ -83,26 +86,67 @@ func (s *site) close() {
 	}
 }
 
-// outstanding is whose ends a server could still need when a client closes.
-type outstanding struct {
-	tickets []*ticket
-	grants  []*end // to tickets that are not known any more
+// An owed end is one that a server could still need when a client closes: of a ticket, or of a grant to one that is not
+// known any more.
+type owed struct {
+	site   *site
+	ticket *ticket
+	grant  *end // if there is no ticket
+	hold   bool // it is of a hold
 }
 
-// collect takes in what is outstanding at a site.
+// left is until when the server may have what the end is for, of what it may have had at a time; zero if it has nothing.
+// unended is why the end was not confirmed, if it was given up. A ticket of which an answer has said since that the server
+// has nothing needs no end.
+func (o owed) left(begun time.Time) (until time.Time, unended error) {
+	o.site.mu.Lock()
+	defer o.site.mu.Unlock()
+	if t := o.ticket; t != nil {
+		if t.state != ended {
+			until = t.owesLocked(begun)
+		}
+		return until, t.unended
+	}
+	if _, open := o.site.leaving[o.grant]; open {
+		until = o.grant.owes
+	}
+	return until, o.grant.unended
+}
+
+// outstanding are the ends that are owed when a client closes.
+type outstanding []owed
+
+// collect takes in those of a site.
 func (o *outstanding) collect(s *site, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.owesLocked(now).After(now) {
-			o.tickets = append(o.tickets, t)
+			*o = append(*o, owed{site: s, ticket: t, hold: t.hold != nil})
 		}
 	}
 	for d := range s.leaving {
 		if d.owes.After(now) {
-			o.grants = append(o.grants, d)
+			*o = append(*o, owed{site: s, grant: d})
 		}
 	}
+}
+
+// look says until when any of what was outstanding at a time is owed, how many of the ends are not confirmed, of holds and
+// of calls without one, and why.
+func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, why error) {
+	for _, one := range o {
+		left, unended := one.left(begun)
+		until, why = timers.Later(until, left), cmp.Or(unended, why)
+		switch {
+		case unended == nil && left.IsZero():
+		case one.hold:
+			holds++
+		default:
+			calls++
+		}
+	}
+	return until, holds, calls, why
 }
 
 // owesLocked is until when the server may have something of the ticket that others wait for: what it holds, what a
@@ -136,54 +180,12 @@ func (h *hold) owesLocked(now time.Time) time.Time {
 	return until
 }
 
-// until is when nothing of what was outstanding at a time is owed any more.
-func (o *outstanding) until(begun time.Time) (until time.Time) {
-	for _, t := range o.tickets {
-		t.site.mu.Lock()
-		if t.state != ended {
-			until = timers.Later(until, t.owesLocked(begun))
-		}
-		t.site.mu.Unlock()
-	}
-	for _, d := range o.grants {
-		d.site.mu.Lock()
-		if _, open := d.site.leaving[d]; open {
-			until = timers.Later(until, d.owes)
-		}
-		d.site.mu.Unlock()
-	}
-	return until
-}
-
-// unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time. A ticket of which an answer
-// has said since that the server has nothing needs no end. gone is the error of whoever waited for them, if any.
-func (o *outstanding) unconfirmed(begun time.Time, gone error) error {
-	holds, calls, why := 0, 0, cmp.Or(gone, errNoAnswer)
-	count := func(n *int, open bool, refused error) {
-		if open || refused != nil {
-			*n++
-		}
-		if refused != nil {
-			why = refused
-		}
-	}
-	for _, t := range o.tickets {
-		t.site.mu.Lock()
-		n := &calls
-		if t.hold != nil {
-			n = &holds
-		}
-		count(n, t.state != ended && !t.owesLocked(begun).IsZero(), t.unended)
-		t.site.mu.Unlock()
-	}
-	for _, d := range o.grants {
-		d.site.mu.Lock()
-		_, open := d.site.leaving[d]
-		count(&calls, open, d.unended)
-		d.site.mu.Unlock()
-	}
+// unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time. gone is the error of whoever
+// waited for them, if any.
+func (o outstanding) unconfirmed(begun time.Time, gone error) error {
+	_, holds, calls, why := o.look(begun)
 	if holds+calls == 0 {
 		return nil
 	}
-	return fmt.Errorf("headwaiter: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, why)
+	return fmt.Errorf("headwaiter: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, cmp.Or(why, gone, errNoAnswer))
 }

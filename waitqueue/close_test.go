@@ -219,7 +219,7 @@ func TestACallThatLeftNothingAtTheServerIsConfirmed(t *testing.T) {
 	now := time.Now()
 	s := &site{client: &client{}, proto: lua.Fairlock}
 	left := &ticket{site: s, state: ending, queue: &binding{}}
-	o := outstanding{tickets: []*ticket{left}}
+	o := outstanding{{site: left.site, ticket: left}}
 	require.NoError(t, o.unconfirmed(now, nil))
 	left.ghost = now
 	require.ErrorIs(t, o.unconfirmed(now, nil), errNoAnswer, "a request may still run")
