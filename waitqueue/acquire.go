@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -297,15 +298,10 @@ func (w *wait) failed(err error) error {
 		return err // At once.
 	}
 	w.site.mu.Lock()
-	place, last := w.ticket.place, w.last
+	place, last := w.ticket.place, cmp.Or(w.last, w.ticket.last, w.ticket.unheard)
+	w.site.mu.Unlock()
 	if w.event != nil {
 		place = -1
 	}
-	for _, err := range []error{w.ticket.last, w.ticket.unheard} {
-		if last == nil {
-			last = err
-		}
-	}
-	w.site.mu.Unlock()
 	return &lease.WaitError{Place: place, Waited: time.Since(w.begun), Last: last, Err: err}
 }

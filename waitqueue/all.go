@@ -234,7 +234,8 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 			s.absorb(a, &replies[i], false)
 			head = replies[i].Head()
 		}
-		s.endAnswered(&end{site: s, text: h.ticket.text, ticket: h.ticket, token: h.ticket.used}, a, &head, failed)
+		d := h.ticket.end()
+		s.endAnswered(&d, a, &head, failed)
 		switch {
 		case failed == nil:
 			ended = h.outcome(&head)

@@ -186,19 +186,14 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 	for batch := range slices.Chunk(endings, eachBatch) {
 		room, ends := make([]end, len(batch)), make([]*end, len(batch))
 		for i, e := range batch {
-			t := e.share.hold.ticket
+			room[i] = e.share.hold.ticket.end()
 			ends[i] = &room[i]
-			ends[i].site, ends[i].text, ends[i].ticket = t.site, t.text, t
 		}
 		replies = append(replies, ends[0].site.client.sendFor(ctx, n, nil, ends, nil)...)
 	}
 	for i, e := range endings {
 		h := e.share.hold
-		if replies[i].err == nil {
-			errs[e.index] = h.outcome(&replies[i].Head)
-		} else {
-			errs[e.index] = h.outlast(ctx)
-		}
+		errs[e.index] = h.conclude(ctx, &replies[i])
 		h.released(e.held, errs[e.index])
 	}
 }

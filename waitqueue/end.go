@@ -71,6 +71,9 @@ type end struct {
 	room    [5]string // of args
 }
 
+// end is the last request of the ticket.
+func (t *ticket) end() end { return end{site: t.site, text: t.text, ticket: t, token: t.used} }
+
 // finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
 // clean says that the last answer said so.
 func (s *site) finish(t *ticket, clean bool) {
@@ -93,7 +96,9 @@ func (s *site) endLocked(t *ticket) {
 		return
 	}
 	t.to(ending)
-	s.client.ends.addLocked(t)
+	t.endAgain = t.endAgain || t.inflight > 0
+	d := t.end()
+	s.client.ends.push(&d, true)
 }
 
 // forgetLocked drops a ticket whose end is acknowledged, or was never needed.
@@ -147,7 +152,8 @@ func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer
 	sent.Note = t.note
 	s.client.stats.ends.Add(1)
 	d := endPool.Get().(*end)
-	*d = end{site: s, text: t.text, ticket: t, token: t.used, heir: heir}
+	*d = t.end()
+	d.heir = heir
 	a := s.ended(d, sent, s.endFor(ctx, d))
 	if a.err == nil { // Otherwise it may be sent again.
 		endPool.Put(d)
@@ -233,13 +239,8 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 		t.repeats--
 	}
 	switch {
-	case t == nil:
-		d.unended = conn.Advise(err)
-		delete(s.leaving, d)
-	case err != nil:
-		t.refused = conn.Advise(err)
-		t.unended = t.refused
-		s.forgetLocked(t)
+	case t == nil || err != nil:
+		d.overLocked(conn.Advise(err))
 	case t.inflight > 0:
 		t.endAgain = true
 		if !t.owed {
@@ -252,14 +253,6 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.
 		s.forgetLocked(t)
 	}
-}
-
-// addLocked sends the end of a ticket.
-func (e *ends) addLocked(t *ticket) {
-	if t.inflight > 0 {
-		t.endAgain = true
-	}
-	e.push(&end{site: t.site, text: t.text, ticket: t, token: t.used}, true)
 }
 
 // mostLeaving is how many ends without a ticket may be under way for a name, which bounds what forged messages cost. A
@@ -319,22 +312,25 @@ func (e *ends) retryLocked(d *end) {
 		}
 	}
 	if time.Now().After(d.until) {
-		if d.ticket != nil {
-			d.ticket.refused, d.ticket.unended = errNoAnswer, errNoAnswer
-			d.site.forgetLocked(d.ticket)
-		} else {
-			d.unended = errNoAnswer
-			delete(d.site.leaving, d)
-		}
+		d.overLocked(errNoAnswer)
 		return
 	}
 	e.later(d, time.Now().Add(retry.Backoff(d.tries-1)))
 }
 
+// overLocked notes that an end is sent no more, and why it was not confirmed, if it was given up.
+func (d *end) overLocked(why error) {
+	if d.ticket == nil {
+		d.unended = why
+		delete(d.site.leaving, d)
+		return
+	}
+	d.ticket.refused, d.ticket.unended = why, why
+	d.site.forgetLocked(d.ticket)
+}
+
 func (e *ends) later(d *end, at time.Time) {
-	e.mu.Lock()
-	e.open++
-	e.mu.Unlock()
+	e.owe()
 	d.entry.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
 			e.client.servers.Timers.Before(&d.entry, at)

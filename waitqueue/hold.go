@@ -215,9 +215,6 @@ func (h *hold) conclude(ctx context.Context, a *answer) error {
 	if a.err == nil {
 		return h.outcome(&a.Head)
 	}
-	if _, refused := h.ticket.site.verdict(h.ticket); refused != nil {
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
-	}
 	return h.outlast(ctx)
 }
 
@@ -236,22 +233,24 @@ func (h *hold) outcome(r *lua.Head) error {
 // success, whatever it says: if the ticket is not the owner any more, it was the lost request that did it.
 func (h *hold) outlast(ctx context.Context) error {
 	t := h.ticket
-	over, _ := t.site.verdict(t)
-	timer := time.NewTimer(time.Until(h.lasts.Deadline) + conn.AnswerTime)
-	defer timer.Stop()
-	select {
-	case <-over:
-		if _, refused := t.site.verdict(t); refused != nil {
-			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, refused)
+	over, why := t.site.verdict(t)
+	if why == nil {
+		timer := time.NewTimer(time.Until(h.lasts.Deadline) + conn.AnswerTime)
+		defer timer.Stop()
+		select {
+		case <-over:
+			if _, why = t.site.verdict(t); why == nil {
+				return nil
+			}
+		case <-ctx.Done():
+			why = retry.WhyEnded(ctx)
+		case <-t.site.client.servers.Ended():
+			why = lease.ErrClosed
+		case <-timer.C:
+			why = errNoAnswer
 		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
-	case <-t.site.client.servers.Ended():
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, lease.ErrClosed)
-	case <-timer.C:
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, errNoAnswer)
 	}
+	return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, why)
 }
 
 // margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it

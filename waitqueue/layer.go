@@ -332,8 +332,8 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 func (h *Hold) relay(ctx context.Context, next *Claim) answer {
 	t, s, n := h.hold.ticket, next.wait.site, next.wait.site.node()
 	asks := []outgoing{{&next.wait, s.prepare(n, &next.wait)}}
-	d := &end{site: t.site, text: t.text, ticket: t, token: t.used}
-	a := t.site.client.sendFor(ctx, n, asks, []*end{d}, func() { close(next.sent) })[1]
+	d := t.end()
+	a := t.site.client.sendFor(ctx, n, asks, []*end{&d}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {
 		return t.site.sendEnd(ctx, t, nil)
 	}

@@ -47,10 +47,8 @@ func (sh *share) unlock() {
 // unlockLocked sends the end of a hold that lasted for so long.
 func (t *ticket) unlockLocked(held time.Duration) {
 	s := t.site
-	if t.inflight > 0 {
-		t.endAgain = true
-	}
-	t.unlock = &unlock{end: end{site: s, text: t.text, ticket: t, token: t.used}, index: len(s.unlocks), held: held}
+	t.endAgain = t.endAgain || t.inflight > 0
+	t.unlock = &unlock{end: t.end(), index: len(s.unlocks), held: held}
 	s.unlocks = append(s.unlocks, t.unlock)
 	s.client.ends.push(&t.unlock.end, !t.lingersLocked(held))
 }
