@@ -116,7 +116,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), t.queue.terms.Lease)
 	defer cancel()
-	r, err := t.queue.call(ctx, w.event.Open, 0, func(a Attempt) []string {
+	r, err := t.queue.call(ctx, t.queue.keys.All(), w.event.Open, 0, func(a Attempt) []string {
 		return []string{t.text, strconv.FormatInt(t.arrival, 10), result, a.NotAfter}
 	})
 	return t.queue.proto.Event(&r), err
@@ -134,7 +134,7 @@ func (s *site) told(t *ticket, q *ask, r *lua.EventReply, err error) {
 	}
 	s.mu.Unlock()
 	if err == nil {
-		s.client.saw(s.node(), q.Attempt, s.proto.Kind, s.name, &r.Head)
+		s.client.saw(s.node(), q.Attempt, s.proto, s.name, r.Head, 0)
 		if r.Status == lua.Waiting || r.Status == lua.Acting {
 			s.await(t, sightOf(r), true)
 		}
@@ -266,21 +266,13 @@ func (q Queue) RequestID() string {
 // it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
 // not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
 func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
-	return callAs(ctx, q.binding, request, limit, args)
-}
-
-func callAs[R any](ctx context.Context, q *binding, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
-	t, err := q.call(ctx, request.Script, limit, args)
+	t, err := q.call(ctx, q.keys.All(), request.Script, limit, args)
 	r, strange := request.Of(&t)
 	return r, cmp.Or(err, strange)
 }
 
-func (q *binding) call(ctx context.Context, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
-	return q.callWith(ctx, q.keys.All(), script, limit, args)
-}
-
-// callWith is Call with the keys that the script wants.
-func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
+// call is Call with the keys that the script wants.
+func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
 	retry.Given(ctx)
 	if q.err != nil {
 		return lua.Tuple{}, q.err
@@ -308,8 +300,7 @@ func (q *binding) callWith(ctx context.Context, keys []string, script *lua.Scrip
 		r, err := script.Tuple(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
 		switch {
 		case err == nil && r.Status == lua.Late:
-			h := r.Head()
-			c.saw(n, a, q.proto.Kind, q.name, &h)
+			c.saw(n, a, q.proto, q.name, r.Head(), 0)
 			budget = min(2*budget, conn.LongestAttempt)
 			continue
 		case err == nil:
@@ -349,7 +340,5 @@ func (q *binding) took(a conn.Attempt, r *lua.Tuple) {
 		s.absorb(a, reply, false)
 		return
 	}
-	h := r.Head()
-	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto.Kind, q.name, &h)
-	c.raise(q.proto.Token(r))
+	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), q.proto.Token(r))
 }

@@ -174,7 +174,7 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(script, res)
 		if err == nil {
-			s.client.saw(s.node(), a, s.proto.Kind, s.name, &r.Head)
+			s.client.saw(s.node(), a, s.proto, s.name, r.Head, 0)
 		}
 		return r.Head, sightOf(&r), err
 	}

@@ -43,7 +43,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
-	t, err := q.callWith(during, q.keys.Renewed(), request.Script, limit, func(a Attempt) []string { return args(x, a) })
+	t, err := q.call(during, q.keys.Renewed(), request.Script, limit, func(a Attempt) []string { return args(x, a) })
 	r := t.Head()
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.

@@ -147,7 +147,7 @@ func (q Queue) forced(ctx context.Context, which string) (lua.Reply, error) {
 		})
 		r, err := q.proto.Force.Decode(c.servers.Run(j.Script, j.Keys, j.Args...))
 		if err == nil {
-			c.sawReply(c.servers.NodeOf(q.keys.Lock), a, q.binding, &r)
+			c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), r.Token)
 		}
 		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > tryTime || c.servers.Rest(ctx, retry.Backoff(tries)) != nil {
 			return r, err

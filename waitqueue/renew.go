@@ -100,7 +100,8 @@ func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks c
 		v := &found[i]
 		r, err := v.Reply()
 		if err == nil {
-			c.sawReply(n, a, asked[i].hold.ticket.queue, &r)
+			s := asked[i].hold.ticket.site
+			c.saw(n, a, s.proto, s.name, r.Head(), r.Token)
 			if r.Status == lua.Granted {
 				err = v.Short()
 			}
@@ -268,7 +269,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 		}
 		return r, err
 	}
-	c.sawReply(n, a, t.queue, &r)
+	c.saw(n, a, s.proto, s.name, r.Head(), r.Token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.state != confirming {

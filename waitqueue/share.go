@@ -355,10 +355,11 @@ func (sh *share) let() bool {
 // hold that the server does not know any more is lost, or was released meanwhile: that is [lease.ErrReleased].
 func (h *hold) lower(ctx context.Context) error {
 	s := h.ticket.site
-	r, err := callAs(ctx, h.ticket.queue, lua.Downgrade, 0, func(a Attempt) []string {
+	t, err := h.ticket.queue.call(ctx, s.keys.All(), lua.Downgrade.Script, 0, func(a Attempt) []string {
 		return []string{h.ticket.text, strconv.FormatUint(h.token, 10), a.Floor, a.Counted, a.NotAfter}
 	})
-	if err != nil {
+	r, strange := lua.Downgrade.Of(&t)
+	if err = cmp.Or(err, strange); err != nil {
 		return err
 	}
 	if r.Status == lua.Granted {

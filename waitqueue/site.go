@@ -134,9 +134,8 @@ func (s *site) settledLocked(t *ticket) {
 // absorb takes in what a reply says beside the fate of its ticket. The grants in the reply of a check may be
 // old ones, of which it is not known yet whether they were missed.
 func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
-	c, h := s.client, r.Head()
-	c.saw(s.node(), a, s.proto.Kind, s.name, &h)
-	c.raise(r.Token)
+	c := s.client
+	c.saw(s.node(), a, s.proto, s.name, r.Head(), r.Token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range r.Grants {
@@ -169,8 +168,10 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	}
 }
 
-// saw takes in what a reply of any kind says: the server's clock, and what the statistics and the observer want of it.
-func (c *client) saw(n *conn.Node, a conn.Attempt, kind, name string, r *lua.Head) {
+// saw takes in what a reply of any kind says of a name beside the fate of tickets: the server's clock, the token, and what
+// the statistics and the observer want of it.
+func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r lua.Head, token uint64) {
+	c.raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 	if r.Status == lua.Late {
 		c.stats.late.Add(1)
@@ -186,14 +187,7 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, kind, name string, r *lua.Hea
 	if r.Has(lua.Stepped) {
 		c.stats.stepped.Add(1)
 	}
-	c.served(kind, name, r)
-}
-
-// sawReply takes in what a reply says whose ticket, if any, is none that waits.
-func (c *client) sawReply(n *conn.Node, a conn.Attempt, q *binding, r *lua.Reply) {
-	h := r.Head()
-	c.saw(n, a, q.proto.Kind, q.name, &h)
-	c.raise(r.Token)
+	c.served(p.Kind, name, &r)
 }
 
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
