@@ -104,13 +104,12 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 
 // outlast waits until a hold that nobody gets is given back, so that the next call finds it free.
 func (w *wait) outlast() {
-	timer := time.NewTimer(conn.AnswerTime)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
+	defer cancel()
 	over, _ := w.site.verdict(w.ticket)
 	select {
 	case <-over:
-	case <-w.ctx.Done():
-	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

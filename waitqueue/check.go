@@ -59,6 +59,13 @@ func (s *site) checkAtLocked(at time.Time) {
 	s.armLocked(s.check)
 }
 
+// checkInLocked sets a check after a time, if a ticket waits for one.
+func (s *site) checkInLocked(d time.Duration) {
+	if s.anyWaits() {
+		s.checkAtLocked(time.Now().Add(d))
+	}
+}
+
 // A sight is what a reply says of when to look again.
 type sight struct {
 	waiting    int   // tickets, or an estimate of the clients, that wait
@@ -185,8 +192,8 @@ func (s *site) checkFailedLocked(tickets []*ticket, err error) {
 			t.refuseLocked(conn.Advise(err)) // Also those that were not named: their keys are the same.
 		}
 	}
-	if passes && s.anyWaits() {
-		s.checkAtLocked(time.Now().Add(retry.Backoff(s.failures)))
+	if passes {
+		s.checkInLocked(retry.Backoff(s.failures))
 	}
 	s.failures++
 }

@@ -70,9 +70,7 @@ func (s *site) Rehome(from conn.Ears) {
 	s.trust.lose()
 	from.Drop(s)
 	s.subscribeLocked()
-	if s.anyWaits() {
-		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
-	}
+	s.checkInLocked(jitter(deafEvery, 2*deafEvery))
 }
 
 // Unheard is called by a listener when the subscription is gone, perhaps late, as Confirmed is.
@@ -83,9 +81,7 @@ func (s *site) Unheard(from conn.Ears) {
 		return
 	}
 	s.trust.lose()
-	if s.anyWaits() {
-		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
-	}
+	s.checkInLocked(jitter(deafEvery, 2*deafEvery))
 }
 
 // Refused is called by the listener when the server refuses the subscription for good. The waits go on by
@@ -109,9 +105,7 @@ func (s *site) doubtLocked() {
 		s.ears.Reconnect()
 		s.client.servers.Doubt()
 	}
-	if s.anyWaits() {
-		s.checkAtLocked(time.Now().Add(jitter(deafEvery, 2*deafEvery)))
-	}
+	s.checkInLocked(jitter(deafEvery, 2*deafEvery))
 }
 
 // droppedLocked takes in that a ticket was not in the queue any more, though the subscription stands. Once that is a

@@ -68,7 +68,8 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	if g.over() {
-		s.tooLateLocked(t)
+		s.client.ends.giveBackLocked(s, t.text, g.token)
+		t.ranOutLocked(true)
 		return nil
 	}
 	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
@@ -84,26 +85,6 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.endsLocked()), g.from.Add(attendAfter))))
 	s.ownLocked(t)
 	return l
-}
-
-// mostLapses is how many grants of one call may run out on their way before the call fails.
-const mostLapses = 5
-
-// tooLateLocked gives back a grant that was over before it could be taken, and waits on.
-func (s *site) tooLateLocked(t *ticket) {
-	s.client.ends.giveBackLocked(s, t.text, t.grant.token)
-	t.lapsedLocked(t.againLocked())
-	if t.lapses >= mostLapses {
-		t.refused = t.tooShort()
-		return
-	}
-	if t.waits() {
-		s.checkAtLocked(time.Now())
-	}
-}
-
-func (t *ticket) tooShort() error {
-	return fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", lease.ErrInvalid, t.lease())
 }
 
 // until is the local end of a lease that counts from a local time. Where it is the last one, it ends with

@@ -86,11 +86,9 @@ type heldKey struct {
 // Queue binds a protocol to a name. What is wrong with the name or the terms is reported by the first call
 // that uses it.
 func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
-	if t.WithoutRenewal {
-		t.MaxHold = t.Lease
-	}
-	q := &binding{client: c.client, proto: p, name: name, terms: t, kind: lua.Exclusive, permits: 1}
-	if q.err, q.termsErr = checkName(name), t.check(); q.err == nil {
+	q := &binding{client: c.client, proto: p, name: name, kind: lua.Exclusive, permits: 1}
+	q.on(t)
+	if q.err = checkName(name); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
 		q.held = heldKey{c.client, q.keys.Lock}
 	}
@@ -135,11 +133,13 @@ func (q Queue) usable(ctx context.Context) error {
 }
 
 // On returns the queue with other terms.
-func (q Queue) On(t Terms) Queue {
+func (q Queue) On(t Terms) Queue { return Queue{q.with(func(b *binding) { b.on(t) })} }
+
+func (q *binding) on(t Terms) {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	return Queue{q.with(func(b *binding) { b.terms, b.termsErr = t, t.check() })}
+	q.terms, q.termsErr = t, t.check()
 }
 
 // Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.

@@ -122,9 +122,7 @@ func (h *hold) next(a conn.Attempt) renewal {
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
-	if s.proto.Entries {
-		r.entries = h.entries()
-	}
+	r.entries = h.entries()
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.wish = h.wish
 	}
@@ -165,7 +163,7 @@ func (s *site) renewJob(t *ticket, token uint64, r renewal, a conn.Attempt) conn
 		args = append(args, s.client.who)
 	}
 	args = append(args, a.NotAfter)
-	if s.proto.Entries && r.entries != "" {
+	if r.entries != "" {
 		args = append(args, r.entries)
 	}
 	keys := s.keys.Renewed()
@@ -289,13 +287,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 			t.to(held)
 		}
 	case lua.Refused:
-		t.lapsedLocked(t.againLocked())
-		if t.arrival == 0 && t.lapses >= mostLapses { // It would ask again and again: nobody makes it wait.
-			t.refused = t.tooShort()
-		}
-		if t.waits() {
-			s.checkAtLocked(time.Now())
-		}
+		t.ranOutLocked(t.arrival == 0) // Without a place it would ask again and again: nobody makes it wait.
 	}
 	return r, nil
 }

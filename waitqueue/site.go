@@ -71,9 +71,6 @@ func newSite(c *client, q *binding) *site {
 // node returns the server that the site's requests go to.
 func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 
-// many reports whether several tickets may hold at once.
-func (s *site) many() bool { return s.proto.Several() }
-
 // hearsLocked reports whether tickets may queue (R2).
 func (s *site) hearsLocked() bool { return s.trust.hears() }
 
@@ -116,9 +113,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 			s.client.ends.endGhostLocked(s, text, a.Expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
-		if s.anyWaits() {
-			s.checkAtLocked(time.Now().Add(retry.Backoff(1)))
-		}
+		s.checkInLocked(retry.Backoff(1))
 	}
 	s.settledLocked(t)
 }
@@ -145,7 +140,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		s.offerLocked(g, a.Sent, a.Slept, a.Note)
 	}
 	switch {
-	case r.Has(lua.Handed) && (s.look.IsZero() || !s.many()):
+	case r.Has(lua.Handed) && (s.look.IsZero() || !s.proto.Several()):
 		// A client that hands on looks once whether the grant was claimed.
 		left := time.Duration(r.Until-r.Now) * time.Microsecond
 		if r.Status == lua.Granted {
@@ -154,7 +149,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		s.handed = r.Token
 		s.look = time.Now().Add(left + lookSlack)
 		s.armLocked(s.look)
-	case s.many():
+	case s.proto.Several():
 		// A later grant says nothing of the earlier ones.
 	case r.Token > s.handed:
 		s.look, s.handed = time.Time{}, 0

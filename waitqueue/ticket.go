@@ -2,8 +2,10 @@ package waitqueue
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -193,10 +195,21 @@ func (t *ticket) lapsedLocked(next state) {
 	t.pokeLocked()
 }
 
-// againLocked is where a ticket goes on whose grant ran out.
-func (t *ticket) againLocked() state {
+// mostLapses is how many grants of one call may run out on their way before the call fails.
+const mostLapses = 5
+
+// ranOutLocked lets a ticket wait on whose grant ran out before it was taken; counts says that this must not happen too
+// often.
+func (t *ticket) ranOutLocked(counts bool) {
+	next := waiting
 	if t.arrival == 0 {
-		return idling // It was never queued: no check knows it, so it asks again.
+		next = idling // It was never queued: no check knows it, so it asks again.
 	}
-	return waiting
+	t.lapsedLocked(next)
+	switch {
+	case counts && t.lapses >= mostLapses:
+		t.refused = fmt.Errorf("%w: a lease of %v runs out before an answer of Redis is here", lease.ErrInvalid, t.lease())
+	case t.waits():
+		t.site.checkAtLocked(time.Now())
+	}
 }
