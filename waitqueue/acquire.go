@@ -189,7 +189,7 @@ func (w *wait) run() (*lease.Lease, error) {
 
 // ask sends one ask. An error that will pass is waited out here; any other ends the call.
 func (w *wait) ask() error {
-	a := w.site.ask(w)
+	a := w.send()
 	err := a.err
 	w.clean = false
 	switch {

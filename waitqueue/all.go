@@ -86,16 +86,12 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 			s.mu.Unlock()
 			continue // A message was faster, or the ticket is ending.
 		}
-		if mode == lua.Wait && !s.hearsLocked() {
-			mode = lua.Look
-		}
-		t.to(asking)
-		t.inflight++
+		q := &ask{Attempt: a}
+		mode = q.beginLocked(t, mode)
 		if p.asked.IsZero() {
 			p.asked = a.Sent
 		}
-		asked = append(asked, p)
-		asks = append(asks, &ask{Attempt: a, text: t.text, hearing: s.trust.confirmed})
+		asked, asks = append(asked, p), append(asks, q)
 		keys = append(keys, s.keys.All()...)
 		tickets = append(tickets, t.text, strconv.FormatInt(t.arrival, 10))
 		s.mu.Unlock()
@@ -122,7 +118,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 		if late || p.wait.clean {
 			p.asked = time.Time{} // Nothing of it is there.
 		}
-		p.wait.site.taken(p.wait.ticket, asks[i], &r, err)
+		p.wait.site.taken(asks[i], &r, err)
 	}
 	return refused, late, err
 }

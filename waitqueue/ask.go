@@ -19,6 +19,7 @@ var askPool = sync.Pool{New: func() any { return &ask{} }}
 // An ask is a request for a hold, or for an event, under way.
 type ask struct {
 	conn.Attempt
+	ticket  *ticket
 	text    string
 	args    []string
 	room    [16]string // where args are
@@ -30,16 +31,17 @@ type ask struct {
 	jobs    []conn.Job // of these; the room is used again
 }
 
-// ask sends one ask of a ticket and takes in the reply. Where the answer may be long in coming, all of that is
-// done in the background, and ask comes back early if the context ends: the ask stays in flight until it
+// send sends one ask of a call and takes in the reply. Where the answer may be long in coming, all of that is
+// done in the background, and send comes back early if the context ends: the ask stays in flight until it
 // is answered, and then the end of its ticket is sent again (R1).
-func (s *site) ask(w *wait) answer {
+func (w *wait) send() answer {
+	s := w.site
 	c, n := s.client, s.node()
-	ahead, err := s.endsAhead(w)
+	ahead, err := w.endsAhead()
 	if err != nil {
 		return answer{err: err}
 	}
-	q := s.prepare(n, w)
+	q := w.prepare(n)
 	if q == nil {
 		c.ends.unclaim(ahead)
 		return answer{} // A message was faster, or the ticket is ending.
@@ -47,7 +49,7 @@ func (s *site) ask(w *wait) answer {
 	q.takeAlong(ahead)
 	c.stats.asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
-		return s.replied(w.ticket, q, s.askFor(w.ctx, nil, q))
+		return s.replied(q, s.askFor(w.ctx, nil, q))
 	}
 	begun := false
 	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
@@ -57,7 +59,7 @@ func (s *site) ask(w *wait) answer {
 			s.unsent(w.ticket)
 			return answer{}, w.ctx.Err()
 		}
-		a := s.replied(w.ticket, q, s.askFor(w.ctx, n, q))
+		a := s.replied(q, s.askFor(w.ctx, n, q))
 		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
@@ -69,25 +71,26 @@ func (s *site) ask(w *wait) answer {
 }
 
 // replied takes in the answer to an ask, which is of the kind of the site's protocol.
-func (s *site) replied(t *ticket, q *ask, res rueidis.RedisResult) answer {
+func (s *site) replied(q *ask, res rueidis.RedisResult) answer {
 	if len(q.ahead) > 0 {
 		s.endedAhead(q)
 	}
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(s.proto.Ask, res)
-		s.told(t, q, &r, err)
+		s.told(q, &r, err)
 		return answer{Head: r.Head, err: err}
 	}
 	r, err := s.proto.Ask.Decode(res)
-	r.Complete(t.lease(), 0)
+	r.Complete(q.ticket.lease(), 0)
 	refused := cmp.Or(busyBy(&r), q.bound.fullBy(&r))
-	s.taken(t, q, &r, err)
+	s.taken(q, &r, err)
 	return answer{r.Head(), r.Drained(), refused, err}
 }
 
 // prepare notes that an ask is under way and returns it, or nil if there is none to send.
-func (s *site) prepare(n *conn.Node, w *wait) *ask {
-	c, t := s.client, w.ticket
+func (w *wait) prepare(n *conn.Node) *ask {
+	s, t := w.site, w.ticket
+	c := s.client
 	q := askPool.Get().(*ask)
 	q.Attempt = n.Attempt(w.budget)
 	s.mu.Lock()
@@ -96,13 +99,7 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 		askPool.Put(q)
 		return nil
 	}
-	mode := w.mode
-	if mode == lua.Wait && !s.hearsLocked() {
-		mode = lua.Look
-	}
-	t.to(asking)
-	t.inflight++
-	q.text, q.hearing = t.text, s.trust.confirmed
+	mode := q.beginLocked(t, w.mode)
 	arrival, seen, since := t.arrival, s.generation, ""
 	if q.bound = nil; w.mode == lua.Wait {
 		q.bound = t.bound
@@ -138,6 +135,19 @@ func (s *site) prepare(n *conn.Node, w *wait) *ask {
 	return q
 }
 
+// beginLocked notes that the ask of a ticket is under way, and returns the mode for that: a client that does not hear only
+// looks.
+func (q *ask) beginLocked(t *ticket, mode string) string {
+	s := t.site
+	if mode == lua.Wait && !s.hearsLocked() {
+		mode = lua.Look
+	}
+	t.to(asking)
+	t.inflight++
+	q.ticket, q.text, q.hearing = t, t.text, s.trust.confirmed
+	return mode
+}
+
 // unsent takes back an ask that was not sent.
 func (s *site) unsent(t *ticket) {
 	s.mu.Lock()
@@ -146,7 +156,8 @@ func (s *site) unsent(t *ticket) {
 }
 
 // taken takes in the answer to an ask, or its lack.
-func (s *site) taken(t *ticket, q *ask, r *lua.Reply, err error) {
+func (s *site) taken(q *ask, r *lua.Reply, err error) {
+	t := q.ticket
 	s.mu.Lock()
 	s.landedLocked(t, q.text, q.Attempt, err)
 	switch {

@@ -126,7 +126,8 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 func sightOf(r *lua.EventReply) sight { return sight{waiting: r.Waiting, now: r.Now, until: r.Until} }
 
 // told takes in the answer to an ask for an event, or its lack.
-func (s *site) told(t *ticket, q *ask, r *lua.EventReply, err error) {
+func (s *site) told(q *ask, r *lua.EventReply, err error) {
+	t := q.ticket
 	s.mu.Lock()
 	s.landedLocked(t, q.text, q.Attempt, err)
 	if err == nil {

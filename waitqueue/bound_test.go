@@ -30,7 +30,7 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 		tk := q.newTicket(t.Context())
 		s, err := c.enter(t.Context(), q.binding, tk)
 		require.NoError(t, err)
-		a := s.prepare(s.node(), &wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait})
+		a := (&wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait}).prepare(s.node())
 		text := tk.text
 		s.unsent(tk)
 		s.finish(tk, true)

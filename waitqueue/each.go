@@ -120,9 +120,9 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 				batch := waits[:min(len(waits), eachBatch)]
 				waits = waits[len(batch):]
 				c := batch[0].site.client
-				asks := make([]outgoing, len(batch))
+				asks := make([]*ask, len(batch))
 				for i, w := range batch {
-					asks[i] = outgoing{w, w.site.prepare(n, w)}
+					asks[i] = w.prepare(n)
 				}
 				answerEach(batch, c.sendFor(ctx, n, asks, nil, nil))
 			}
@@ -198,12 +198,6 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 	}
 }
 
-// An outgoing ask is one that goes in one round trip with others.
-type outgoing struct {
-	wait *wait
-	ask  *ask // nil: there is nothing to ask
-}
-
 // An answer is what the call behind an ask or an end learns of the reply; what it says of the name, the site has taken in.
 type answer struct {
 	lua.Head
@@ -214,7 +208,7 @@ type answer struct {
 
 // sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the
 // answers are its error. over, if there is one, is called when all is answered, or nothing was sent.
-func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []outgoing, ends []*end, over func()) []answer {
+func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []*ask, ends []*end, over func()) []answer {
 	if len(ends) > 0 {
 		c.ends.owe() // Close waits for it.
 	}
@@ -234,9 +228,9 @@ func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []outgoing, end
 		return answers
 	}
 	if errors.Is(err, lease.ErrClosed) { // Nothing was sent.
-		for _, a := range asks {
-			if a.ask != nil {
-				a.wait.site.unsent(a.wait.ticket)
+		for _, q := range asks {
+			if q != nil {
+				q.ticket.site.unsent(q.ticket)
 			}
 		}
 		done()
@@ -249,15 +243,16 @@ func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []outgoing, end
 }
 
 // send sends asks, and ends behind them, in one round trip to one node, and takes in the answers. It returns them in the
-// order of the requests; where there was nothing to ask, a reply that says nothing.
+// order of the requests; for an ask that is nil, as there was nothing to ask, a reply that says nothing.
 //
-// What is sent alone, for a call whose context may end, goes by [site.ask] and [site.sendEnd]; what one script asks or
+// What is sent alone, for a call whose context may end, goes by [wait.send] and [site.sendEnd]; what one script asks or
 // ends for several names, by package multilock.
-func (c *client) send(n *conn.Node, asks []outgoing, ends []*end) []answer {
+func (c *client) send(n *conn.Node, asks []*ask, ends []*end) []answer {
 	jobs := make([]conn.Job, 0, len(asks)+len(ends))
-	for _, a := range asks {
-		if a.ask != nil {
-			jobs = append(jobs, a.wait.site.job(a.wait.site.proto.Ask, a.wait.site.keys.All(), a.ask.args))
+	for _, q := range asks {
+		if q != nil {
+			s := q.ticket.site
+			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.args))
 		}
 	}
 	c.stats.asks.Add(uint64(len(jobs)))
@@ -268,9 +263,9 @@ func (c *client) send(n *conn.Node, asks []outgoing, ends []*end) []answer {
 	sent := conn.Sending()
 	results := c.servers.RunAll(n, jobs)
 	answers := make([]answer, len(asks)+len(ends))
-	for i, a := range asks {
-		if a.ask != nil {
-			answers[i] = a.wait.site.replied(a.wait.ticket, a.ask, results[0])
+	for i, q := range asks {
+		if q != nil {
+			answers[i] = q.ticket.site.replied(q, results[0])
 			results = results[1:]
 		}
 	}

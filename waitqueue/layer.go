@@ -330,8 +330,8 @@ func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 
 // relay sends the ask of a claim and the end of the hold, and takes in both answers. Both go on if ctx ends.
 func (h *Hold) relay(ctx context.Context, next *Claim) answer {
-	t, s, n := h.hold.ticket, next.wait.site, next.wait.site.node()
-	asks := []outgoing{{&next.wait, s.prepare(n, &next.wait)}}
+	t, n := h.hold.ticket, next.wait.site.node()
+	asks := []*ask{next.wait.prepare(n)}
 	d := t.end()
 	a := t.site.client.sendFor(ctx, n, asks, []*end{&d}, func() { close(next.sent) })[1]
 	if errors.Is(a.err, lease.ErrClosed) {

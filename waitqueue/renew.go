@@ -341,5 +341,5 @@ func (w *wait) giveWay() {
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.
-	c.send(n, []outgoing{{w, s.prepare(n, w)}}, []*end{d})
+	c.send(n, []*ask{w.prepare(n)}, []*end{d})
 }

@@ -83,7 +83,8 @@ func (t *ticket) unlockedLocked(r *lua.Head, err error) {
 var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
 
 // endsAhead returns the ends that an ask is to take along, and waits where some are under way.
-func (s *site) endsAhead(w *wait) ([]*end, error) {
+func (w *wait) endsAhead() ([]*end, error) {
+	s := w.site
 	s.mu.Lock()
 	n := len(s.unlocks)
 	if n == 0 || n > endsBatch || len(s.lowers) > 0 {
