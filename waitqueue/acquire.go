@@ -64,7 +64,6 @@ func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 
 // obtain is one call for a hold, which may be in transit.
 func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*lease.Lease, int64, error) {
-	begun := time.Now()
 	if err := q.usable(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -79,20 +78,30 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	if err != nil {
 		return nil, 0, err
 	}
-	t := q.newTicket(ctx)
-	s, err := q.client.enter(ctx, q.binding, t)
+	w, err := q.begin(ctx, mode)
 	if err != nil {
 		return nil, 0, err
 	}
-	w := &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode, from: from}
+	w.from = from
 	l, err := w.toTheEnd()
 	return l, w.taken, err
 }
 
-// toTheEnd runs a wait for a hold and leaves nothing of it behind where there is none.
+// begin makes the ticket of a call, and makes it known before anything is sent (R8).
+func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
+	begun, t := time.Now(), q.newTicket(ctx)
+	s, err := q.client.register(q.binding, t)
+	if err != nil {
+		return nil, err
+	}
+	t.asked(ctx)
+	return &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode}, nil
+}
+
+// toTheEnd runs a wait and leaves nothing of it behind where there is no hold.
 func (w *wait) toTheEnd() (*lease.Lease, error) {
 	l, err := w.run()
-	if err != nil || w.joined {
+	if err != nil || w.joined || w.event != nil {
 		w.site.finish(w.ticket, w.clean)
 		w.ended(err)
 	}

@@ -35,26 +35,21 @@ func (q Queue) Await(ctx context.Context, e Event) (place int, err error) {
 	if err := q.usable(ctx); err != nil {
 		return 0, err
 	}
-	t := q.newTicket(ctx)
-	s, err := q.client.enter(ctx, q.binding, t)
+	w, err := q.begin(ctx, lua.Wait)
 	if err != nil {
 		return 0, err
 	}
-	w := wait{
-		ctx: ctx, event: &e, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: lua.Wait,
-	}
+	w.event = &e
 	done := false
 	defer func() {
 		if !done { // The action panicked.
-			s.finish(t, false)
+			w.site.finish(w.ticket, false)
 			w.ended(errPanicked)
 		}
 	}()
-	_, err = w.run()
+	_, err = w.toTheEnd()
 	done = true
-	s.finish(t, w.clean)
-	w.ended(err)
-	return t.place, err
+	return w.ticket.place, err
 }
 
 // errPanicked is what an observer is told of a call whose action panicked.

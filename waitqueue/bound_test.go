@@ -28,7 +28,7 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	ask := func(p *lua.Protocol, terms Terms, extras ...string) (*ask, string) {
 		q := c.Queue(p, "name", terms).Says(nil, extras...)
 		tk := q.newTicket(t.Context())
-		s, err := c.enter(t.Context(), q.binding, tk)
+		s, err := c.register(q.binding, tk)
 		require.NoError(t, err)
 		a := (&wait{ctx: t.Context(), ticket: tk, site: s, budget: conn.AttemptTime, mode: lua.Wait}).prepare(s.node())
 		text := tk.text

@@ -122,15 +122,7 @@ func ServerTime(c *Client, name string) time.Time {
 // ID returns the identity of the client, which its tickets begin with.
 func (c *Client) ID() string { return c.id }
 
-// enter returns the site of a queue with a new ticket in it, known before anything is sent (R8).
-func (c *client) enter(ctx context.Context, q *binding, t *ticket) (*site, error) {
-	s, err := c.register(q, t)
-	if err == nil {
-		t.asked(ctx)
-	}
-	return s, err
-}
-
+// register returns the site of a queue with a new ticket in it.
 func (c *client) register(q *binding, t *ticket) (*site, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

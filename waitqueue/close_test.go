@@ -195,7 +195,7 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
 		q := queueOf(c, "name")
 		ticket := q.newTicket(t.Context())
-		at, err := c.enter(t.Context(), q.binding, ticket)
+		at, err := c.register(q.binding, ticket)
 		require.NoError(t, err)
 		at.mu.Lock()
 		ticket.state, ticket.inflight, ticket.endAgain = ending, 1, true

@@ -65,16 +65,15 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
-		t := q.newTicket(ctx)
-		s, err := q.client.enter(ctx, q.binding, t)
+		w, err := q.begin(ctx, mode)
 		if err != nil {
 			all[i].Err = err
 			continue
 		}
-		waits[i] = &wait{ctx: mine, ticket: t, site: s, begun: time.Now(), budget: conn.AttemptTime, mode: mode}
-		if !s.unsettled() { // Else it asks by itself, behind those ends.
-			n := s.node()
-			together[n] = append(together[n], waits[i])
+		w.ctx, waits[i] = mine, w
+		if !w.site.unsettled() { // Else it asks by itself, behind those ends.
+			n := w.site.node()
+			together[n] = append(together[n], w)
 		}
 	}
 	askEach(asking, together)
