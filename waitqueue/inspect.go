@@ -30,9 +30,9 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 	if err != nil {
 		return lease.Info{}, conn.Advise(err)
 	}
-	info := infoOf(v)
+	info := []lease.Info{infoOf(v)}
 	q.client.name(ctx, info)
-	return named(info), nil
+	return info[0], nil
 }
 
 // infoOf turns the server's times into spans.
@@ -53,14 +53,6 @@ func infoOf(v lua.View) lease.Info {
 	}
 	for _, w := range v.Queue {
 		info.Queue = append(info.Queue, lease.Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
-	}
-	return info
-}
-
-// named is an inspection of which it is known who the holders are.
-func named(info lease.Info) lease.Info {
-	if info.Held {
-		info.Holder = info.Holders[0]
 	}
 	return info
 }
@@ -189,7 +181,7 @@ func wiringOf(c *client, own bool) Wiring {
 }
 
 // Name adds to inspections who the clients are that hold and wait, where that is known.
-func (w Wiring) Name(ctx context.Context, infos ...lease.Info) { w.client.name(ctx, infos...) }
+func (w Wiring) Name(ctx context.Context, infos ...lease.Info) { w.client.name(ctx, infos) }
 
 // Wire is the wiring of a client that [Dial] would make, also where Dial refuses the server. The caller ends it.
 func Wire(o Options) (w Wiring, end func(), err error) {

@@ -125,7 +125,7 @@ func (c *Claim) GiveUp(cause error) error {
 // failed tells of a claim that has ended before its client knew its ticket.
 func (c *Claim) failed(err error) error {
 	if c.wait.ticket != nil {
-		c.wait.ticket.tellFailed(time.Since(c.wait.begun), err)
+		c.wait.ended(err)
 	}
 	return err
 }

@@ -69,9 +69,6 @@ func (w Wiring) InspectAll(ctx context.Context, queues []Queue, tickets int) ([]
 			infos[i] = infoOf(v)
 		}
 	}
-	c.name(ctx, infos...)
-	for i := range infos {
-		infos[i] = named(infos[i])
-	}
+	c.name(ctx, infos)
 	return infos, errs
 }

@@ -69,14 +69,9 @@ func (t *ticket) tellGrantedLocked(ctx context.Context, token uint64, waited tim
 	return ctx
 }
 
-// tellFailed tells of a call that ended without a hold.
-func (t *ticket) tellFailed(waited time.Duration, err error) {
-	t.tell(observe.Observation{Moment: observe.Failed, Waited: waited, Err: err})
-}
-
 // ended tells how the wait of a call ended without a hold.
 func (w *wait) ended(err error) {
-	if w.site.client.notifier == nil {
+	if w.ticket.queue.client.notifier == nil {
 		return
 	}
 	o := observe.Observation{Moment: observe.Passed, Waited: time.Since(w.begun)}

@@ -39,7 +39,7 @@ func (c *client) sayAgain(now time.Time) {
 }
 
 // name adds to inspections who the clients are that hold and wait.
-func (c *client) name(ctx context.Context, infos ...lease.Info) {
+func (c *client) name(ctx context.Context, infos []lease.Info) {
 	who := map[string]string{}
 	var clients, keys []string
 	each := func(visit func(client string, who *string)) {
@@ -66,4 +66,9 @@ func (c *client) name(ctx context.Context, infos ...lease.Info) {
 			*known = who[client]
 		}
 	})
+	for i := range infos {
+		if infos[i].Held {
+			infos[i].Holder = infos[i].Holders[0]
+		}
+	}
 }

@@ -3,6 +3,7 @@ package cohort
 import (
 	"context"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -130,15 +131,8 @@ func (co *cohort) giveBack(h *waitqueue.Hold) {
 	co.takenUpLocked()
 	next := co.overLocked()
 	co.mu.Unlock()
-	_ = h.Release(over, nil, nil)
+	_ = h.Release(retry.Over, nil, nil)
 	if next != nil {
 		close(next.called)
 	}
 }
-
-// over is a context that has ended: nobody waits for the answer.
-var over = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()

@@ -18,6 +18,13 @@ func Given(ctx context.Context) {
 	}
 }
 
+// Over is a context that has ended: what is given back on it goes out in the background, and nobody waits for the answer.
+var Over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
 // WhyEnded is the error of a context, which wraps its cause too; nil if it has not ended.
 func WhyEnded(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
@@ -83,15 +84,8 @@ func (w *whole) lost(keeper *lease.Keeper, one *lease.Lease) {
 		return // The release has begun, which gives back the others.
 	}
 	for _, p := range w.parts {
-		_ = p.lease.Release(w.ended()) // In the background: nobody waits for the answer.
+		_ = p.lease.Release(retry.Over)
 	}
-}
-
-// ended is a context that has ended: what is given back on it goes out in the background.
-func (w *whole) ended() context.Context {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
-	cancel()
-	return ctx
 }
 
 // release gives back parts: the parts of a slot in one script, and the slots side by side: a node that does not answer
