@@ -43,9 +43,9 @@ if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[4] or sent_by(notafter, now))
-  local lease_ms = string.match(ticket, ':(%d+):%d+$')
+  local lease_ms = ticket_terms(ticket)
   local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
-  local ends, fence = now + lease_ms * 1000, format('%.0f', token)
+  local ends, fence = now + lease_ms * 1000, token == now and micros_text(t) or format('%.0f', token)
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
   if not h[2] then redis.call('HSET', KEYS[1], 'version', VERSION) end
   if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, format('%.0f', now))) end
@@ -64,7 +64,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
   end
   local ends, token = tonumber(h[5]), tonumber(h[2])
-  local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
+  local lasts, first = ticket_terms(h[1])
   lasts = lasts and lasts * 1000 or 0
   if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
     if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
@@ -78,7 +78,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
     local arrival = math.max(now, tonumber(h[7] or 0) + 1)
-    local text, ahead = format('%.0f', arrival), -1
+    local text, ahead = arrival == now and micros_text(t) or format('%.0f', arrival), -1
     local long = oldest == false or waits and wants_word(h[6]) -- Somebody is to be told.
       or kept > need + MOST_US and kept > now + lasts + MOST_US
     if size == 0 and not long and waits then

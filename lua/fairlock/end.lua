@@ -29,12 +29,12 @@ local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
 local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'phase', 'mark', 'scan', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
-local head = plain and redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES') -- @logged if plain then expect() end
+local head = plain and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and not head[1] and (KEYS[3] or not h[8]) then
   redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, h[2], nil, 'released')
-  local lease, first = string.match(ticket, ':(%d+):(%d+)$')
+  local lease, first = ticket_terms(ticket)
   lease = (h[5] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
   if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
     -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
@@ -68,7 +68,7 @@ if plain and head[1] and ARGV[4] ~= '0' then
     local lives, most = math.max(kept, h[4] + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
     if lives > most then most = math.max(most, queue_need(redis.call('ZCARD', KEYS[2]), now) + MOST_US) end
     if kept >= need + LEAST_US and lives <= most then
-      local since, till = format('%.0f', now), format('%.0f', ends)
+      local since, till = micros_text(t), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       redis.call('ZREM', KEYS[2], head[1])
       redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'token', fence, 'phase', 'granted')

@@ -14,7 +14,7 @@ local hold = {
 -- lease is the longest that a hold lasts which has not been renewed since its phase began, in µs: no renewal is for
 -- longer than the lease in the text of its ticket.
 function hold.lease(ticket, phase)
-  local lease, first = string.match(ticket, ':(%d+):(%d+)$')
+  local lease, first = ticket_terms(ticket)
   if not lease then return 0 end
   return (phase == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
 end

@@ -17,6 +17,12 @@
 -- The time that TIME tells, in µs.
 -- @rule micros(t) = t[1] * 1000000 + t[2]
 
+-- The same as text. To format the number takes three times as long.
+-- @rule micros_text(t) = t[1] .. string.sub('00000' .. t[2], -6)
+
+-- The lease of a ticket, and that of a grant to it, in ms. From the front they are found in half the time.
+-- @rule ticket_terms(ticket) = string.match(ticket, '^[^:]*:[^:]*:[^:]*:[^:]*:(%d+):(%d+)$')
+
 -- Until when a request was sent at the least, by the server's clock as its client knows it, which has given it 3 s. Where
 -- a client says nothing of the tokens that it has seen, none is above that (I2). Where the clock has stepped back since by
 -- so much that it could not be believed, those that could be are no later than that.
