@@ -3,6 +3,8 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -106,6 +108,13 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 		}
 		return r, err
 	}
+	if m.IsString() {
+		text, err := m.ToString()
+		if r = ofText(text); r.Status == 0 && err == nil {
+			err = fmt.Errorf("lua: %s: reply %q: %w", s.Name, text, errShape)
+		}
+		return r, err
+	}
 	fields, err := m.ToArray()
 	if err != nil {
 		return r, err
@@ -166,6 +175,20 @@ func ofNumber(n int64) Tuple {
 		return Tuple{Status: Granted, Now: n, Token: uint64(n)}
 	}
 	return Tuple{}
+}
+
+// ofText reads the reply to a ticket that came to wait now as the last: without a status if it is none.
+func ofText(text string) Tuple {
+	var n [4]int64
+	for i := range n {
+		word, rest, more := strings.Cut(text, " ")
+		var err error
+		if n[i], err = strconv.ParseInt(word, 10, 64); err != nil || more != (i < len(n)-1) {
+			return Tuple{}
+		}
+		text = rest
+	}
+	return Tuple{Status: Waiting, Now: n[0], Token: uint64(n[1]), Until: n[2], Place: n[3], Waiting: int(n[3]), Arrival: n[0]}
 }
 
 // arrivalAt is the arrival of a ticket that came to wait now.

@@ -17,6 +17,8 @@
 --                 how many µs its call has left, or nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
+--       "now token until waiting" in one text: WAITING as the last in the queue, so waiting is its place, with now as its
+--       arrival
 --       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
 --       {status, now, now - token, until - now, place, waiting, owner}: BUSY; in full the owner is the first of states
 --       {FULL, now, token, until, place, waiting, arrival, flags}: there is no room in the queue, whose head has that arrival;
@@ -103,6 +105,8 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     else
       ahead = nil
     end
+    -- As nearly always. A list of six numbers would cost Redis twice as much as what is at hand as text.
+    if ahead == size and arrival == now then return text .. ' ' .. h[2] .. ' ' .. h[5] .. ' ' .. size end
     if ahead and arrival == now then return { WAITING, now, now - token, ends - now, ahead, size } end
     if ahead then return { WAITING, now, token, ends, ahead, size, arrival, 0 } end
   end
