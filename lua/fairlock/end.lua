@@ -58,8 +58,8 @@ if plain and head[1] and ARGV[4] ~= '0' then
   if mine or (counts and counts[2] and counts[2] > 0) then
     local t = redis.call('TIME')
     local now = micros(t)
-    local lease_ms = math.min(tonumber(lease), tonumber(first))
-    local ends = now + lease_ms * 1000
+    local lasts = tonumber(first) <= tonumber(lease) and first or lease -- As text, which the message wants.
+    local ends = now + lasts * 1000
     local last = tonumber(h[2])
     local floor = tonumber(ARGV[2] or 0)
     if not KEYS[3] then floor = last + floor end
@@ -74,13 +74,13 @@ if plain and head[1] and ARGV[4] ~= '0' then
       redis.call('HSET', KEYS[1], 'owner', head[1], 'until', till, 'token', fence, 'phase', 'granted')
       local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = mine or redis.pcall('PUBLISH', channel,
-        'G ' .. grant_words(head[1], since, ahead, lease_ms) .. grant_note(ARGV[5]))
+        'G ' .. grant_words(head[1], since, ahead, lasts) .. grant_note(ARGV[5]))
       if mine or type(sent) == 'number' then -- @logged note(KEYS[1], ticket, h[2], since, 'released')
         if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
         if mine then
           return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
         end
-        if not KEYS[3] and token == now and string.sub(ticket, -1 - #first) == ':' .. first and lease_ms == tonumber(first) then
+        if not KEYS[3] and token == now and string.sub(ticket, -1 - #first) == ':' .. first and lasts == first then
           return -now
         end
         return { DONE, now, token, ends, -1, 0, 0, HANDED }
