@@ -76,12 +76,14 @@ func ParseMessage(text string) (Message, error) {
 // parseGrants reads what follows the letter of a grant: four words for each: the ticket, when, how
 // far ahead of that the token is, and for how many ms.
 func parseGrants(text string) ([]Grant, error) {
-	f := strings.Fields(text)
-	if len(f) == 0 || len(f)%4 != 0 {
-		return nil, errShape
-	}
-	grants := make([]Grant, 0, len(f)/4)
-	for ; len(f) > 0; f = f[4:] {
+	grants := make([]Grant, 0, 1)
+	for more := true; more; {
+		var f [4]string
+		for i := range f {
+			if f[i], text, more = strings.Cut(text, " "); f[i] == "" {
+				return nil, errShape
+			}
+		}
 		at, err1 := strconv.ParseInt(f[1], 10, 54)
 		ahead, err2 := strconv.ParseInt(f[2], 10, 54)
 		lasts, err3 := strconv.ParseInt(f[3], 10, 43) // ms

@@ -16,6 +16,9 @@ import (
 // askPool has those that were answered: a call takes one and gives it back.
 var askPool = sync.Pool{New: func() any { return &ask{} }}
 
+// askFloor is where an ask that can be light says the highest token seen.
+const askFloor = 3
+
 // An ask is a request for a hold, or for an event, under way.
 type ask struct {
 	conn.Attempt
@@ -115,14 +118,16 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		return q
 	}
 	if light, _ := s.proto.Light(); light {
-		seen, floor := c.floor.highest()
-		q.args = append(q.room[:0], q.text, mode, q.NotAfter, floor, place, head, c.servers.Counted(), t.phase())
+		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
 		q.args = q.bound.args(q.args)
 		if q.bound == nil && arrival == 0 && t.queue.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
-			q.light = 3
-			if seen > uint64(max(lua.SentBy(q.Latest), 0)) {
-				q.light = 4
+			q.light = askFloor
+			if c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0)) {
+				q.light++
 			}
+		}
+		if q.light != askFloor {
+			q.args[askFloor] = c.highest()
 		}
 		return q
 	}
@@ -146,6 +151,14 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 	t.inflight++
 	q.ticket, q.text, q.hearing = t, t.text, s.trust.confirmed
 	return mode
+}
+
+// inFull is the arguments for all keys. Where a light ask stops short of the highest token seen, that is put in here.
+func (q *ask) inFull(c *client) []string {
+	if q.light == askFloor {
+		q.args[askFloor] = c.highest()
+	}
+	return q.args
 }
 
 // unsent takes back an ask that was not sent.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 	"time"
 
@@ -231,9 +230,9 @@ const eventSpread = 50 * time.Millisecond
 
 // nextEventCheckLocked says when to look again for an event: before the lease of a place in it runs out, when that of
 // another does, and after d at the latest.
-func (s *site) nextEventCheckLocked(v sight, d time.Duration, tickets iter.Seq[*ticket]) time.Duration {
+func (s *site) nextEventCheckLocked(v sight, d time.Duration, one *ticket) time.Duration {
 	if s.proto.End != nil {
-		for t := range tickets {
+		for t := range s.amongLocked(one) {
 			if t.waits() {
 				d = min(d, t.lease()/3)
 			}

@@ -41,7 +41,7 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 
 	a, text := ask(lua.Fairlock, DefaultTerms())
 	plain := []string{text, lua.Look, a.NotAfter, c.highest(), "0", "0", "1", lua.PhaseHeld}
-	require.Equal(t, plain, a.args)
+	require.Equal(t, plain, a.inFull(c.client))
 	require.Equal(t, 3, a.light)
 	a, text = ask(lua.Fairlock, limited)
 	plain[0], plain[2] = text, a.NotAfter

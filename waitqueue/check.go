@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -88,7 +87,7 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	if s.proto.Broadcast {
 		s.trust.since = now
 	}
-	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, slices.Values([]*ticket{t})), now.Add(checkFirst)))
+	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, t), now.Add(checkFirst)))
 	if deaf && s.trust.want() {
 		s.subscribeLocked()
 	} else if deaf && s.hearsLocked() && !s.proto.Broadcast {
@@ -96,17 +95,17 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	}
 }
 
-// nextCheckLocked says when to look again after a reply, for some tickets: about when the present lease ends if they
-// are in front, and in any case after a time that grows with the number of clients that wait.
-func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]) time.Time {
+// nextCheckLocked says when to look again after a reply, for one ticket or, by nil, for all: about when the present lease
+// ends if they are in front, and in any case after a time that grows with the number of clients that wait.
+func (s *site) nextCheckLocked(v sight, now time.Time, one *ticket) time.Time {
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
 	d := jitter(every*3/4, every*5/4)
 	if s.proto.Broadcast {
 		d = s.trust.pause(d, 1, now.Sub(s.trust.since), every)
-		return now.Add(s.nextEventCheckLocked(v, d, tickets))
+		return now.Add(s.nextEventCheckLocked(v, d, one))
 	}
 	place, most := v.waiting, pollMost
-	for t := range tickets {
+	for t := range s.amongLocked(one) {
 		if t.waits() && t.place >= 0 {
 			place, most = min(place, t.place), min(most, t.takes/pollShare)
 		}
@@ -121,6 +120,21 @@ func (s *site) nextCheckLocked(v sight, now time.Time, tickets iter.Seq[*ticket]
 		d = min(d, left+time.Millisecond+jitter(0, frontStep*time.Duration(place+1)))
 	}
 	return now.Add(d)
+}
+
+// amongLocked goes through one ticket or, by nil, all. Its users allocate nothing.
+func (s *site) amongLocked(one *ticket) iter.Seq[*ticket] {
+	return func(yield func(*ticket) bool) {
+		if one != nil {
+			yield(one)
+			return
+		}
+		for _, t := range s.tickets {
+			if !yield(t) {
+				return
+			}
+		}
+	}
 }
 
 // startCheckLocked runs a check in the background, or after the one that is under way.
@@ -168,7 +182,7 @@ func (s *site) runChecks() {
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.checkAtLocked(s.nextCheckLocked(last, time.Now(), maps.Values(s.tickets)))
+			s.checkAtLocked(s.nextCheckLocked(last, time.Now(), nil))
 		}
 		s.checking = false
 		if s.looked != nil {

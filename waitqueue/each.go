@@ -251,7 +251,7 @@ func (c *client) send(n *conn.Node, asks []*ask, ends []*end) []answer {
 	for _, q := range asks {
 		if q != nil {
 			s := q.ticket.site
-			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.args))
+			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.inFull(s.client)))
 		}
 	}
 	c.stats.asks.Add(uint64(len(jobs)))

@@ -28,7 +28,7 @@ func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.
 		}
 		ahead = nil
 	}
-	j := s.job(script, s.keys.All(), q.args)
+	j := s.job(script, s.keys.All(), q.inFull(s.client))
 	if sluggish != nil {
 		return servers.Patiently(sluggish, ahead, j.Script, j.Keys, j.Args)
 	}
@@ -70,7 +70,7 @@ func (d *end) lightly() []string {
 		return nil
 	}
 	args, note := append(d.room[:0], d.text), d.note()
-	seen, _ := d.site.client.floor.highest()
+	seen := d.site.client.floor.Load()
 	if seen > h.token || note != "" {
 		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
 	}

@@ -2,7 +2,7 @@ package waitqueue
 
 import (
 	"strconv"
-	"sync"
+	"sync/atomic"
 )
 
 // raise keeps the highest token seen, for scripts to rise above (I2).
@@ -13,31 +13,16 @@ func (c *client) raise(token uint64) { c.floor.raise(token) }
 func Above(c *Client, token uint64) { c.raise(token) }
 
 // highest is the highest token seen, for scripts.
-func (c *client) highest() string {
-	_, text := c.floor.highest()
-	return text
-}
+func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
 
-// A tokenFloor is the highest token seen, as a number and as the text that every ask and end sends.
-type tokenFloor struct {
-	mu    sync.Mutex // guards the fields below
-	token uint64
-	text  string // of token; empty if nobody has asked for it
-}
+// A tokenFloor is the highest token seen.
+type tokenFloor struct{ atomic.Uint64 }
 
 func (f *tokenFloor) raise(token uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if token > f.token {
-		f.token, f.text = token, ""
+	for {
+		seen := f.Load()
+		if token <= seen || f.CompareAndSwap(seen, token) {
+			return
+		}
 	}
-}
-
-func (f *tokenFloor) highest() (uint64, string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.text == "" {
-		f.text = strconv.FormatUint(f.token, 10)
-	}
-	return f.token, f.text
 }
