@@ -151,6 +151,8 @@ func TestACallThatWouldWaitForLongerThanItsDeadlineIsRefused(t *testing.T) {
 			require.LessOrEqual(t, e.Left, 50*time.Millisecond)
 			return time.Since(began) < 50*time.Millisecond
 		})
+		impatient := fairlock.New(kit.Dial(t, s), kit.Name(t), headwaiter.WithAdmission(), headwaiter.WithMaxWait(50*time.Millisecond))
+		full(t, fairlock.LockEach(t.Context(), impatient)[0].Err)
 		queued(t, m, 1)
 		patient := begin(ctx, m)
 		queued(t, m, 2)
@@ -171,6 +173,7 @@ func TestWhatCannotBeAskedOfAQueueIsInvalid(t *testing.T) {
 	_, err := m.Lock(t.Context())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "WithAdmission")
+	require.EqualError(t, fairlock.LockEach(t.Context(), m)[0].Err, err.Error())
 	l, err := m.TryLock(t.Context())
 	require.NoError(t, err, "a try never waits")
 	kit.Release(t, l)

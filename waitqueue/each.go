@@ -62,15 +62,18 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		defer free()
+		if all[i].Err = q.terms.admits(mine, mode); all[i].Err != nil {
+			continue
+		}
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
-		w, err := q.begin(ctx, mode)
+		w, err := q.begin(mine, mode)
 		if err != nil {
 			all[i].Err = err
 			continue
 		}
-		w.ctx, waits[i] = mine, w
+		waits[i] = w
 		if !w.site.unsettled() { // Else it asks by itself, behind those ends.
 			n := w.site.node()
 			together[n] = append(together[n], w)
