@@ -53,8 +53,11 @@ func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
 			require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 		}
 	}
-	require.Equal(t, uint64(3*n), c.Stats().Asks)
-	require.Equal(t, uint64(3*n), c.Stats().Ends)
+	// On a busy machine some answers are late, and those requests are sent again.
+	require.GreaterOrEqual(t, c.Stats().Asks, uint64(3*n))
+	require.Less(t, c.Stats().Asks, uint64(2*3*n))
+	require.GreaterOrEqual(t, c.Stats().Ends, uint64(3*n))
+	require.Less(t, c.Stats().Ends, uint64(2*3*n))
 	require.Equal(t, uint64(3*n), c.Stats().Granted)
 }
 
