@@ -96,7 +96,7 @@ type owed struct {
 }
 
 // left is until when the server may have what the end is for, of what it may have had at a time; zero if it has nothing.
-// unended is why the end was not confirmed, if it was given up. A ticket of which an answer has said since that the server
+// The error is why the end was not confirmed, if it was given up. A ticket of which an answer has said since that the server
 // has nothing needs no end.
 func (o owed) left(begun time.Time) (until time.Time, unended error) {
 	o.site.mu.Lock()
