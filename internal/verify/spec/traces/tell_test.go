@@ -222,7 +222,11 @@ func answerOf(r sim.TraceEvent) (a answer) {
 	}
 	switch r.Script {
 	case "fairlock/ask":
+		_, numeric := r.Reply[0].(int)
 		switch {
+		case !numeric: // A text: of a ticket that came to wait now.
+			now, _, _ := strings.Cut(fmt.Sprintf("%s", r.Reply[0]), " ")
+			a.arrival = number(now)
 		case len(r.Reply) == 1: // The time, which is the token too.
 			a.how, a.token = "granted", status
 		case status == granted:
