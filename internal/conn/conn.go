@@ -241,7 +241,8 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	return o
 }
 
-// sideOption is for renewals and subscriptions, which must notice a half-open connection soon.
+// sideOption is for renewals and subscriptions: an answer that does not come is noticed sooner there, and an idle connection
+// is asked no more seldom than by default.
 func sideOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.RingScaleEachConn = cmp.Or(o.RingScaleEachConn, sideRing)
 	o = commandOption(o, s)
