@@ -119,9 +119,9 @@ $(TLA)/bin/tla:
 campaign: redis ## all faults on real processes and on each server there is, by turns: writes docs/guarantees.md; ARGS="-for 10m -only chaos,soak -on installed"
 	go run ./internal/verify/campaign $(ARGS)
 
-failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (hours; ROUNDS=20 for fewer)
+failovers: redis ## 200 failovers of each kind, with WithReplicas and without: writes docs/failovers.md (an hour and a half; ROUNDS=20 for fewer)
 	DEPLOY_ROUNDS=$(or $(ROUNDS),200) DEPLOY_PAGE=$(CURDIR)/docs/failovers.md \
-		go test -count=1 -v -timeout 6h -run TestFailoversUnderLoad ./internal/verify/deploy
+		go test -count=1 -v -timeout 6h -parallel 6 -run TestFailoversUnderLoad ./internal/verify/deploy
 
 SEEDS ?= 50000
 

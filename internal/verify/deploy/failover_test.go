@@ -146,32 +146,39 @@ func halves(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *tra
 
 // TestFailoversUnderLoad makes failovers while clients take turns, and judges what the holders saw: where all replicas
 // must know of a hold and of its renewals, nobody holds beside somebody who was not told. Without that, and after a
-// takeover, such overlaps are counted.
+// takeover, such overlaps are counted. The deployments are shaken side by side, as they mostly wait.
 func TestFailoversUnderLoad(t *testing.T) {
 	var p page
+	t.Cleanup(func() { p.write(t) })
 	for _, s := range shakers {
 		for _, replicas := range []int{0, s.replicas} {
+			came := p.expect(s.what, replicas)
 			t.Run(fmt.Sprintf("%s/%d replicas must know", s.what, replicas), func(t *testing.T) {
-				option, replace := s.start(t)
-				tr := load(t, option, 4, s.names, replicas)
-				tr.flows(t)
-				var made []failover
-				for i := range rounds(1) * len(s.kinds) {
-					f := failover{how: s.kinds[i%len(s.kinds)], began: time.Now()}
-					f.old, f.new = replace(t, tr, f.how)
-					f.agreed = time.Now()
-					require.NotEqual(t, f.old, f.new)
-					tr.flows(t)
-					f.took = time.Since(f.began)
-					evidence.Fault(t, fmt.Sprintf("failover, %s: %s", s.what, f.how), 1)
-					evidence.Recovered(t, "failover, until everybody has held again", f.took, kit.Patience)
-					made = append(made, f)
-				}
-				p.add(s.what, replicas, tr.judge(t, made))
+				t.Parallel()
+				*came = s.shake(t, replicas)
 			})
 		}
 	}
-	p.write(t)
+}
+
+// shake makes failovers of each kind in turn, and tells what came of them.
+func (s shaker) shake(t *testing.T, replicas int) []*count {
+	option, replace := s.start(t)
+	tr := load(t, option, 4, s.names, replicas)
+	tr.flows(t)
+	var made []failover
+	for i := range rounds(1) * len(s.kinds) {
+		f := failover{how: s.kinds[i%len(s.kinds)], began: time.Now()}
+		f.old, f.new = replace(t, tr, f.how)
+		f.agreed = time.Now()
+		require.NotEqual(t, f.old, f.new)
+		tr.flows(t)
+		f.took = time.Since(f.began)
+		evidence.Fault(t, fmt.Sprintf("failover, %s: %s", s.what, f.how), 1)
+		evidence.Recovered(t, "failover, until everybody has held again", f.took, kit.Patience)
+		made = append(made, f)
+	}
+	return tr.judge(t, made)
 }
 
 // judge ends the traffic and fails the test where tokens fall, or holds are not what the failovers excuse.

@@ -13,22 +13,41 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// A page has what came of the failovers of each kind of deployment.
-type page struct{ rows strings.Builder }
+// A page has what came of the failovers of each kind of deployment, in the order in which it expects them.
+type page struct{ parts []*part }
 
-func (p *page) add(what string, replicas int, counts []*count) {
+// A part is what came of one deployment.
+type part struct {
+	what   string
+	asked  string // how many replicas had to know
+	counts []*count
+}
+
+// expect returns where to put what comes of a deployment.
+func (p *page) expect(what string, replicas int) *[]*count {
 	asked := "none"
 	if replicas > 0 {
 		asked = fmt.Sprintf("all, %d", replicas)
 	}
-	for _, c := range counts {
-		longest := "–"
-		if c.untold > 0 {
-			longest = fmt.Sprintf("%.2f ms", float64(c.longest.Microseconds())/1e3)
+	next := &part{what: what, asked: asked}
+	p.parts = append(p.parts, next)
+	return &next.counts
+}
+
+// rows returns a row for each kind of failover.
+func (p *page) rows() string {
+	var rows strings.Builder
+	for _, d := range p.parts {
+		for _, c := range d.counts {
+			longest := "–"
+			if c.untold > 0 {
+				longest = fmt.Sprintf("%.2f ms", float64(c.longest.Microseconds())/1e3)
+			}
+			fmt.Fprintf(&rows, "| %s, %s | %s | %d | %d | %d | %d | %s | %.1f s |\n",
+				d.what, c.how, d.asked, c.failovers, c.holds, c.lost, c.untold, longest, c.slowest.Seconds())
 		}
-		fmt.Fprintf(&p.rows, "| %s, %s | %s | %d | %d | %d | %d | %s | %.1f s |\n",
-			what, c.how, asked, c.failovers, c.holds, c.lost, c.untold, longest, c.slowest.Seconds())
 	}
+	return rows.String()
 }
 
 // write puts the rows into the file that DEPLOY_PAGE names, in place of what it had for the same server.
@@ -50,7 +69,7 @@ func (p *page) write(t *testing.T) {
 
 | failover | replicas that must know | failovers | holds | lost, and told | overlaps that were not told | the longest | everybody held again within |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-%s`, server, time.Now().UTC().Format("2 January 2006"), rounds(1), p.rows.String())
+%s`, server, time.Now().UTC().Format("2 January 2006"), rounds(1), p.rows())
 	head, others, _ := strings.Cut(string(text), "\n## ")
 	sections := []string{strings.TrimSpace(head)}
 	for other := range strings.SplitSeq(others, "\n## ") {
