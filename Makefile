@@ -21,9 +21,10 @@ MONITORING := /contrib/(prometheus|otel)(/|$$)
 BROWSER := /cmd/headwaiter/console/browser(/|$$)
 # What needs the checker of the specification.
 TRACES := /internal/verify/spec/traces$$
-# What goes through all of it only without the race detector, and has little to race: the simulation runs both ways.
-SEQUENTIAL := /internal/verify/model(/|$$)
-WHOLE := /internal/verify/(model|sim)(/|$$)
+# What has little to race: the models, and what reads the tree itself. It runs without the race detector; the simulation,
+# which only without it goes through all of its worlds, runs both ways.
+SEQUENTIAL := /internal/(tidy|verify/(model|mutants))(/|$$)
+WHOLE := /internal/(tidy|verify/(model|mutants|sim))(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
