@@ -44,6 +44,7 @@ func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
 		_, lost := d.Lost()
 		require.Equal(t, 1, lost)
 		require.Zero(t, inspect(t, holder).Waiting, "a message to it would be lost")
+		synctime.Pass(12 * time.Second) // Until the connection is asked whether it lives.
 		queued(t, holder, 1)
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
