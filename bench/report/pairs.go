@@ -67,15 +67,24 @@ func (v view) byWork(pairs []bench.Compared, cell func(bench.Compared) string) T
 	return t
 }
 
-// Times is a ratio as pages have it: the median with its interval, or that it is level.
+// Times is a ratio as pages have it: the median with its interval, or that it is level. Too few rounds for an interval are
+// no verdict: a lock that did nothing in a round has no CPU a hand-off there.
 func Times(r bench.Ratio) string {
 	switch {
-	case r.Rounds == 0:
+	case r.Rounds == 0 || math.IsInf(r.Low, -1):
 		return none
 	case r.Level():
 		return fmt.Sprintf("level (%s to %s)", short(r.Low), short(r.High))
 	}
 	return fmt.Sprintf("%s (%s to %s)", short(r.Median), short(r.Low), short(r.High))
+}
+
+// withFigures is a cell with a ratio and its figures, or none.
+func withFigures(times, figures string) string {
+	if times == none {
+		return none
+	}
+	return times + ", " + figures
 }
 
 // short is a ratio in a few digits. One without an end is of a lock that did nothing in a round.
@@ -105,7 +114,7 @@ func (v view) speeds() Section {
 		Text: []string{"How many times as fast headwaiter is as the lock of the row, with the interval in which the median lies with a probability of 95 %; " +
 			"behind it the rates of the same rounds, headwaiter's first: in W1 cycles a second of one client whom nobody disturbs, in W4 hand-offs a second among so many clients. " +
 			"More than 1 means that headwaiter is ahead; level, that the interval spans 1."},
-		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return Times(c.Speed()) + ", " + both(c, rate) }),
+		Table: v.byWork(v.rivals(), func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
 }
 
@@ -121,7 +130,7 @@ func (v view) unlocks() Section {
 		Title: "Unlock, beside releases that nobody waits for",
 		Text: []string{"How many times as fast headwaiter is with Unlock in place of Release as a lock whose release is sent in the background too. " +
 			"Such locks are beside headwaiter's confirmed release above."},
-		Table: v.byWork(found, func(c bench.Compared) string { return Times(c.Speed()) + ", " + both(c, rate) }),
+		Table: v.byWork(found, func(c bench.Compared) string { return withFigures(Times(c.Speed()), both(c, rate)) }),
 	}
 }
 
@@ -153,7 +162,7 @@ func (v view) processing() Section {
 		Title: "CPU of a hand-off",
 		Text: []string{"Of the server and the clients together, in the same rounds: how many times as much headwaiter takes as the lock of the row for a cycle (W1) or a hand-off (W4), and the two in µs. " +
 			"Less than 1 means that headwaiter takes less. CPU is steadier than time on a machine that is shared."},
-		Table: v.byWork(known, func(c bench.Compared) string { return Times(c.CPU()) + ", " + both(c, total) }),
+		Table: v.byWork(known, func(c bench.Compared) string { return withFigures(Times(c.CPU()), both(c, total)) }),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,4 +164,10 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "line 2")
 	_, err = report.Read(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A lock that does nothing in most slices has no CPU a hand-off in them, and what is left gives no interval.
+func TestTooFewRoundsForAnIntervalAreNoVerdict(t *testing.T) {
+	require.Equal(t, "–", report.Times(bench.RatioOf([]float64{0.5, math.NaN(), 2, math.NaN()})))
+	require.Equal(t, "2.00 (2.00 to 2.00)", report.Times(bench.RatioOf([]float64{2, 2, 2, 2, 2, 2, 2})))
 }
