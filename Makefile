@@ -110,8 +110,8 @@ export TLA_CHECKER := $(CURDIR)/$(TLA)/bin/tla
 spec: $(TLA)/bin/tla ## run the specification with and without each rule, and write spec/README.md; ARGS=-check holds a part of it against that
 	go run ./internal/verify/spec -tla $(TLA)/bin/tla $(ARGS)
 
-traces: $(TLA)/bin/tla ## replay what the scripts did in 1,000 simulated worlds by the specification; ARGS="-traces.first=N" begins with another
-	go test -count=1 $$(go list $(ALL) | grep -E '$(TRACES)') -v -timeout 30m -traces.count=1000 $(ARGS)
+traces: redis $(TLA)/bin/tla ## replay by the specification what the scripts did in 1,000 simulated worlds, and for processes on a real Redis; ARGS="-traces.first=N" begins with another
+	go test -count=1 $$(go list $(ALL) | grep -E '$(TRACES)') -v -timeout 30m -parallel 4 -traces.count=1000 -traces.processes=16 $(ARGS)
 
 $(TLA)/bin/tla:
 	@scripts/need cargo

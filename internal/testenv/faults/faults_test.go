@@ -41,9 +41,9 @@ func (w *wire) send(args ...string) {
 // receive returns the words of the next message.
 func (w *wire) receive() []string {
 	w.t.Helper()
-	raw, err := readMessage(w.r)
+	raw, err := ReadMessage(w.r)
 	require.NoError(w.t, err)
-	return words(raw)
+	return Words(raw)
 }
 
 func (w *wire) ask(args ...string) []string {
@@ -64,7 +64,7 @@ func (w *wire) silent() {
 // broken asserts that the connection has ended.
 func (w *wire) broken() {
 	w.t.Helper()
-	_, err := readMessage(w.r)
+	_, err := ReadMessage(w.r)
 	require.Error(w.t, err)
 	require.NotErrorIs(w.t, err, os.ErrDeadlineExceeded)
 }
@@ -347,8 +347,8 @@ func FuzzMessages(f *testing.F) {
 		r := bufio.NewReader(strings.NewReader(string(stream)))
 		var passed []byte
 		for {
-			raw, err := readMessage(r)
-			words(raw)
+			raw, err := ReadMessage(r)
+			Words(raw)
 			passed = append(passed, raw...)
 			if err != nil {
 				break

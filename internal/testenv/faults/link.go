@@ -112,7 +112,7 @@ func (l *lane) read() {
 	r := bufio.NewReader(l.from)
 	read := l.link.faults.wire.Read
 	if read == nil {
-		read = readMessage
+		read = ReadMessage
 	}
 	for {
 		raw, err := read(r)
@@ -151,7 +151,7 @@ func (l *lane) take(raw []byte, end bool) {
 // lost returns whether the message is a push that is to be lost. The caller has the lock.
 func (l *lane) lost(raw []byte) bool {
 	f := l.link.faults
-	if l.dir != ToClient || raw[0] != '>' || f.pushes.left == 0 || !f.pushes.take(words(raw)) {
+	if l.dir != ToClient || raw[0] != '>' || f.pushes.left == 0 || !f.pushes.take(Words(raw)) {
 		return false
 	}
 	f.pushes.lost++
@@ -230,7 +230,7 @@ func (l *lane) expect(raw []byte) {
 	if l.dir != ToServer || l.link.faults.wire.Read != nil {
 		return
 	}
-	command := words(raw)
+	command := Words(raw)
 	// Their confirmations are pushes, one for each channel.
 	if len(command) == 0 || strings.HasSuffix(strings.ToUpper(command[0]), "SUBSCRIBE") {
 		return

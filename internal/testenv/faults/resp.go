@@ -11,9 +11,9 @@ import (
 // maxBulk is the longest string that Redis takes; what claims to be longer is no RESP.
 const maxBulk = 512 << 20
 
-// readMessage reads one message of RESP, a request or a reply, and returns its bytes; at an error those
+// ReadMessage reads one message of RESP, a request or a reply, and returns its bytes; at an error those
 // that came before it. A line that is no RESP is a message of its own.
-func readMessage(r *bufio.Reader) ([]byte, error) {
+func ReadMessage(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for left := 1; left > 0; left-- {
 		line, err := r.ReadBytes('\n')
@@ -54,8 +54,8 @@ func shape(line []byte) (bulk, nested int) {
 	return -1, 0
 }
 
-// words returns the strings and numbers of a message, at whatever depth, in their order.
-func words(raw []byte) []string {
+// Words returns the strings and numbers of a message, at whatever depth, in their order.
+func Words(raw []byte) []string {
 	if len(raw) > 0 && !strings.ContainsRune("$=!*~>%|+-:,_#(", rune(raw[0])) {
 		return strings.Fields(string(raw)) // An inline command.
 	}

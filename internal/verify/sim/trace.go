@@ -75,7 +75,7 @@ const tracing = "tracer"
 func (t *tracer) hook(peer *miniserver.Peer, command string, args []string) bool {
 	switch command {
 	case "EVAL", "EVALSHA":
-		name := scriptName(args[0])
+		name := ScriptName(args[0])
 		if t.stop.Load() || peer.ClientName == tracing || name == "" || args[2] != t.lock {
 			return false
 		}
@@ -190,7 +190,8 @@ func text(v any) string {
 	return ""
 }
 
-func scriptName(sha string) string {
+// ScriptName is the name of the script of a mutex that a command runs, by its digest or its text, or nothing.
+func ScriptName(sha string) string {
 	p := lua.Fairlock
 	for _, s := range []*lua.Script{p.Ask, p.Check, p.End, p.Renew, p.Renewals, lua.Move} {
 		if sha == s.SHA || sha == s.Source {

@@ -3,5 +3,7 @@
 // it answered, and of callers when they believe that they hold. spec/Traces.tla replays that: from the state in which one
 // event has left the lock, the specification must come to what the next one finds, and to the same messages and replies.
 //
-// The test needs the checker of the specification: `make traces` installs it.
+// It does the same for processes that take turns on a real Redis while they are stopped, killed and cut off.
+//
+// The tests need the checker of the specification: `make traces` installs it.
 package traces

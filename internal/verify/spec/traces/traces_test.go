@@ -25,12 +25,21 @@ import (
 var (
 	count = flag.Int("traces.count", usual, "how many traces")
 	first = flag.Uint64("traces.first", 1, "the seed of the first")
+
+	processes = flag.Int("traces.processes", usualProcesses, "how many runs of processes")
 )
 
 // How many traces there are, and how many of them go into one run of the checker.
-const usual, together = 60, 30
+const usual, together, usualProcesses = 60, 30, 8
 
 func TestMain(m *testing.M) {
+	if setting := os.Getenv(variable); setting != "" {
+		if err := process(setting); err != nil {
+			fmt.Fprintln(os.Stderr, "traces:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
 	goleak.VerifyTestMain(m)
 }
@@ -54,7 +63,7 @@ func TestScriptsDoWhatTheSpecificationSays(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { r = sim.Run(t, p, sim.Quirks{}) })
 					traces = append(traces, tell(p.Seed, r.Trace))
 				}
-				replay(t, tla, traces)
+				replay(t, tla, fmt.Sprintf("play it again with -traces.first=%d", begin), traces)
 				mu.Lock()
 				defer mu.Unlock()
 				for _, trace := range traces {
@@ -90,7 +99,7 @@ func checker(t *testing.T) string {
 }
 
 // replay has the checker go through traces, and tells where the first of them does not fit.
-func replay(t *testing.T, tla string, traces []trace) {
+func replay(t *testing.T, tla, again string, traces []trace) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, module := range []string{"Headwaiter.tla", "Traces.tla"} {
@@ -133,8 +142,8 @@ func replay(t *testing.T, tla string, traces []trace) {
 	last := o.Trace[len(o.Trace)-1].State
 	i := slices.IndexFunc(traces, func(t trace) bool { return t.seed == last.Rest.Seed })
 	at := len(traces[i].events) - len(last.Rest.Events)
-	t.Fatalf("seed %d: event %d is not what the specification says; play it again with -traces.first=%d.\nThe specification has before it:\n%s\nThe code did:\n%s\n%s",
-		last.Rest.Seed, at+1, last.Rest.Seed, last.W.S, traces[i].raw[at], traces[i].events[at])
+	t.Fatalf("seed %d: event %d is not what the specification says; %s.\nThe specification has before it:\n%s\nThe code did:\n%s\n%s",
+		last.Rest.Seed, at+1, again, last.W.S, traces[i].raw[at], traces[i].events[at])
 }
 
 // module is one with all traces, and how many states it has.
