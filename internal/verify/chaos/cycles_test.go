@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -20,12 +21,18 @@ import (
 // shows that anybody was ever there. The minute passes on the server's own clock.
 func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
 	clock := redistest.NewClock(t)
-	cycles := either(4_000, 100_000)
+	cycles := either(4_000, 1_000_000)
 	r := begin(t, "cycles", func(o *options) {
 		o.server = []redistest.Option{redistest.WithClock(clock)}
 		o.processes, o.plan.Cancel = 3, 200
 		o.outcomes = []string{"expired"}
 		o.plan.Hold = 3 * time.Millisecond
+		if long() { // As fast as it goes.
+			o.plan.Hold = time.Millisecond
+			for i := range 7 {
+				o.plan.Names = append(o.plan.Names, fmt.Sprint("load", i))
+			}
+		}
 	})
 	before := runtime.NumGoroutine()
 	var mine [4]*headwaiter.Client
