@@ -15,8 +15,9 @@ const (
 	MaxLease = 365 * 24 * time.Hour
 	// MaxName keeps keys, channels and log lines readable; a longer name belongs into a hash.
 	MaxName = 512
-	// MaxQueueLimit is how many waiters a queue with a limit may have: a server looks at all of them in about five milliseconds.
-	MaxQueueLimit = 10_000
+	// MaxQueueLimit is how many waiters a queue with a limit may have: a server looks at all of them in less than five
+	// milliseconds.
+	MaxQueueLimit = 1000
 	// MaxValue is how many bytes a leader may proclaim: an address, not a document.
 	MaxValue = 64 << 10
 )

@@ -4,7 +4,7 @@
 
 local room = {}
 
-local LOOKS = 12288 -- tickets looked at in one script: the most that may wait, and some dead: about five milliseconds
+local LOOKS = 1280 -- tickets looked at in one script: the most that may wait, and some dead: below five milliseconds
 
 -- live counts a ticket whose client lives, and says whether that is enough.
 local function live(_, p, _, score)
