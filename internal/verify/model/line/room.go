@@ -12,7 +12,7 @@ import (
 
 const (
 	roomLooks = 1280 // tickets looked at in one script to see whether there is room
-	lookEach  = 500   // for how many µs a look counts that found none, for each of these tickets
+	lookEach  = 500  // for how many µs a look counts that found none, for each of these tickets
 	lookLeast = 50 * stage.Millisecond
 	lookMost  = stage.Second
 )
