@@ -12,7 +12,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/verify/model"
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/permits"
@@ -28,39 +27,46 @@ const (
 	times = 5
 )
 
-// A crowd is a queue of tickets whose clients are gone, in front of those that hear, and what is asked of it.
+// A crowd is a queue of tickets, each of a client that is gone or all of one that hears, and what is asked of it.
 type crowd struct {
 	protocol *lua.Protocol
 	kind     string
-	dead     int
+	permits  int64
+	size     int
+	hears    bool
 	asks     []func(token int64) request
 }
 
 var crowds = map[string]crowd{
-	"a release and what follows": {lua.Fairlock, "x", deadOnes, append([]func(int64) request{
+	"a release and what follows": {lua.Fairlock, "x", 1, deadOnes, false, append([]func(int64) request{
 		func(int64) request { return model.End{Ticket: ticket("a", "1", "x", "1")} },
 	}, repeated(40, func(int64) request {
 		return model.Ask{Ticket: ticket("hears", "1", "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
 	})...)},
-	"a queue with a limit": {lua.Fairlock, "x", deadOnes, repeated(6, func(int64) request {
+	"a queue with a limit": {lua.Fairlock, "x", 1, deadOnes, false, repeated(6, func(int64) request {
 		return model.Ask{Ticket: ticket("b", "1", "x", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Bound: &line.Bound{Limit: 1000}}
 	})},
-	"permits": {lua.Semaphore, "p", deadOnes, append([]func(int64) request{
+	"permits": {lua.Semaphore, "p", 1, deadOnes, false, append([]func(int64) request{
 		func(int64) request { return permits.End{Ticket: ticket("a", "1", "p", "1")} },
 	}, repeated(40, func(int64) request {
 		return permits.Ask{Ticket: ticket("hears", "1", "p", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: 1}
 	})...)},
-	"permits with a limit": {lua.Semaphore, "p", deadOnes, repeated(6, func(int64) request {
+	"permits with a limit": {lua.Semaphore, "p", 1, deadOnes, false, repeated(6, func(int64) request {
 		return permits.Ask{Ticket: ticket("b", "1", "p", "1"), Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: 1, Bound: &line.Bound{Limit: 1000}}
 	})},
-	"a check of many tickets": {lua.Fairlock, "x", 1000, repeated(3, func(int64) request {
+	"many readers behind a writer": {lua.RWLock, "w", lua.AllReaders, 10_000, true, append([]func(int64) request{
+		func(int64) request { return permits.End{Ticket: ticket("a", "1", "w", strconv.Itoa(lua.AllReaders))} },
+	}, repeated(40, func(int64) request {
+		return permits.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Limit: lua.AllReaders, Tickets: []lua.Arrival{{Ticket: ticket("hears", "9999", "r", "1"), Arrival: 10_000}}}
+	})...)},
+	"a check of many tickets": {lua.Fairlock, "x", 1, 1000, false, repeated(3, func(int64) request {
 		c := model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever}
 		for i := range 256 {
 			c.Tickets = append(c.Tickets, lua.Arrival{Ticket: ticket("hears", strconv.Itoa(i+10), "x", "1"), Arrival: int64(i + 1)})
 		}
 		return c
 	})},
-	"many renewals": {lua.Fairlock, "x", 10, repeated(3, func(token int64) request {
+	"many renewals": {lua.Fairlock, "x", 1, 10, false, repeated(3, func(token int64) request {
 		args := []string{strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld)}
 		for range 128 {
 			args = append(args, ticket("a", "1", "x", "1"), strconv.FormatInt(token, 10))
@@ -79,8 +85,10 @@ func repeated(n int, ask func(int64) request) (all []func(int64) request) {
 // What scripts take of the server's processor, however many tickets of dead clients they come by. Wall time would be the
 // machine's.
 func TestNoScriptTakesLong(t *testing.T) {
-	s := redistest.Start(t)
-	_, pid, _ := strings.Cut(s.Text("INFO", "server"), "process_id:")
+	client := newStand(t).client
+	info, err := client.Do(t.Context(), client.B().Info().Section("server").Build()).ToString()
+	require.NoError(t, err)
+	_, pid, _ := strings.Cut(info, "process_id:")
 	pid, _, _ = strings.Cut(pid, "\r\n")
 	spent := func() time.Duration {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%s/task/%s/schedstat", pid, pid))
@@ -89,11 +97,6 @@ func TestNoScriptTakesLong(t *testing.T) {
 		require.NoError(t, err)
 		return time.Duration(ns)
 	}
-	option := s.Option()
-	option.PipelineMultiplex = -1
-	client, err := rueidis.NewClient(option)
-	require.NoError(t, err)
-	t.Cleanup(client.Close)
 	for name, c := range crowds {
 		t.Run(name, func(t *testing.T) {
 			least := make([]time.Duration, len(c.asks))
@@ -122,18 +125,22 @@ func TestNoScriptTakesLong(t *testing.T) {
 func (c crowd) fill(t *testing.T, client rueidis.Client) int64 {
 	k := c.protocol.Keys("bench", "name")
 	require.NoError(t, client.Do(t.Context(), client.B().Flushall().Build()).Error())
-	holder := ticket("a", "1", c.kind, "1")
+	holder := ticket("a", "1", c.kind, strconv.FormatInt(c.permits, 10))
 	var first request = model.Ask{Ticket: holder, Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld}
-	if c.kind == "p" {
-		first = permits.Ask{Ticket: holder, Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: 1}
+	if c.protocol != lua.Fairlock {
+		first = permits.Ask{Ticket: holder, Mode: lua.Wait, NotAfter: ever, Phase: lua.PhaseHeld, Who: "who", Limit: c.permits}
 	}
 	reply, err := first.Script().Tuple(c.run(t, client, first))
 	require.NoError(t, err)
 	require.Equal(t, lua.Granted, reply.Status)
-	for i := 0; i < c.dead; i += 1000 {
+	for i := 0; i < c.size; i += 1000 {
 		z := client.B().Zadd().Key(k.Queue).ScoreMember()
-		for n := i; n < min(i+1000, c.dead); n++ {
-			z = z.ScoreMember(float64(n+1), ticket("dead"+strconv.Itoa(n), "1", c.kind, "1"))
+		for n := i; n < min(i+1000, c.size); n++ {
+			of := ticket("dead"+strconv.Itoa(n), "1", c.kind, "1")
+			if c.hears {
+				of = ticket("hears", strconv.Itoa(n), "r", "1")
+			}
+			z = z.ScoreMember(float64(n+1), of)
 		}
 		require.NoError(t, client.Do(t.Context(), z.Build()).Error())
 	}

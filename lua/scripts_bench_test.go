@@ -216,7 +216,7 @@ func newStand(t testing.TB) *stand {
 	t.Cleanup(release)
 	lost := ears.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(rueidis.PubSubMessage) {}})
 	t.Cleanup(func() { ears.Close(); <-lost })
-	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore} {
+	for _, p := range []*lua.Protocol{lua.Fairlock, lua.Semaphore, lua.RWLock} {
 		channel := p.Keys("bench", "name").Channel("hears")
 		require.NoError(t, ears.Do(t.Context(), ears.B().Subscribe().Channel(channel).Build()).Error())
 	}
