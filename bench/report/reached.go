@@ -25,7 +25,8 @@ var aims = []aim{
 	{"W4 C=8, of the cycle floor", floorOf("W4 C=8", "cycle"), 1, false, "%.2f"},
 	{"W4 C=32, of the cycle floor", floorOf("W4 C=32", "cycle"), 1, false, "%.2f"},
 	{"W4 C=128, of the cycle floor", floorOf("W4 C=128", "cycle"), 1, false, "%.2f"},
-	{"W4 C=8, hand-off p99 to its p50", tail, 3, true, "%.1f"},
+	{"W4 C=8, hand-off p99 to its p50", tail("W4 C=8"), 3, true, "%.1f"},
+	{"W4 C=128, hand-off p99 to its p50", tail("W4 C=128"), 3, true, "%.1f"},
 	{"W3 with a cohort of 64, to W3 without", cohort, 20, false, "%.1f"},
 	{"W5, 1,000 dead waiters, ms", deadWaiters, 20, true, "%.1f"},
 	{"W6, a dead holder, ms behind the end of its lease", deadHolder, 100, true, "%.1f"},
@@ -44,10 +45,12 @@ func floorOf(work, floor string) func(view) (float64, bool) {
 	}
 }
 
-func tail(v view) (float64, bool) {
-	r, ok := v.find(Own, "W4 C=8")
-	h := r.Figures.HandOff
-	return h.P99 / max(h.P50, 1), ok && h.P50 > 0
+func tail(work string) func(view) (float64, bool) {
+	return func(v view) (float64, bool) {
+		r, ok := v.find(Own, work)
+		h := r.Figures.HandOff
+		return h.P99 / max(h.P50, 1), ok && h.P50 > 0
+	}
 }
 
 func cohort(v view) (float64, bool) {
