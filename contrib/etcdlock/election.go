@@ -23,7 +23,7 @@ func NewElection(c *Client, name string, opts ...Option) *Election {
 }
 
 // Name returns the name of the election.
-func (e *Election) Name() string { return e.line.name }
+func (e *Election) Name() string { return e.line.Name }
 
 // Campaign waits its turn and returns the leadership, with value proclaimed from its first moment on.
 //
@@ -31,17 +31,14 @@ func (e *Election) Name() string { return e.line.name }
 // its Token is the create revision. Release resigns. Errors are as with [Mutex.Lock].
 func (e *Election) Campaign(ctx context.Context, value string) (*lease.Lease, error) {
 	l, err := e.campaign(ctx, value)
-	if err != nil {
-		return nil, fmt.Errorf("etcdlock: campaign %q: %w", e.line.label(), err)
-	}
-	return l, nil
+	return l, e.line.Failed("campaign", err)
 }
 
 func (e *Election) campaign(ctx context.Context, value string) (*lease.Lease, error) {
 	if err := checkValue(value); err != nil {
 		return nil, err
 	}
-	if e.line.own(ctx) {
+	if e.line.Own(ctx) {
 		return nil, lease.ErrDeadlock
 	}
 	candidate := e.line
@@ -74,10 +71,7 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 	if err == nil {
 		err = e.proclaim(ctx, l, value)
 	}
-	if err != nil {
-		return fmt.Errorf("etcdlock: proclaim %q: %w", e.line.label(), err)
-	}
-	return nil
+	return e.line.Failed("proclaim", err)
 }
 
 func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
@@ -118,7 +112,7 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 func (t *ticket) write(ctx context.Context, value string, sent *atomic.Bool) (bool, error) {
 	etcd := t.client.etcd
 	for {
-		found, err := etcd.Get(ctx, t.key)
+		found, err := etcd.Get(ctx, t.ID)
 		if err != nil {
 			return false, err
 		}
@@ -129,8 +123,8 @@ func (t *ticket) write(ctx context.Context, value string, sent *atomic.Bool) (bo
 			return true, nil // An attempt before this one, or nothing to change.
 		}
 		sent.Store(true)
-		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.key), "=", found.Kvs[0].ModRevision)).
-			Then(clientv3.OpPut(t.key, value, clientv3.WithIgnoreLease())).Commit()
+		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.ID), "=", found.Kvs[0].ModRevision)).
+			Then(clientv3.OpPut(t.ID, value, clientv3.WithIgnoreLease())).Commit()
 		if err != nil || answer.Succeeded {
 			return err == nil, err
 		}
@@ -140,10 +134,10 @@ func (t *ticket) write(ctx context.Context, value string, sent *atomic.Bool) (bo
 // ticketOf returns the ticket of a lease on the name, if it has not ended.
 func (l *line) ticketOf(of *lease.Lease) *ticket {
 	c := l.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for key, t := range c.tickets {
-		if t.grip.Keeper != nil && t.grip.Keeper.Lease() == of && strings.HasPrefix(key, l.prefix) {
+	c.core.Lock()
+	defer c.core.Unlock()
+	for _, t := range c.core.Tickets {
+		if t.Grip.Keeper != nil && t.Grip.Keeper.Lease() == of && t.Root == l.prefix {
 			return t
 		}
 	}
@@ -157,10 +151,7 @@ func (e *Election) Leader(ctx context.Context) (lease.Leader, error) {
 	if err == nil && l.Token == 0 {
 		err = lease.ErrNoLeader
 	}
-	if err != nil {
-		return lease.Leader{}, fmt.Errorf("etcdlock: leader %q: %w", e.line.label(), err)
-	}
-	return l, nil
+	return l, e.line.Failed("leader", err)
 }
 
 // look tells who leads, and as of which revision.
@@ -188,7 +179,7 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
 	retry.Given(ctx)
 	news := make(chan lease.Leader, 1)
-	err := e.line.client.spawn(func() {
+	err := e.line.client.core.Spawn(func() {
 		defer close(news)
 		e.observe(ctx, news)
 	})
@@ -200,12 +191,12 @@ func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
 }
 
 func (e *Election) over(err error) lease.Leader {
-	return lease.Leader{Err: fmt.Errorf("etcdlock: observe %q: %w", e.line.label(), err)}
+	return lease.Leader{Err: e.line.Failed("observe", err)}
 }
 
 func (e *Election) observe(ctx context.Context, news chan lease.Leader) {
 	c := e.line.client
-	during, cancel := context.WithCancel(c.life)
+	during, cancel := context.WithCancel(c.core.Life)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	var last lease.Leader
@@ -214,7 +205,7 @@ func (e *Election) observe(ctx context.Context, news chan lease.Leader) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case c.life.Err() != nil:
+		case c.core.Life.Err() != nil:
 			replace(news, e.over(lease.ErrClosed))
 			return
 		case err != nil:
@@ -266,8 +257,5 @@ func replace(news chan lease.Leader, l lease.Leader) {
 // ForceRelease ends the leadership, as [Mutex.ForceRelease] does.
 func (e *Election) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := e.line.force(ctx, token)
-	if err != nil {
-		return w, fmt.Errorf("etcdlock: force release %q: %w", e.line.label(), err)
-	}
-	return w, nil
+	return w, e.line.Failed("force release", err)
 }

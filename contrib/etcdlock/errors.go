@@ -53,9 +53,9 @@ func repeat[T any](ctx context.Context, limit time.Duration, send func(context.C
 func ask[T any](ctx context.Context, c *Client, send func(context.Context) (T, error)) (T, error) {
 	during, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
+	defer context.AfterFunc(c.core.Life, cancel)()
 	answer, _, err := repeat(during, c.limit(), send)
-	if err != nil && c.life.Err() != nil {
+	if err != nil && c.core.Life.Err() != nil {
 		err = lease.ErrClosed
 	}
 	return answer, err

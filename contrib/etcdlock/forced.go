@@ -24,10 +24,7 @@ import (
 // there was nothing to free.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.line.force(ctx, token)
-	if err != nil {
-		return w, fmt.Errorf("etcdlock: force release %q: %w", m.line.label(), err)
-	}
-	return w, nil
+	return w, m.line.Failed("force release", err)
 }
 
 func (l *line) force(ctx context.Context, token uint64) (lease.Holder, error) {
@@ -87,9 +84,9 @@ func told(revision int64, key string) string { return fmt.Sprintf("%d %s", revis
 // begins where it was, unless that is compacted.
 func (s *session) listen(from int64) {
 	c := s.client
-	for tries := 0; retry.Rest(s.ctx, retry.Backoff(tries)) == nil; tries++ {
+	for tries := 0; retry.Rest(s.Ctx, retry.Backoff(tries)) == nil; tries++ {
 		opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithFilterDelete()}
-		for answer := range c.etcd.Watch(s.ctx, c.notice(s.id), opts...) {
+		for answer := range c.etcd.Watch(s.Ctx, c.notice(s.id), opts...) {
 			from = max(from, answer.CompactRevision)
 			for _, event := range answer.Events {
 				from, tries = event.Kv.ModRevision+1, 0
@@ -104,13 +101,13 @@ func (s *session) heard(notice string) {
 	c := s.client
 	created, key, _ := strings.Cut(notice, " ")
 	if revision, err := strconv.ParseInt(created, 10, 64); err == nil {
-		c.mu.Lock()
-		if t := c.tickets[key]; t != nil && t.session == s {
+		c.core.Lock()
+		if t := c.core.Tickets[key]; t != nil && t.Session == s {
 			t.oustLocked(revision)
 		}
-		c.mu.Unlock()
+		c.core.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, c.limit())
+	ctx, cancel := context.WithTimeout(s.Ctx, c.limit())
 	defer cancel()
 	_, _ = c.etcd.Delete(ctx, c.notice(s.id))
 }

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,10 +16,7 @@ const inspectQueue = 100
 // long a lease lasts is not told: etcd keeps no times.
 func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.inspect(ctx)
-	if err != nil {
-		return info, fmt.Errorf("etcdlock: inspect %q: %w", m.line.label(), err)
-	}
-	return info, nil
+	return info, m.line.Failed("inspect", err)
 }
 
 func (m *Mutex) inspect(ctx context.Context) (lease.Info, error) {

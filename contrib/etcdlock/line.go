@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -18,16 +16,13 @@ import (
 // A line is one name as one client sees it, and its waiters: the keys below its prefix, in the order
 // in which they were created. It is immutable.
 type line struct {
+	engine.Line
 	client  *Client
-	kind    string // for the observer
-	name    string
 	prefix  string
-	terms   terms
 	shared  bool
 	value   string      // of the keys
 	changes bool        // the value may change while the key is there
 	newest  clientv3.Op // reads the key that was created last
-	err     error       // why it cannot be used
 }
 
 // lineKey finds the lease in the context of a hold.
@@ -37,28 +32,16 @@ type lineKey struct {
 }
 
 func (c *Client) line(kind, name string, opts []Option) line {
-	l := line{client: c, kind: strings.Replace(kind, "mutex", "lock", 1), name: name, terms: with(opts), value: c.who, err: names.Check(name, nil)}
-	if l.err == nil {
-		l.err = l.terms.limits.Check(MaxLease)
-	}
+	l := line{Line: engine.NewLine("etcdlock", kind, name, nil, MaxLease, opts), client: c, value: c.who}
 	// Escaped, a name has no slash, so none begins as another's keys do.
 	l.prefix = c.opts.Prefix + kind + "/" + url.PathEscape(name) + "/"
+	l.Key = lineKey{c, l.prefix}
 	l.newest = clientv3.OpGet(l.prefix, clientv3.WithLastCreate()...)
 	return l
 }
 
-// label is the name for messages.
-func (l *line) label() string { return names.Label(l.name) }
-
 // usable is why a call fails before anything is sent.
-func (l *line) usable(ctx context.Context) error { return engine.Usable(ctx, l.client.life, l.err) }
-
-// own is the lease on the name that ctx comes from, if that holds still.
-func (l *line) own(ctx context.Context) bool {
-	retry.Given(ctx)
-	held, ok := ctx.Value(lineKey{l.client, l.prefix}).(*lease.Lease)
-	return ok && held.Context().Err() == nil
-}
+func (l *line) usable(ctx context.Context) error { return l.Usable(ctx, l.client.core.Life) }
 
 // A turn is how things stand for a ticket.
 type turn struct {
@@ -82,21 +65,12 @@ type queue interface {
 
 // acquire waits in line.
 func (l *line) acquire(ctx context.Context, q queue) (*lease.Lease, error) {
-	if err := l.usable(ctx); err != nil {
-		return nil, err
-	}
-	ctx, free, err := retry.InTime(ctx, l.terms.maxWait)
-	if err != nil {
-		return nil, err
-	}
-	defer free()
-	begun := time.Now()
-	return l.client.watch.Acquire(ctx, l.kind, l.name, func(ctx context.Context) (*lease.Lease, error) {
-		return engine.Call{
-			Life: l.client.life, Again: again,
-			Once: func(place *int) (*lease.Lease, error) { return l.once(ctx, q, begun, place) },
-		}.Acquire(ctx)
-	})
+	return engine.Call{
+		Line: &l.Line, Watch: l.client.core.Watch, Life: l.client.core.Life, Again: again,
+		Once: func(ctx context.Context, begun time.Time, place *int) (*lease.Lease, error) {
+			return l.once(ctx, q, begun, place)
+		},
+	}.Acquire(ctx)
 }
 
 // again reports whether a call whose ticket failed may have another, at the end of the line: the etcd lease was lost, or
@@ -107,9 +81,10 @@ func again(err error) bool {
 
 // once waits with one ticket.
 func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (*lease.Lease, error) {
-	s, err := l.client.current(ctx)
+	core := l.client.core
+	s, err := core.Current(ctx)
 	if err == nil {
-		err = l.behindEnds(ctx)
+		err = core.BehindEnds(ctx, l.prefix)
 	}
 	if err != nil {
 		return nil, err
@@ -129,19 +104,16 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 	if err == nil && waited {
 		q.got(t)
 	}
-	for err == nil {
-		how := lease.Terms{Name: l.label(), Waited: time.Since(begun), Key: lineKey{l.client, l.prefix}, Shared: l.shared}
-		if held := t.hold(ctx, how, l.terms.limits); held != nil {
+	if err == nil {
+		var held *lease.Lease
+		if held, err = core.Hold(ctx, t, t.terms(l, begun), l.Limits); err == nil {
 			return held, nil
-		}
-		if err = context.Cause(t.ctx); err == nil {
-			err = s.confirm(ctx)
 		}
 	}
 	if leaseGone(err) {
 		s.bury()
 	}
-	t.leave()
+	core.Leave(t)
 	return nil, err
 }
 
@@ -150,7 +122,7 @@ func (l *line) looked(ctx context.Context, q queue, t *ticket) (turn, error) {
 	during, cancel := t.during(ctx)
 	defer cancel()
 	now, _, err := repeat(during, l.client.limit(), func(ctx context.Context) (turn, error) { return q.look(ctx, t) })
-	if cause := context.Cause(t.ctx); err != nil && cause != nil {
+	if cause := context.Cause(t.Ctx); err != nil && cause != nil {
 		err = cause
 	}
 	return now, err
@@ -158,7 +130,7 @@ func (l *line) looked(ctx context.Context, q queue, t *ticket) (turn, error) {
 
 // during is a context for requests of a waiting ticket: it ends with ctx, the key and the session.
 func (t *ticket) during(ctx context.Context) (context.Context, context.CancelFunc) {
-	during, cancel := context.WithCancel(t.ctx)
+	during, cancel := context.WithCancel(t.Ctx)
 	stop := context.AfterFunc(ctx, cancel)
 	return during, func() { stop(); cancel() }
 }
@@ -191,8 +163,8 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case t.ctx.Err() != nil:
-			return context.Cause(t.ctx)
+		case t.Ctx.Err() != nil:
+			return context.Cause(t.Ctx)
 		case !open || answer.Err() != nil:
 			// A compaction, or a member without leader. The look that follows waits for an answer.
 			return retry.Rest(during, retry.FirstBackoff)
@@ -216,9 +188,9 @@ type watch struct {
 }
 
 func (t *ticket) watch(now turn) (*watch, error) {
-	ctx, cancel := context.WithCancel(t.session.ctx)
+	ctx, cancel := context.WithCancel(t.Session.Ctx)
 	w := &watch{made: make(chan clientv3.WatchChan), over: make(chan struct{}), end: cancel}
-	err := t.client.spawn(func() {
+	err := t.client.core.Spawn(func() {
 		events := t.client.etcd.Watch(ctx, now.watch, now.options()...) // It returns when the server has confirmed it.
 		select {
 		case w.made <- events:

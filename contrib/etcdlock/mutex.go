@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -19,7 +18,7 @@ func New(c *Client, name string, opts ...Option) *Mutex {
 }
 
 // Name returns the name of the lock.
-func (m *Mutex) Name() string { return m.line.name }
+func (m *Mutex) Name() string { return m.line.Name }
 
 // Lock waits its turn for m and returns the lease on it.
 //
@@ -30,35 +29,22 @@ func (m *Mutex) Name() string { return m.line.name }
 //
 // With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
-	l, err := m.lock(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("etcdlock: lock %q: %w", m.line.label(), err)
-	}
-	return l, nil
-}
-
-func (m *Mutex) lock(ctx context.Context) (*lease.Lease, error) {
-	if m.line.own(ctx) {
-		return nil, lease.ErrDeadlock
-	}
-	return m.line.acquire(ctx, inOrder{&m.line})
+	l, err := m.lock(ctx, inOrder{&m.line})
+	return l, m.line.Failed("lock", err)
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
 // [lease.ErrBusy] otherwise: it never overtakes a waiter. It leaves no trace when it fails.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
-	l, err := m.try(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("etcdlock: try lock %q: %w", m.line.label(), err)
-	}
-	return l, nil
+	l, err := m.lock(ctx, ifFree{&m.line})
+	return l, m.line.Failed("try lock", err)
 }
 
-func (m *Mutex) try(ctx context.Context) (*lease.Lease, error) {
-	if m.line.own(ctx) {
+func (m *Mutex) lock(ctx context.Context, q queue) (*lease.Lease, error) {
+	if m.line.Own(ctx) {
 		return nil, lease.ErrDeadlock
 	}
-	return m.line.acquire(ctx, ifFree{&m.line})
+	return m.line.acquire(ctx, q)
 }
 
 // Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
@@ -77,9 +63,9 @@ func (q inOrder) ask(ctx context.Context, t *ticket) (turn, error) {
 	if q.changes {
 		// An attempt that comes late would set the value back. Where that never changes, a second put does nothing: the
 		// key keeps the revision at which it was created. Not to compare saves a fortieth of a cycle.
-		fresh = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.key), "=", 0)}
+		fresh = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(t.ID), "=", 0)}
 	}
-	put := clientv3.OpPut(t.key, q.value, clientv3.WithLease(t.session.id))
+	put := clientv3.OpPut(t.ID, q.value, clientv3.WithLease(t.Session.id))
 	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return q.client.etcd.Txn(ctx).If(fresh...).Then(q.newest, put).Commit()
 	})
@@ -124,8 +110,8 @@ func (q ifFree) ask(ctx context.Context, t *ticket) (turn, error) {
 	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return q.client.etcd.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(q.prefix), "=", 0).WithPrefix()).
-			Then(clientv3.OpPut(t.key, q.value, clientv3.WithLease(t.session.id))).
-			Else(clientv3.OpGet(t.key)).Commit()
+			Then(clientv3.OpPut(t.ID, q.value, clientv3.WithLease(t.Session.id))).
+			Else(clientv3.OpGet(t.ID)).Commit()
 	})
 	if err != nil {
 		return turn{}, err

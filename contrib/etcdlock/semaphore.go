@@ -29,17 +29,17 @@ func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaph
 	s := &Semaphore{c.line("semaphore", name, opts), permits}
 	s.line.shared = permits > 1
 	switch {
-	case s.line.err != nil:
+	case s.line.Err != nil:
 	case permits < 1:
-		s.line.err = fmt.Errorf("%w: a semaphore of %d permits", lease.ErrInvalid, permits)
+		s.line.Err = fmt.Errorf("%w: a semaphore of %d permits", lease.ErrInvalid, permits)
 	case permits > MaxPermits:
-		s.line.err = fmt.Errorf("%w: a semaphore of %d permits: at most %d are allowed", lease.ErrTooLarge, permits, int64(MaxPermits))
+		s.line.Err = fmt.Errorf("%w: a semaphore of %d permits: at most %d are allowed", lease.ErrTooLarge, permits, int64(MaxPermits))
 	}
 	return s
 }
 
 // Name returns the name of the semaphore.
-func (s *Semaphore) Name() string { return s.line.name }
+func (s *Semaphore) Name() string { return s.line.Name }
 
 // Acquire waits its turn for n permits and returns the lease on them.
 //
@@ -48,26 +48,20 @@ func (s *Semaphore) Name() string { return s.line.name }
 // many keys as there are permits, and one more, however many wait.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, false)
-	if err != nil {
-		return nil, fmt.Errorf("etcdlock: acquire %d of %q: %w", n, s.line.label(), err)
-	}
-	return l, nil
+	return l, s.line.Failed(fmt.Sprintf("acquire %d of", n), err)
 }
 
 // TryAcquire returns the lease on n permits if so many are free and nobody waits, and an error that wraps
 // [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, true)
-	if err != nil {
-		return nil, fmt.Errorf("etcdlock: try acquire %d of %q: %w", n, s.line.label(), err)
-	}
-	return l, nil
+	return l, s.line.Failed(fmt.Sprintf("try acquire %d of", n), err)
 }
 
 func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Lease, error) {
 	switch {
-	case s.line.err != nil:
-		return nil, s.line.err
+	case s.line.Err != nil:
+		return nil, s.line.Err
 	case n < 1:
 		return nil, fmt.Errorf("%w: %d permits", lease.ErrInvalid, n)
 	case n > s.limit:
@@ -89,7 +83,7 @@ func (s *Semaphore) Do(ctx context.Context, n int64, f func(context.Context) err
 func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 	info, _, err := s.read(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("etcdlock: available of %q: %w", s.line.label(), err)
+		return 0, s.line.Failed("available of", err)
 	}
 	return max(0, info.Limit-info.Used), nil
 }
@@ -97,10 +91,7 @@ func (s *Semaphore) Available(ctx context.Context) (int64, error) {
 // Inspect tells who holds permits and who waits for some. It takes no place in any order.
 func (s *Semaphore) Inspect(ctx context.Context) (lease.Info, error) {
 	info, _, err := s.read(ctx)
-	if err != nil {
-		return info, fmt.Errorf("etcdlock: inspect %q: %w", s.line.label(), err)
-	}
-	return info, nil
+	return info, s.line.Failed("inspect", err)
 }
 
 // read returns also the first keys of the line; those of the holders come first.
@@ -137,10 +128,7 @@ func (s *Semaphore) read(ctx context.Context) (lease.Info, []*mvccpb.KeyValue, e
 // 0 is [lease.ErrInvalid]: several may hold at once.
 func (s *Semaphore) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	h, err := s.force(ctx, token)
-	if err != nil {
-		return h, fmt.Errorf("etcdlock: force release %q: %w", s.line.label(), err)
-	}
-	return h, nil
+	return h, s.line.Failed("force release", err)
 }
 
 func (s *Semaphore) force(ctx context.Context, token uint64) (lease.Holder, error) {
@@ -194,9 +182,9 @@ func (q permits) first() clientv3.Op {
 }
 
 func (q permits) ask(ctx context.Context, t *ticket) (turn, error) {
-	put := clientv3.OpPut(t.key, q.value(), clientv3.WithLease(t.session.id))
+	put := clientv3.OpPut(t.ID, q.value(), clientv3.WithLease(t.Session.id))
 	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", 0)).
+		return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.ID), "=", 0)).
 			Then(put, q.first()).Commit()
 	})
 	if err != nil {
@@ -270,7 +258,7 @@ func (q permits) judge(t *ticket, first []*mvccpb.KeyValue, revision int64) (now
 	for i, kv := range first {
 		n := q.takes(kv)
 		switch {
-		case string(kv.Key) != t.key || kv.CreateRevision != t.revision:
+		case string(kv.Key) != t.ID || kv.CreateRevision != t.revision:
 			before, fits = string(kv.Key), fits && n <= left
 			left -= min(n, left)
 		case fits && n <= left:
@@ -287,10 +275,10 @@ func (q permits) judge(t *ticket, first []*mvccpb.KeyValue, revision int64) (now
 // got writes the key of a ticket that waited once more, for who watches it. If that comes to nothing, he looks by himself
 // some time later.
 func (q permits) got(t *ticket) {
-	_ = q.client.spawn(func() {
-		_, _, _ = repeat(t.ctx, q.client.limit(), func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.revision)).
-				Then(clientv3.OpPut(t.key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())).Commit()
+	_ = q.client.core.Spawn(func() {
+		_, _, _ = repeat(t.Ctx, q.client.limit(), func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return q.client.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(t.ID), "=", t.revision)).
+				Then(clientv3.OpPut(t.ID, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())).Commit()
 		})
 	})
 }
@@ -330,8 +318,8 @@ func (q ifFit) put(ctx context.Context, t *ticket, newest int64) (bool, error) {
 	answer, err := t.request(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return q.client.etcd.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(q.prefix), "<", newest+1).WithPrefix()).
-			Then(clientv3.OpPut(t.key, q.value(), clientv3.WithLease(t.session.id))).
-			Else(clientv3.OpGet(t.key)).Commit()
+			Then(clientv3.OpPut(t.ID, q.value(), clientv3.WithLease(t.Session.id))).
+			Else(clientv3.OpGet(t.ID)).Commit()
 	})
 	if err != nil {
 		return false, err

@@ -13,75 +13,48 @@ import (
 )
 
 // A session is an etcd lease of a client, from the server's grant to the word that it is no more.
-//
-// Losing contact does not end it: the holds are lost when their time is over by the client's clock, but a waiter's key
-// is there as long as the lease is, and with it the place in the queue.
 type session struct {
-	client *Client
-	id     clientv3.LeaseID
-	ctx    context.Context // ends when the lease is known to be gone, or the client closes; the cause says why
-	die    context.CancelCauseFunc
-	hurry  chan struct{} // asks for a renewal now
+	engine.Session
+	client   *Client
+	id       clientv3.LeaseID
+	hurry    chan struct{} // asks for a renewal now
+	sent     time.Time     // when it was asked for
+	revision int64         // at which it was granted
 
-	// guarded by the client's mu
-	until   lease.Until
-	spell   context.Context // of requests that begin now; ends with the time of the lease as it is now, or with ctx
-	renewed chan struct{}   // closed, and replaced, at each renewal
-	free    []uint64        // numbers that tickets have had, to be used again
+	// guarded by the client's core
+	spell context.Context // of requests that begin now; ends with the time of the lease as it is now, or with Ctx
+	free  []uint64        // numbers that tickets have had, to be used again
 }
 
-// current returns the session of the client; there is one from the first call on that needs it.
-func (c *Client) current(ctx context.Context) (*session, error) {
-	c.mu.Lock()
-	if s := c.session; s != nil {
-		c.mu.Unlock()
-		return s, nil
-	}
-	o := c.opening
-	if o == nil {
-		o = engine.NewOpening[*session]() // All calls that need one wait for the same.
-		if err := c.spawnLocked(func() { c.open(o) }); err != nil {
-			c.mu.Unlock()
-			return nil, err
-		}
-		c.opening = o
-	}
-	c.mu.Unlock()
-	return o.Wait(ctx)
-}
-
-// open asks for a lease, and keeps it to its end.
-func (c *Client) open(o *engine.Opening[*session]) {
+// open asks for a lease.
+func (c *Client) open() (*session, error) {
 	var sent time.Time
 	var slept time.Duration
-	granted, _, err := repeat(c.life, c.limit(), func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	granted, _, err := repeat(c.core.Life, c.limit(), func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		sent, slept = time.Now(), lease.Slept()
 		answer, err := c.etcd.Grant(ctx, int64(c.opts.Lease/time.Second))
-		c.watch.Request(c.life, sent, err, transient)
+		c.core.Watch.Request(c.core.Life, sent, err, transient)
 		return answer, err
 	})
-	var opened *session
-	c.mu.Lock()
-	c.opening = nil
-	switch {
-	case c.closed:
-		err = lease.ErrClosed
-	case err != nil:
-		err = fmt.Errorf("asking for a lease: %w", err)
-	default:
-		opened = &session{
-			client: c, id: granted.ID, hurry: make(chan struct{}, 1), renewed: make(chan struct{}),
-		}
-		opened.ctx, opened.die = context.WithCancelCause(c.life)
-		opened.extendLocked(until(sent, granted.TTL, slept))
-		c.session = opened
-		_ = c.spawnLocked(func() { opened.listen(granted.Revision + 1) }) // It is not closed.
+	if err != nil {
+		return nil, fmt.Errorf("asking for a lease: %w", err)
 	}
-	c.mu.Unlock()
-	o.Settle(opened, err)
-	if opened != nil {
-		opened.keep(sent)
+	s := &session{
+		Session: engine.NewSession(c.core.Life), client: c, id: granted.ID, hurry: make(chan struct{}, 1), sent: sent,
+		revision: granted.Revision,
 	}
+	s.Hurry = s.renewNow
+	c.core.Lock()
+	defer c.core.Unlock()
+	s.Until = until(sent, granted.TTL, slept)
+	s.beginLocked()
+	return s, nil
+}
+
+// Live renews the lease until it is gone, or the client closes, and hears what is told to it.
+func (s *session) Live() {
+	_ = s.client.core.Spawn(func() { s.listen(s.revision + 1) }) // If it is closed, all is over.
+	s.keep()
 }
 
 // until is the end of a lease that the server counts from the given time or a later one.
@@ -94,34 +67,36 @@ func until(from time.Time, ttl int64, slept time.Duration) lease.Until {
 // errLate ends a spell.
 var errLate = fmt.Errorf("no answer in the time of the lease: %w", context.DeadlineExceeded)
 
-// extendLocked says how long the lease is certain now. For a session that nobody else has yet, no lock is needed.
+// beginLocked begins a spell, as long as the lease is certain now.
 //
 // A spell has no deadline, which the server would be told of, at a price for each request.
-func (s *session) extendLocked(u lease.Until) {
-	s.until = u
-	spell, end := context.WithCancelCause(s.ctx)
+func (s *session) beginLocked() {
+	spell, end := context.WithCancelCause(s.Ctx)
 	s.spell = spell
-	time.AfterFunc(s.leftLocked(), func() { end(errLate) })
+	time.AfterFunc(s.LeftLocked(), func() { end(errLate) })
 }
 
-// leftLocked is how long the lease is certain.
-func (s *session) leftLocked() time.Duration {
-	return time.Until(s.until.Deadline) - (lease.Slept() - s.until.Slept)
+// renewNow lets keep renew the lease at once.
+func (s *session) renewNow() {
+	select {
+	case s.hurry <- struct{}{}:
+	default:
+	}
 }
 
 // keep renews the lease until it is gone, or the client closes. It ends holds when the time of the lease is over by the
 // client's clock, whether or not the server can be asked.
-func (s *session) keep(renewed time.Time) {
+func (s *session) keep() {
 	c := s.client
 	third := c.opts.Lease / 3 // Two renewals may fail before the holds are in doubt.
-	due, tries := renewed.Add(third), 0
+	due, tries := s.sent.Add(third), 0
 	for {
 		if !s.restUntil(due) {
 			return
 		}
 		sent, ok := s.renew(third)
 		switch {
-		case s.ctx.Err() != nil:
+		case s.Ctx.Err() != nil:
 			return
 		case ok:
 			due, tries = sent.Add(third), 0
@@ -137,9 +112,7 @@ func (s *session) keep(renewed time.Time) {
 // session has ended.
 func (s *session) restUntil(due time.Time) bool {
 	for {
-		s.client.mu.Lock()
-		left := s.leftLocked()
-		s.client.mu.Unlock()
+		left := s.left()
 		if left <= 0 {
 			s.expire()
 			left = s.client.opts.Lease
@@ -153,118 +126,64 @@ func (s *session) restUntil(due time.Time) bool {
 		case <-s.hurry:
 			timer.Stop()
 			return true
-		case <-s.ctx.Done():
+		case <-s.Ctx.Done():
 			timer.Stop()
 			return false
 		}
 	}
 }
 
+// left is how long the lease is certain.
+func (s *session) left() time.Duration {
+	s.client.core.Lock()
+	defer s.client.core.Unlock()
+	return s.LeftLocked()
+}
+
 // renew asks once for more time. An attempt ends with the time of the lease, if that is near: the holds are to be told.
 func (s *session) renew(limit time.Duration) (sent time.Time, ok bool) {
-	c := s.client
-	c.mu.Lock()
-	if left := s.leftLocked(); left > 0 {
+	core := s.client.core
+	if left := s.left(); left > 0 {
 		limit = min(limit, left)
 	}
-	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	ctx, cancel := context.WithTimeout(s.Ctx, limit)
 	defer cancel()
 	sent, slept := time.Now(), lease.Slept()
-	answer, err := c.etcd.KeepAliveOnce(ctx, s.id)
-	c.watch.Request(s.ctx, sent, err, transient)
+	answer, err := s.client.etcd.KeepAliveOnce(ctx, s.id)
+	core.Watch.Request(s.Ctx, sent, err, transient)
 	if leaseGone(err) {
 		s.bury()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	core.Lock()
+	defer core.Unlock()
 	if err != nil {
-		s.failingLocked(err)
+		core.FailingLocked(s, s.Until.Deadline.Add(-s.client.opts.Lease), err)
 		return sent, false
 	}
-	s.extendLocked(until(sent, answer.TTL, slept))
-	for _, t := range c.tickets {
-		if t.session == s && t.grip.Keeper != nil {
-			t.grip.Keeper.Extend(s.until)
-		}
-	}
-	close(s.renewed)
-	s.renewed = make(chan struct{})
+	core.ExtendLocked(s, until(sent, answer.TTL, slept))
+	s.beginLocked()
 	return sent, true
 }
 
-// failingLocked notes why the lease is not renewed.
-func (s *session) failingLocked(why error) {
-	for _, t := range s.client.tickets {
-		if t.session == s && t.grip.Keeper != nil {
-			t.grip.Keeper.Failing(s.until.Deadline.Add(-s.client.opts.Lease), why)
-		}
-	}
-}
-
-// expire ends the holds: by the client's clock the lease may be over. A waiter keeps its place, for what that is worth.
+// expire ends the holds: by the client's clock the lease may be over.
 func (s *session) expire() {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, t := range c.tickets {
-		if t.session == s && t.grip.Keeper != nil {
-			t.grip.Lose(lease.ErrExpired)
-			c.sweepLocked(t)
-		}
-	}
+	s.client.core.Lock()
+	defer s.client.core.Unlock()
+	s.client.core.ExpireLocked(s)
 }
 
 // bury ends the session: the server does not know the lease any more, and all its keys are gone.
 func (s *session) bury() {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.session == s {
-		c.session = nil
-	}
-	cause := lease.ErrForgotten
-	if s.leftLocked() <= 0 {
-		cause = lease.ErrExpired
-	}
-	s.die(cause)
-	for key, t := range c.tickets {
-		if t.session == s {
-			t.grip.Lose(cause)
-			delete(c.tickets, key)
-			delete(c.ends, key)
-		}
-	}
-}
-
-// confirm waits until the lease has time.
-func (s *session) confirm(ctx context.Context) error {
-	for {
-		s.client.mu.Lock()
-		left, renewed := s.leftLocked(), s.renewed
-		s.client.mu.Unlock()
-		if left > 0 {
-			return nil
-		}
-		select {
-		case s.hurry <- struct{}{}:
-		default:
-		}
-		select {
-		case <-renewed:
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	s.client.core.Lock()
+	defer s.client.core.Unlock()
+	s.client.core.BuryLocked(s)
 }
 
 // look compares the keys that the server has of the lease with the tickets. A key that nobody knows is the ghost of a
 // request that was given up and came late: it goes. A ticket whose key is missing has been removed by somebody.
 func (s *session) look(before time.Time) {
 	c := s.client
-	ctx, cancel := context.WithDeadline(s.ctx, before)
+	ctx, cancel := context.WithDeadline(s.Ctx, before)
 	defer cancel()
 	begun := time.Now()
 	answer, err := c.etcd.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
@@ -277,24 +196,24 @@ func (s *session) look(before time.Time) {
 	}
 	var missing []*ticket
 	var unknown []string
-	c.mu.Lock()
+	c.core.Lock()
 	for key := range there {
-		if c.tickets[key] == nil {
+		if c.core.Tickets[key] == nil {
 			unknown = append(unknown, key)
 		}
 	}
-	for key, t := range c.tickets {
-		if t.session == s && !t.leavingLocked() && !t.put.IsZero() && t.put.Before(begun) && !there[key] {
+	for key, t := range c.core.Tickets {
+		if t.Session == s && !c.core.LeavingLocked(t) && !t.put.IsZero() && t.put.Before(begun) && !there[key] {
 			missing = append(missing, t)
 		}
 	}
-	c.mu.Unlock()
+	c.core.Unlock()
 	for _, key := range unknown {
 		s.exorcise(ctx, key)
 	}
 	for _, t := range missing {
 		// The member that told may be behind the one that put the key. A read of the key itself never is.
-		found, err := c.etcd.Get(ctx, t.key, clientv3.WithCountOnly())
+		found, err := c.etcd.Get(ctx, t.ID, clientv3.WithCountOnly())
 		if err == nil && found.Count == 0 {
 			t.missed()
 		}
@@ -309,25 +228,22 @@ func (s *session) exorcise(ctx context.Context, key string) {
 	if err != nil || len(found.Kvs) == 0 {
 		return // If it is still there, the next look finds it again.
 	}
-	c.mu.Lock()
-	known := c.tickets[key] != nil
-	c.mu.Unlock()
+	c.core.Lock()
+	known := c.core.Tickets[key] != nil
+	c.core.Unlock()
 	if !known {
 		_, _ = c.remove(ctx, key, found.Kvs[0].CreateRevision)
 	}
 }
 
-// revoke ends the lease, and with it all that is held.
-func (s *session) revoke(ctx context.Context) error {
-	c := s.client
-	c.mu.Lock()
+// End revokes the lease, and ends with it all that is held.
+func (s *session) End(ctx context.Context) error {
 	// What has run out by the client's clock will have by the server's, soon.
-	limit := max(s.leftLocked(), time.Second)
-	c.mu.Unlock()
+	limit := max(s.left(), time.Second)
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
 	defer cancel()
 	_, _, err := repeat(ctx, limit, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		return c.etcd.Revoke(ctx, s.id)
+		return s.client.etcd.Revoke(ctx, s.id)
 	})
 	if leaseGone(err) {
 		return nil

@@ -47,3 +47,28 @@ func repeat(ctx, until context.Context, send func() error) (attempts int, err er
 	_, attempts, err = engine.Insist(ctx, until, transient, func() (struct{}, error) { return struct{}{}, send() })
 	return attempts, err
 }
+
+// do runs a request, which nothing can stop, beside the call, and returns when it is answered, or when ctx or until
+// ends, for the cause of that. Requests end with the connection at the latest.
+func do[T any](ctx, until context.Context, c *Client, request func() (T, error)) (T, error) {
+	type reply struct {
+		answer T
+		err    error
+	}
+	replies := make(chan reply, 1)
+	var r reply
+	if err := c.core.Spawn(func() {
+		answer, err := request()
+		replies <- reply{answer, err}
+	}); err != nil {
+		return r.answer, err
+	}
+	select {
+	case r = <-replies:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return r.answer, ctx.Err()
+	case <-until.Done():
+		return r.answer, context.Cause(until)
+	}
+}

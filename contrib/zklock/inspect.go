@@ -19,10 +19,7 @@ const inspectQueue = 100
 // long a lease lasts is not told: ZooKeeper's times are those of its servers.
 func (m *Mutex) Inspect(ctx context.Context) (lease.Info, error) {
 	info, err := m.inspect(ctx)
-	if err != nil {
-		return info, fmt.Errorf("zklock: inspect %q: %w", m.line.label(), err)
-	}
-	return info, nil
+	return info, m.line.Failed("inspect", err)
 }
 
 func (m *Mutex) inspect(ctx context.Context) (lease.Info, error) {
@@ -47,11 +44,11 @@ func clientOf(name string) string {
 
 // head is the line, and who is the first in it.
 func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, err error) {
-	if err := l.usable(ctx); err != nil {
+	if err := l.Usable(ctx, l.client.core.Life); err != nil {
 		return nil, holder, err
 	}
 	begun := time.Now()
-	s, err := l.client.current(ctx)
+	s, err := l.client.core.Current(ctx)
 	if err != nil {
 		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), err)
 	}
@@ -61,8 +58,8 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 		stat  *zk.Stat
 	}
 	var now state
-	now, err = do(ctx, l.client.life, l.client, func() (now state, err error) {
-		_, err = repeat(ctx, l.client.life, func() (err error) {
+	now, err = do(ctx, l.client.core.Life, l.client, func() (now state, err error) {
+		_, err = repeat(ctx, l.client.core.Life, func() (err error) {
 			if _, err = s.conn.Sync(l.parent); err == nil {
 				now.names, now.data, now.stat, err = l.read(s)
 			}
@@ -73,7 +70,7 @@ func (l *line) head(ctx context.Context) (names []string, holder lease.Holder, e
 	if ctx.Err() != nil && err != nil {
 		return nil, holder, engine.WaitError(-1, begun, l.client.trouble(), retry.WhyEnded(ctx))
 	}
-	if err != nil && l.client.life.Err() != nil {
+	if err != nil && l.client.core.Life.Err() != nil {
 		return nil, holder, lease.ErrClosed
 	}
 	if err != nil || len(now.names) == 0 {
@@ -117,10 +114,7 @@ func (l *line) read(s *session) ([]string, []byte, *zk.Stat, error) {
 // there was nothing to free.
 func (m *Mutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.line.force(ctx, token)
-	if err != nil {
-		return w, fmt.Errorf("zklock: force release %q: %w", m.line.label(), err)
-	}
-	return w, nil
+	return w, m.line.Failed("force release", err)
 }
 
 func (l *line) force(ctx context.Context, token uint64) (lease.Holder, error) {
@@ -134,17 +128,17 @@ func (l *line) force(ctx context.Context, token uint64) (lease.Holder, error) {
 	case token != 0 && holder.Token != token:
 		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, holder.Token)
 	}
-	s, err := l.client.current(ctx)
+	s, err := l.client.core.Current(ctx)
 	if err != nil {
 		return lease.Holder{}, err
 	}
-	_, err = do(ctx, l.client.life, l.client, func() (struct{}, error) {
+	_, err = do(ctx, l.client.core.Life, l.client, func() (struct{}, error) {
 		return struct{}{}, s.conn.Delete(l.parent+"/"+names[0], -1)
 	})
 	switch {
 	case err == zk.ErrNoNode:
 		return lease.Holder{}, lease.ErrNotHeld
-	case err != nil && (ctx.Err() != nil || l.client.life.Err() != nil || transient(err)):
+	case err != nil && (ctx.Err() != nil || l.client.core.Life.Err() != nil || transient(err)):
 		return lease.Holder{}, fmt.Errorf("it may have been freed or not: %w", err)
 	case err != nil:
 		return lease.Holder{}, advise(err, "deleting "+names[0])

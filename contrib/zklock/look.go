@@ -23,7 +23,7 @@ type list struct {
 }
 
 func (t *ticket) list() (l list) {
-	l.names, l.stat, l.err = t.session.conn.Children(t.line.parent)
+	l.names, l.stat, l.err = t.Session.conn.Children(t.line.parent)
 	return l
 }
 
@@ -36,7 +36,7 @@ func (t *ticket) look(early *list) (turn, error) {
 		}
 	}
 	var l list
-	_, err := repeat(t.ctx, t.ctx, func() error {
+	_, err := repeat(t.Ctx, t.Ctx, func() error {
 		l = t.list()
 		return l.err
 	})
@@ -56,13 +56,13 @@ func (t *ticket) look(early *list) (turn, error) {
 // but one, and then looks who is left: as a rule the last, who holds by then. So the look is over when that releases, and
 // nothing has to be asked between the release and the next hold. The end of a node wakes two.
 func (t *ticket) next(ctx context.Context, last turn) (turn, error) {
-	next, err := do(ctx, t.ctx, t.client, func() (turn, error) {
+	next, err := do(ctx, t.Ctx, t.client, func() (turn, error) {
 		gone, err := t.wait(last.watch)
 		if gone && last.ahead == 1 {
 			// There was nobody before the one that is gone, and nobody can have come.
-			t.client.mu.Lock()
+			t.client.core.Lock()
 			t.view.removed++
-			t.client.mu.Unlock()
+			t.client.core.Unlock()
 			return turn{held: true}, nil
 		}
 		if err != nil {
@@ -76,8 +76,8 @@ func (t *ticket) next(ctx context.Context, last turn) (turn, error) {
 // wait waits until something happens to a node, or so long that it may have been missed.
 func (t *ticket) wait(node string) (gone bool, err error) {
 	var w *watch
-	_, err = repeat(t.ctx, t.ctx, func() error {
-		w, err = t.session.watch(node)
+	_, err = repeat(t.Ctx, t.Ctx, func() error {
+		w, err = t.Session.watch(node)
 		return err
 	})
 	if err == zk.ErrNoNode {
@@ -93,8 +93,8 @@ func (t *ticket) wait(node string) (gone bool, err error) {
 		return w.gone, nil
 	case <-doubt.C:
 		return false, nil
-	case <-t.ctx.Done():
-		return false, t.ctx.Err()
+	case <-t.Ctx.Done():
+		return false, t.Ctx.Err()
 	}
 }
 
@@ -138,8 +138,8 @@ func (t *ticket) learn(stat *zk.Stat) {
 	if removed > 0 && (before == nil || before.parent != stat.Czxid || before.removed != removed) {
 		last = false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.core.Lock()
+	defer c.core.Unlock()
 	if stat.Cversion >= 0 {
 		t.view.parent, t.view.removed = stat.Czxid, removed
 	}
@@ -149,15 +149,15 @@ func (t *ticket) learn(stat *zk.Stat) {
 		t.asked, t.token = true, uint64(stat.Pzxid)
 		close(t.seen)
 	default:
-		t.asked = c.spawnLocked(t.ask) == nil
+		t.asked = c.core.SpawnLocked(t.ask) == nil
 	}
 }
 
 // ask reads the token.
 func (t *ticket) ask() {
 	var stat *zk.Stat
-	_, err := repeat(t.ctx, t.ctx, func() error {
-		there, found, err := t.session.conn.Exists(t.path)
+	_, err := repeat(t.Ctx, t.Ctx, func() error {
+		there, found, err := t.Session.conn.Exists(t.path)
 		if err == nil && !there {
 			err = zk.ErrNoNode
 		}
@@ -165,9 +165,9 @@ func (t *ticket) ask() {
 		return err
 	})
 	if err == nil {
-		t.client.mu.Lock()
+		t.client.core.Lock()
 		t.token = uint64(stat.Czxid)
-		t.client.mu.Unlock()
+		t.client.core.Unlock()
 		close(t.seen)
 	}
 	t.found(err)

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -17,7 +16,7 @@ func New(c *Client, name string, opts ...Option) *Mutex {
 }
 
 // Name returns the name of the lock.
-func (m *Mutex) Name() string { return m.line.name }
+func (m *Mutex) Name() string { return m.line.Name }
 
 // Lock waits its turn for m and returns the lease on it.
 //
@@ -29,10 +28,7 @@ func (m *Mutex) Name() string { return m.line.name }
 // With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.lock(ctx, false)
-	if err != nil {
-		return nil, fmt.Errorf("zklock: lock %q: %w", m.line.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("lock", err)
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
@@ -40,14 +36,11 @@ func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
 // once on what is free one succeeds.
 func (m *Mutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.lock(ctx, true)
-	if err != nil {
-		return nil, fmt.Errorf("zklock: try lock %q: %w", m.line.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("try lock", err)
 }
 
 func (m *Mutex) lock(ctx context.Context, try bool) (*lease.Lease, error) {
-	if m.line.own(ctx) {
+	if m.line.Own(ctx) {
 		return nil, lease.ErrDeadlock
 	}
 	return m.line.acquire(ctx, try)

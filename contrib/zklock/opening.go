@@ -2,83 +2,36 @@ package zklock
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
-	"github.com/headwaiter/headwaiter/lease"
 )
 
-// current returns the session of the client; there is one from the first call on that needs it.
-func (c *Client) current(ctx context.Context) (*session, error) {
-	c.mu.Lock()
-	if s := c.session; s != nil {
-		c.mu.Unlock()
-		return s, nil
-	}
-	o := c.opening
-	if o == nil {
-		o = engine.NewOpening[*session]() // All calls that need one wait for the same.
-		if err := c.spawnLocked(func() { c.open(o) }); err != nil {
-			c.mu.Unlock()
-			return nil, err
-		}
-		c.opening = o
-	}
-	c.mu.Unlock()
-	return o.Wait(ctx)
-}
-
-// open asks for a session, and keeps it to its end.
-func (c *Client) open(o *engine.Opening[*session]) {
-	s, err := c.connect(c.life, true)
-	var opened *session
-	c.mu.Lock()
-	c.opening = nil
-	switch {
-	case c.closed:
-		err = lease.ErrClosed
-	case err != nil:
-	case s.ctx.Err() != nil: // It has been short.
-		err = context.Cause(s.ctx)
-	default:
-		opened, c.session = s, s
-	}
-	c.mu.Unlock()
-	o.Settle(opened, err)
-	switch {
-	case opened != nil:
-		s.live()
-	case s != nil:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), time.Second)
-		defer cancel()
-		_ = s.close(ctx)
-	}
-}
+// open asks for a session.
+func (c *Client) open() (*session, error) { return c.connect(c.core.Life, true) }
 
 // connect returns a session when the servers have given one, or an error when they refuse or ctx ends.
 func (c *Client) connect(ctx context.Context, told bool) (*session, error) {
 	s := &session{
-		client: c, cable: newCable(&c.opts, c.watch), first: make(chan struct{}), ended: make(chan struct{}),
-		changed: make(chan struct{}), watches: make(map[string]*watch),
+		Session: engine.NewSession(c.core.Life), client: c, cable: newCable(&c.opts, c.core.Watch),
+		first: make(chan struct{}), ended: make(chan struct{}), watches: make(map[string]*watch),
 	}
-	s.ctx, s.die = context.WithCancelCause(c.life)
 	conn, events, err := zk.Connect(c.opts.Servers, c.opts.Lease, zk.WithDialer(s.cable.dial), zk.WithHostProvider(s.cable),
 		zk.WithEventCallback(s.event), zk.WithLogger(quiet{}), zk.WithLogInfo(false))
 	if err != nil {
 		return nil, err
 	}
 	s.conn = conn
-	c.work.Go(func() {
+	go func() { // Whoever stops the session waits for it.
 		defer close(s.ended)
 		for range events { // They are told to s.event. The channel is closed when all has ended.
 		}
-	})
+	}()
 	if told {
-		c.mu.Lock()
+		c.core.Lock()
 		c.cable = s.cable
-		c.mu.Unlock()
+		c.core.Unlock()
 	}
 	select {
 	case <-s.first:
@@ -107,8 +60,8 @@ func (s *session) authenticate(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case s.ctx.Err() != nil:
-			return context.Cause(s.ctx)
+		case s.Ctx.Err() != nil:
+			return context.Cause(s.Ctx)
 		case err != nil:
 			return advise(err, "the identity of scheme "+a.Scheme)
 		}

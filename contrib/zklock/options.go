@@ -154,29 +154,18 @@ func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
 // An Option sets how a name is held.
 type Option func(*terms)
 
-type terms struct {
-	limits  engine.Limits
-	maxWait time.Duration
-}
+type terms = engine.Terms
 
 // WithMaxHold ends a hold after d at the latest, confirmed or not: its context ends with the cause
 // [lease.ErrMaxHold], and the next in the queue holds. The default is no such end.
-func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.limits.Hold = d } }
+func WithMaxHold(d time.Duration) Option { return func(t *terms) { t.Hold = d } }
 
 // WithMaxStall ends a hold when nobody calls [lease.Lease.Progress] on it for d, though the client lives: a worker that
 // hangs keeps nobody else out. Its context ends with the cause [lease.ErrStalled], and the next in the queue holds. d is
 // at least [lease.MinLease]. The default, and 0, is no such end.
-func WithMaxStall(d time.Duration) Option { return func(t *terms) { t.limits.Stall = d } }
+func WithMaxStall(d time.Duration) Option { return func(t *terms) { t.Stall = d } }
 
 // WithMaxWait bounds a call until it holds, and not the hold nor the work of a Do: it fails with a [lease.WaitError] that
 // wraps [lease.ErrWaitTimeout] and context.DeadlineExceeded. d is at least 1 ms. The default, and 0, is to wait until the
 // context ends.
-func WithMaxWait(d time.Duration) Option { return func(t *terms) { t.maxWait = d } }
-
-func with(opts []Option) terms {
-	var t terms
-	for _, o := range opts {
-		o(&t)
-	}
-	return t
-}
+func WithMaxWait(d time.Duration) Option { return func(t *terms) { t.MaxWait = d } }

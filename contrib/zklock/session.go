@@ -8,38 +8,33 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A session is one of ZooKeeper's, from the servers' grant to the word that it is no more, on a zk.Conn of its own:
 // what was asked for in one session is never sent in another.
-//
-// Losing contact does not end it: the holds are lost when their time is over by the client's clock, but a waiter's node
-// is there as long as the session is, and with it the place in the queue.
 type session struct {
+	engine.Session
 	client *Client
 	cable  *cable
 	conn   *zk.Conn
-	ctx    context.Context // ends when the session is known to be over, or the client closes; the cause says why
-	die    context.CancelCauseFunc
 	first  chan struct{} // closed when there is a session
 	ended  chan struct{} // closed when the connection has nothing running any more
 
-	// guarded by the client's mu
-	linked  bool          // there is a connection
-	timeout time.Duration // as the server has granted it
-	until   lease.Until
+	// guarded by the client's core
+	linked  bool              // there is a connection; Changed tells of that too
+	timeout time.Duration     // as the server has granted it
 	beat    moment            // when the last beat was sent that was answered, or the connection was begun
-	changed chan struct{}     // closed, and replaced, when one of these changes
 	watches map[string]*watch // that stand, by path
 }
 
 // event is called by the library, which waits for it.
 func (s *session) event(e zk.Event) {
 	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.core.Lock()
+	defer c.core.Unlock()
 	switch {
 	case e.Type == zk.EventNotWatching:
 	case e.Type != zk.EventSession:
@@ -57,51 +52,26 @@ func (s *session) event(e zk.Event) {
 		s.buryLocked()
 	case e.State == zk.StateDisconnected:
 		s.linked = false
-		s.changeLocked()
+		s.ChangeLocked()
 	}
-}
-
-// changeLocked tells the waiters of a change.
-func (s *session) changeLocked() {
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// leftLocked is how long the session is certain.
-func (s *session) leftLocked() time.Duration {
-	return time.Until(s.until.Deadline) - (lease.Slept() - s.until.Slept)
 }
 
 // extendLocked counts the session's time from a moment at which the leader is known to have heard of it, or later.
-// What was lost stays lost.
 func (s *session) extendLocked(from moment) {
 	// A hundredth, for clocks that run apart and for the time it takes to notice.
-	s.until = lease.Until{Deadline: from.at.Add(s.timeout - s.timeout/100), Slept: from.slept}
-	for _, t := range s.client.tickets {
-		if t.session != s || t.grip.Keeper == nil || t.grip.Keeper.Extend(s.until) {
-			continue
-		}
-		if errors.Is(context.Cause(t.grip.Keeper.Lease().Context()), lease.ErrLost) && !t.leavingLocked() {
-			t.grip.Lose(lease.ErrExpired)
-			s.client.sweepLocked(t)
-		}
-	}
-	s.changeLocked()
+	s.client.core.ExtendLocked(s, lease.Until{Deadline: from.at.Add(s.timeout - s.timeout/100), Slept: from.slept})
 }
 
-// live does what a session needs until its end.
-func (s *session) live() {
+// Live asks for time, and ends the holds where there is none, until the session is over.
+func (s *session) Live() {
 	var both sync.WaitGroup
 	both.Go(s.pulse)
 	s.keep()
 	both.Wait()
-	if s.over() {
+	if s.Over() {
 		s.stop() // Otherwise the client closes, and does it with a farewell.
 	}
 }
-
-// over reports whether the servers do not know the session any more.
-func (s *session) over() bool { return errors.Is(context.Cause(s.ctx), lease.ErrLost) }
 
 // pulse asks the leader for a word at every quarter of the time-out.
 //
@@ -120,23 +90,23 @@ func (s *session) pulse() {
 		slow := time.AfterFunc(timeout/3, s.cable.cut)
 		_, err := s.conn.Sync("/")
 		slow.Stop()
-		s.client.watch.Request(s.ctx, sent.at, err, transient)
-		s.client.mu.Lock()
+		s.client.core.Watch.Request(s.Ctx, sent.at, err, transient)
+		s.client.core.Lock()
 		if err == nil && s.linked && s.beat.at.Before(sent.at) {
 			s.extendLocked(s.beat)
 			s.beat = sent
 			s.guardAllLocked()
 		}
-		s.client.mu.Unlock()
+		s.client.core.Unlock()
 	}
 }
 
 // awaitBeat waits until there is a connection and the next beat is due. It returns false when the session has ended.
 func (s *session) awaitBeat() (timeout time.Duration, ok bool) {
-	for s.ctx.Err() == nil {
-		s.client.mu.Lock()
-		linked, changed, timeout, due := s.linked, s.changed, s.timeout, s.beat.at.Add(s.timeout/4)
-		s.client.mu.Unlock()
+	for s.Ctx.Err() == nil {
+		s.client.core.Lock()
+		linked, changed, timeout, due := s.linked, s.Changed, s.timeout, s.beat.at.Add(s.timeout/4)
+		s.client.core.Unlock()
 		wait := time.Until(due)
 		if linked && wait <= 0 {
 			return timeout, true
@@ -156,16 +126,16 @@ func (s *session) pass(d time.Duration, changed <-chan struct{}) {
 	select {
 	case <-timer.C:
 	case <-changed:
-	case <-s.ctx.Done():
+	case <-s.Ctx.Done():
 	}
 }
 
 // keep ends the holds when the session's time is over by the client's clock, whether or not a server can be asked.
 func (s *session) keep() {
-	for s.ctx.Err() == nil {
-		s.client.mu.Lock()
-		left, changed, timeout := s.leftLocked(), s.changed, s.timeout
-		s.client.mu.Unlock()
+	for s.Ctx.Err() == nil {
+		s.client.core.Lock()
+		left, changed, timeout := s.LeftLocked(), s.Changed, s.timeout
+		s.client.core.Unlock()
 		wait := left
 		if left <= 0 {
 			s.expire()
@@ -178,24 +148,18 @@ func (s *session) keep() {
 	}
 }
 
-// expire ends the holds: by the client's clock the session may be over. A waiter keeps its place, for what that is
-// worth.
+// expire ends the holds: by the client's clock the session may be over.
 func (s *session) expire() {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.leftLocked() > 0 {
+	core := s.client.core
+	core.Lock()
+	defer core.Unlock()
+	if s.LeftLocked() > 0 {
 		return
 	}
-	for _, t := range c.tickets {
-		if t.session == s && t.grip.Keeper != nil && !t.leavingLocked() {
-			if why := s.cable.trouble(); why != nil {
-				t.grip.Keeper.Failing(s.until.Deadline.Add(-s.timeout), why)
-			}
-			t.grip.Lose(lease.ErrExpired)
-			c.sweepLocked(t)
-		}
+	if why := s.cable.trouble(); why != nil {
+		core.FailingLocked(s, s.Until.Deadline.Add(-s.timeout), why)
 	}
+	core.ExpireLocked(s)
 }
 
 // succeed asks for another session when the servers end all connections of this one without a word. They do so while they
@@ -203,80 +167,45 @@ func (s *session) expire() {
 // talks to a client that has seen more than it has. So this session is over if they give another.
 func (s *session) succeed(limit time.Duration) {
 	c := s.client
-	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	ctx, cancel := context.WithTimeout(s.Ctx, limit)
 	defer cancel()
 	next, err := c.connect(ctx, false)
 	if err != nil {
 		return
 	}
-	c.mu.Lock()
-	taken := !c.closed && !s.linked && s.ctx.Err() == nil && next.ctx.Err() == nil && c.spawnLocked(next.live) == nil
+	c.core.Lock()
+	taken := !s.linked && s.Ctx.Err() == nil && next.Ctx.Err() == nil && c.core.SpawnLocked(next.Live) == nil
 	if taken {
 		s.buryLocked()
-		c.session, c.cable = next, next.cable
+		c.core.Session, c.cable = next, next.cable
 	}
-	c.mu.Unlock()
+	c.core.Unlock()
 	if !taken {
-		_ = next.close(ctx)
+		_ = next.End(ctx)
 	}
 }
 
 // buryLocked ends the session: the servers do not know it any more, and all its nodes are gone.
 func (s *session) buryLocked() {
-	c := s.client
-	if c.session == s {
-		c.session = nil
-	}
 	s.linked = false
-	cause := lease.ErrForgotten
-	if s.leftLocked() <= 0 {
-		cause = lease.ErrExpired
-	}
-	s.die(cause)
+	s.client.core.BuryLocked(s)
 	s.cable.end() // The library would go on with another session by itself.
-	for id, t := range c.tickets {
-		if t.session == s {
-			t.grip.Lose(cause)
-			delete(c.tickets, id)
-			delete(c.ends, id)
-		}
-	}
-	s.changeLocked()
 }
 
-// confirm waits until the session has time.
-func (s *session) confirm(ctx context.Context) error {
-	for {
-		s.client.mu.Lock()
-		left, changed := s.leftLocked(), s.changed
-		s.client.mu.Unlock()
-		if left > 0 {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// close ends the session at the servers, and with it all that is held.
-func (s *session) close(ctx context.Context) error {
+// End ends the session at the servers, and with it all that is held.
+func (s *session) End(ctx context.Context) error {
 	defer s.stop()
-	s.client.mu.Lock()
+	s.client.core.Lock()
 	// What has run out by the client's clock will have by the servers', soon.
-	limit := max(s.leftLocked(), time.Second)
-	s.client.mu.Unlock()
+	limit := max(s.LeftLocked(), time.Second)
+	s.client.core.Unlock()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		s.client.mu.Lock()
-		linked, changed := s.linked, s.changed
-		s.client.mu.Unlock()
-		if s.over() {
+		s.client.core.Lock()
+		linked, changed := s.linked, s.Changed
+		s.client.core.Unlock()
+		if s.Over() {
 			return nil // There is nothing left to end.
 		}
 		if linked {
@@ -320,7 +249,7 @@ func (s *session) unheard(ctx context.Context) error {
 //
 // The library's farewell is answered by the library where it asks for another server. Otherwise it would wait for a second.
 func (s *session) stop() {
-	s.die(context.Canceled)
+	s.Die(context.Canceled)
 	s.cable.end()
 	select {
 	case <-s.cable.over:

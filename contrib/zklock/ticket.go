@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -15,69 +14,34 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// A ticket is one call and the node that it has at the servers: one of its own, so that two calls of one client exclude
-// each other as those of two clients do.
+// A ticket is one call and the node that it has at the servers. Its ID is in the name of the node, by which that is found
+// when the answer to its creation was lost.
 type ticket struct {
-	client  *Client
-	session *session
-	line    *line
-	id      string          // in the name of the node, by which it is found when the answer to its creation was lost
-	ctx     context.Context // ends when the node is known to be gone, or the session ends
-	end     context.CancelCauseFunc
-	seen    chan struct{} // closed when the token is known
-	before  *past         // what was known of the parent before the node was asked for
+	engine.Ticket[*session]
+	client *Client
+	line   *line
+	seen   chan struct{} // closed when the token is known
+	before *past         // what was known of the parent before the node was asked for
 
-	// guarded by the client's mu
-	path      string // of the node, when that is known
-	number    int32  // the place in the order
-	token     uint64
-	view      past // of the last look
-	asked     bool // for the token, or it is known
-	guarded   bool // the node is watched, or is about to be
-	grip      engine.Grip
-	pending   bool // the node may be about to be made
-	abandoned bool // the call needs it no more
+	// guarded by the client's core
+	path    string // of the node, when that is known
+	number  int32  // the place in the order
+	token   uint64
+	view    past // of the last look
+	asked   bool // for the token, or it is known
+	guarded bool // the node is watched, or is about to be
 }
 
 // ticket makes one for a call.
 func (c *Client) ticket(s *session, l *line) *ticket {
 	t := &ticket{
-		client: c, session: s, line: l, seen: make(chan struct{}), before: l.past.Load(),
-		id: fmt.Sprintf("%s%016x", c.id, c.numbers.Add(1)),
+		Ticket: engine.NewTicket(s, fmt.Sprintf("%s%016x", c.id, c.numbers.Add(1)), l.parent),
+		client: c, line: l, seen: make(chan struct{}), before: l.past.Load(),
 	}
-	t.ctx, t.end = context.WithCancelCause(s.ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tickets[t.id] = t
+	c.core.Lock()
+	defer c.core.Unlock()
+	c.core.Tickets[t.ID] = t
 	return t
-}
-
-// leavingLocked reports whether the ticket's node is to go, or may.
-func (t *ticket) leavingLocked() bool { return t.abandoned || t.client.ends[t.id] != nil }
-
-// dropLocked forgets a ticket that has no node.
-func (t *ticket) dropLocked() {
-	delete(t.client.tickets, t.id)
-	delete(t.client.ends, t.id)
-}
-
-// missedLocked tells that somebody has removed the node.
-func (t *ticket) missedLocked() {
-	t.dropLocked()
-	t.grip.Lose(lease.ErrForced)
-	t.end(errGone)
-}
-
-// leave gives up the place or the hold, in the background: when what may make the node has come to its end.
-func (t *ticket) leave() {
-	c := t.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.abandoned = true
-	if !t.pending && c.tickets[t.id] == t {
-		c.sweepLocked(t)
-	}
-	t.end(context.Canceled)
 }
 
 // request makes the node and tells how things stand. If ctx ends before, it returns at once, and the ticket has to leave;
@@ -102,23 +66,20 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 		}
 		r := reply{err: failed}
 		if r.err == nil {
-			r.err = t.ctx.Err()
+			r.err = t.Ctx.Err()
 		}
 		if r.err == nil {
 			r.turn, r.err = t.look(&early)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.pending = false
-		if t.abandoned && c.tickets[t.id] == t {
-			c.sweepLocked(t)
-		}
+		c.core.Lock()
+		defer c.core.Unlock()
+		c.core.SettledLocked(t)
 		replies <- r
 	}
-	c.mu.Lock()
-	t.pending = true
-	err := c.spawnLocked(func() {
-		if c.spawn(func() { early = t.list(); answered() }) != nil {
+	c.core.Lock()
+	t.Pending = true
+	err := c.core.SpawnLocked(func() {
+		if c.core.Spawn(func() { early = t.list(); answered() }) != nil {
 			early.err = zk.ErrConnectionClosed
 			answers.Add(1)
 		}
@@ -126,9 +87,9 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 		answered()
 	})
 	if err != nil {
-		t.pending = false
+		t.Pending = false
 	}
-	c.mu.Unlock()
+	c.core.Unlock()
 	if err != nil {
 		return turn{}, err
 	}
@@ -137,14 +98,14 @@ func (t *ticket) request(ctx context.Context) (turn, error) {
 		return r.turn, t.why(r.err)
 	case <-ctx.Done():
 		return turn{}, t.why(ctx.Err())
-	case <-t.ctx.Done():
-		return turn{}, t.why(t.ctx.Err())
+	case <-t.Ctx.Done():
+		return turn{}, t.why(t.Ctx.Err())
 	}
 }
 
 // why is the error of what was done for the ticket, if the ticket's own end does not explain it.
 func (t *ticket) why(err error) error {
-	if cause := context.Cause(t.ctx); err != nil && cause != nil {
+	if cause := context.Cause(t.Ctx); err != nil && cause != nil {
 		return cause
 	}
 	return err
@@ -153,8 +114,8 @@ func (t *ticket) why(err error) error {
 // make makes the node, once: where an answer was lost, the node is looked for by its id before it is asked for again. The
 // servers end a connection, and what came over it, before they let the session go on over another.
 func (t *ticket) make() error {
-	ctx, s, opts := t.ctx, t.session, &t.client.opts
-	node, lost := t.line.parent+"/"+nodeStart(t.id), false
+	ctx, s, opts := t.Ctx, t.Session, &t.client.opts
+	node, lost := t.line.parent+"/"+nodeStart(t.ID), false
 	for tries := 0; ; tries++ {
 		var made string
 		var err error
@@ -174,9 +135,9 @@ func (t *ticket) make() error {
 		}
 		if err != nil && !transient(err) {
 			if !lost {
-				t.client.mu.Lock()
-				t.dropLocked()
-				t.client.mu.Unlock()
+				t.client.core.Lock()
+				t.client.core.DropLocked(t)
+				t.client.core.Unlock()
 			}
 			return advise(err, "making a node below "+t.line.parent)
 		}
@@ -192,9 +153,9 @@ func (t *ticket) make() error {
 // made takes in what the node is called.
 func (t *ticket) made(node string) error {
 	n, is := number(node)
-	t.client.mu.Lock()
+	t.client.core.Lock()
 	t.path, t.number = node, n
-	t.client.mu.Unlock()
+	t.client.core.Unlock()
 	if !is || n < 0 || n > maxNumber {
 		return errWorn
 	}
@@ -203,12 +164,12 @@ func (t *ticket) made(node string) error {
 
 // find looks for the node by its id. There may be none.
 func (t *ticket) find() (string, error) {
-	names, _, err := t.session.conn.Children(t.line.parent)
+	names, _, err := t.Session.conn.Children(t.line.parent)
 	if err == zk.ErrNoNode {
 		return "", nil
 	}
 	for _, name := range names {
-		if err == nil && nodeID(name) == t.id {
+		if err == nil && nodeID(name) == t.ID {
 			return t.line.parent + "/" + name, nil
 		}
 	}
@@ -244,22 +205,18 @@ func (s *session) parents(node string) error {
 	return nil
 }
 
-// hold makes the lease on what the ticket has got. It returns nil if the session's time is over, or the node gone.
-func (t *ticket) hold(ctx context.Context, how lease.Terms, limits engine.Limits) *lease.Lease {
-	c := t.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || t.ctx.Err() != nil || t.session.leftLocked() <= 0 {
-		return nil
+// hold makes the lease on what the ticket has got, when its token is known.
+func (t *ticket) hold(ctx context.Context, begun time.Time) (*lease.Lease, error) {
+	select {
+	case <-t.seen:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-t.Ctx.Done():
+		return nil, context.Cause(t.Ctx)
 	}
-	how.Token, how.Until, how.Release = t.token, t.session.until, t.release
-	return t.grip.Take(ctx, how, limits, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !t.leavingLocked() && t.grip.Over() {
-			c.sweepLocked(t)
-		}
-	})
+	l := t.line
+	how := lease.Terms{Name: l.Label(), Waited: time.Since(begun), Key: l.Key, Token: t.token, Release: t.release}
+	return t.client.core.Hold(ctx, t, how, l.Limits)
 }
 
 // releaseTime is for how long a release is tried after the deadline of what it releases.
@@ -267,40 +224,29 @@ const releaseTime = time.Second
 
 // release is what Release of the lease does, once. The lease's context has ended.
 func (t *ticket) release(ctx context.Context) error {
-	c := t.client
-	c.mu.Lock()
-	cause := t.grip.Ended()
-	known := c.tickets[t.id] == t && c.ends[t.id] == nil
-	limit := t.session.leftLocked() + releaseTime
-	if known && (!errors.Is(cause, lease.ErrReleased) || ctx.Err() != nil) {
-		// It was lost, or nobody can wait for the answer, which is no reason to keep the lock.
-		c.sweepLocked(t)
+	core := t.client.core
+	core.Lock()
+	limit := t.Session.LeftLocked() + releaseTime
+	err := core.ReleasingLocked(ctx, t)
+	core.Unlock()
+	if err != nil {
+		return err
 	}
-	t.abandoned = true
-	c.mu.Unlock()
-	switch {
-	case !errors.Is(cause, lease.ErrReleased):
-		return cause
-	case !known:
-		return t.lostBy(lease.ErrForced)
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
-	}
-	defer t.end(context.Canceled)
+	defer t.End(context.Canceled)
 	during, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	removed, err := t.remove(during)
 	switch {
-	case err != nil && t.session.over():
-		return t.lostBy(nil)
+	case err != nil && t.Session.Over():
+		return core.LostBy(t, nil)
 	case err != nil:
-		return t.unconfirmed(ctx, err)
+		return core.Unconfirmed(ctx, t, advise(err, "deleting "+t.path))
 	}
-	c.mu.Lock()
-	t.dropLocked()
-	c.mu.Unlock()
+	core.Lock()
+	core.DropLocked(t)
+	core.Unlock()
 	if !removed {
-		return t.lostBy(lease.ErrForced)
+		return core.LostBy(t, lease.ErrForced)
 	}
 	t.view.removed++
 	t.line.past.Store(&t.view)
@@ -309,8 +255,8 @@ func (t *ticket) release(ctx context.Context) error {
 
 // remove deletes the node. It returns false if another has.
 func (t *ticket) remove(ctx context.Context) (removed bool, err error) {
-	return do(ctx, t.ctx, t.client, func() (bool, error) {
-		attempts, err := repeat(ctx, t.ctx, func() error { return t.session.conn.Delete(t.path, -1) })
+	return do(ctx, t.Ctx, t.client, func() (bool, error) {
+		attempts, err := repeat(ctx, t.Ctx, func() error { return t.Session.conn.Delete(t.path, -1) })
 		if err == zk.ErrNoNode {
 			return attempts > 1, nil // Where there were more, an earlier one did it.
 		}
@@ -321,52 +267,22 @@ func (t *ticket) remove(ctx context.Context) (removed bool, err error) {
 // erase deletes the node once, in the background. It returns an error if it is to be tried again.
 func (t *ticket) erase() error {
 	c := t.client
-	c.mu.Lock()
+	c.core.Lock()
 	node := t.path
-	c.mu.Unlock()
+	c.core.Unlock()
 	var err error
 	if node == "" {
 		node, err = t.find()
 	}
 	if err == nil && node != "" {
-		err = t.session.conn.Delete(node, -1)
+		err = t.Session.conn.Delete(node, -1)
 	}
 	if err != nil && err != zk.ErrNoNode {
 		return err // Whatever it is: the node is not to stay.
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.dropLocked()
-	t.end(context.Canceled)
+	c.core.Lock()
+	defer c.core.Unlock()
+	c.core.DropLocked(t)
+	t.End(context.Canceled)
 	return nil
-}
-
-// lostBy is the loss that a release has found, unless the end of the session explains it.
-func (t *ticket) lostBy(cause error) error {
-	if t.session.over() {
-		return context.Cause(t.session.ctx)
-	}
-	if t.client.life.Err() != nil {
-		return lease.ErrClientClosed
-	}
-	return cause
-}
-
-// unconfirmed leaves the release to the sweeper.
-func (t *ticket) unconfirmed(ctx context.Context, err error) error {
-	c := t.client
-	c.mu.Lock()
-	if c.tickets[t.id] == t {
-		c.sweepLocked(t)
-	}
-	c.mu.Unlock()
-	switch ended := retry.WhyEnded(ctx); {
-	case ended != nil:
-		err = ended
-	case c.life.Err() != nil:
-		err = lease.ErrClosed
-	default:
-		err = advise(err, "deleting "+t.path)
-	}
-	return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 }

@@ -14,21 +14,21 @@ type watch struct {
 // watch returns the watch on a node.
 func (s *session) watch(path string) (*watch, error) {
 	c := s.client
-	c.mu.Lock()
+	c.core.Lock()
 	if w := s.watches[path]; w != nil {
-		c.mu.Unlock()
+		c.core.Unlock()
 		return w, nil
 	}
 	w := &watch{done: make(chan struct{})}
 	s.watches[path] = w // Before the request: the event may come right behind the answer.
-	c.mu.Unlock()
+	c.core.Unlock()
 	// Not Exists: on a node that is gone that sets a watch too, which nothing ever ends.
 	_, _, _, err := s.conn.GetW(path)
 	if err == nil {
 		return w, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.core.Lock()
+	defer c.core.Unlock()
 	if s.watches[path] == w {
 		delete(s.watches, path)
 		close(w.done) // Who has joined meanwhile looks again.
@@ -43,30 +43,30 @@ func (s *session) firedLocked(e zk.Event) {
 		w.gone = e.Type == zk.EventNodeDeleted
 		close(w.done)
 	}
-	t := s.client.tickets[nodeID(e.Path)]
+	t := s.client.core.Tickets[nodeID(e.Path)]
 	switch {
-	case t == nil || t.session != s || t.leavingLocked():
+	case t == nil || t.Session != s || s.client.core.LeavingLocked(t):
 	case e.Type == zk.EventNodeDeleted:
-		t.missedLocked()
+		s.client.core.MissedLocked(t, errGone)
 	case t.guarded: // Somebody changed the node: it needs another watch.
-		_ = s.client.spawnLocked(t.guard)
+		_ = s.client.core.SpawnLocked(t.guard)
 	}
 }
 
 // guardAllLocked watches the nodes of the tickets that have been there for a beat: most have gone before, and cost no
 // watch.
 func (s *session) guardAllLocked() {
-	for _, t := range s.client.tickets {
-		if t.session == s && t.path != "" && !t.guarded && !t.leavingLocked() {
-			t.guarded = s.client.spawnLocked(t.guard) == nil
+	for _, t := range s.client.core.Tickets {
+		if t.Session == s && t.path != "" && !t.guarded && !s.client.core.LeavingLocked(t) {
+			t.guarded = s.client.core.SpawnLocked(t.guard) == nil
 		}
 	}
 }
 
 // guard watches the ticket's own node, which somebody may remove.
 func (t *ticket) guard() {
-	_, err := repeat(t.ctx, t.ctx, func() error {
-		_, err := t.session.watch(t.path)
+	_, err := repeat(t.Ctx, t.Ctx, func() error {
+		_, err := t.Session.watch(t.path)
 		return err
 	})
 	t.found(err)
@@ -75,13 +75,13 @@ func (t *ticket) guard() {
 // found takes in what a request about the ticket's own node has said.
 func (t *ticket) found(err error) {
 	c := t.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.core.Lock()
+	defer c.core.Unlock()
 	switch {
 	case err == nil || transient(err):
 	case err != zk.ErrNoNode:
-		t.end(advise(err, "reading "+t.path))
-	case c.tickets[t.id] == t && !t.leavingLocked():
-		t.missedLocked()
+		t.End(advise(err, "reading "+t.path))
+	default:
+		c.core.MissedLocked(t, errGone)
 	}
 }

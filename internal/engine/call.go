@@ -13,104 +13,74 @@ import (
 // A Call is one for a lock, from its first attempt to the hold or the error. An attempt is a ticket: where one is lost
 // by no fault of the call, the next begins at the end of the line.
 type Call struct {
+	Line  *Line
+	Watch *Watch
 	// Life is the client's, and ends with its Close.
 	Life context.Context
-	// Once is one attempt. It keeps place up to date: how many are before the call, -1 as long as that is not known.
-	Once func(place *int) (*lease.Lease, error)
+	// Once is one attempt of a call that began then. It keeps place up to date: how many are before the call, -1 as long as
+	// that is not known.
+	Once func(ctx context.Context, begun time.Time, place *int) (*lease.Lease, error)
 	// Again reports whether there may be another after an error.
 	Again func(error) bool
 	// Trouble, if not nil, is why the servers cannot be asked, as far as is known.
 	Trouble func() error
 	// Between, if not nil, is called with the error of an attempt before the next.
-	Between func(error)
-}
-
-// Usable is why a call fails before anything is sent: what is wrong with its name, that ctx has ended, or the client's
-// life.
-func Usable(ctx, life context.Context, wrong error) error {
-	retry.Given(ctx)
-	switch {
-	case wrong != nil:
-		return wrong
-	case ctx.Err() != nil:
-		return WaitError(-1, time.Now(), nil, retry.WhyEnded(ctx))
-	case life.Err() != nil:
-		return lease.ErrClosed
-	}
-	return nil
+	Between func(context.Context, error)
 }
 
 // Acquire tries until there is a hold, ctx or the client's life ends, or an error is final. Errors tell the place and
 // the time waited ([lease.WaitError]), but for [lease.ErrBusy], which comes as it is.
 func (c Call) Acquire(ctx context.Context) (*lease.Lease, error) {
+	if err := c.Line.Usable(ctx, c.Life); err != nil {
+		return nil, err
+	}
+	ctx, free, err := retry.InTime(ctx, c.Line.MaxWait)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	return c.Watch.Acquire(ctx, c.Line.Kind, c.Line.Name, c.insist)
+}
+
+func (c Call) insist(ctx context.Context) (*lease.Lease, error) {
 	begun, place := time.Now(), -1
 	var last error
 	for tries := 0; ; tries++ {
-		held, err := c.Once(&place)
-		if err == nil {
-			return held, nil
-		}
+		held, err := c.Once(ctx, begun, &place)
 		switch {
-		case c.Life.Err() != nil:
-			return nil, WaitError(place, begun, last, lease.ErrClosed)
+		case err == nil:
+			return held, nil
+		case c.Life.Err() != nil: // The rest is none.
 		case ctx.Err() != nil:
 			if c.Trouble != nil {
-				if trouble := c.Trouble(); trouble != nil {
-					last = trouble
-				}
+				last = cmp.Or(c.Trouble(), last)
 			}
-			return nil, WaitError(place, begun, last, retry.WhyEnded(ctx))
 		case errors.Is(err, lease.ErrBusy):
 			return nil, err
 		case !c.Again(err):
 			return nil, WaitError(place, begun, nil, err)
-		}
-		last = err
-		switch {
-		case c.rest(ctx, retry.Backoff(tries)) == nil:
-		case c.Life.Err() != nil:
-			return nil, WaitError(place, begun, last, lease.ErrClosed)
 		default:
-			return nil, WaitError(place, begun, last, retry.WhyEnded(ctx))
+			last = err
+		}
+		if Rest(ctx, c.Life, retry.Backoff(tries)) != nil {
+			why := lease.ErrClosed
+			if c.Life.Err() == nil {
+				why = retry.WhyEnded(ctx)
+			}
+			return nil, WaitError(place, begun, last, why)
 		}
 		if c.Between != nil {
-			c.Between(err)
+			c.Between(ctx, err)
 		}
 	}
 }
 
-// rest pauses, unless the call or its client ends first.
-func (c Call) rest(ctx context.Context, d time.Duration) error {
+// Rest waits for d, or less if the first of two contexts ends, and then returns why.
+func Rest(ctx, other context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.Life, cancel)()
+	defer context.AfterFunc(other, cancel)()
 	return retry.Rest(ctx, d)
-}
-
-// An Opening is a session that is asked for. All calls that need one wait for the same.
-type Opening[S any] struct {
-	done    chan struct{} // closed when the fields below are set
-	session S
-	err     error
-}
-
-// NewOpening makes one that somebody is to settle.
-func NewOpening[S any]() *Opening[S] { return &Opening[S]{done: make(chan struct{})} }
-
-// Settle tells all who wait, once.
-func (o *Opening[S]) Settle(session S, err error) {
-	o.session, o.err = session, err
-	close(o.done)
-}
-
-// Wait returns what it was settled with, or why ctx ended before.
-func (o *Opening[S]) Wait(ctx context.Context) (session S, err error) {
-	select {
-	case <-o.done:
-		return o.session, o.err
-	case <-ctx.Done():
-		return session, retry.WhyEnded(ctx)
-	}
 }
 
 // A Grip is the hold of a ticket: the lease, and what ends it at its limits. The zero one holds nothing. The caller

@@ -18,7 +18,7 @@ func attempts(life context.Context, ends ...error) (Call, *lease.Lease) {
 	held := new(Grip).Take(context.Background(), lease.Terms{
 		Until: lease.Until{Deadline: time.Now().Add(time.Hour)}, Release: func(context.Context) error { return nil },
 	}, Limits{}, nil)
-	return Call{Life: life, Again: passes, Once: func(place *int) (*lease.Lease, error) {
+	return Call{Line: &Line{}, Life: life, Again: passes, Once: func(_ context.Context, _ time.Time, place *int) (*lease.Lease, error) {
 		if len(ends) == 0 {
 			return held, nil
 		}
@@ -32,7 +32,7 @@ func TestACallGoesOnAfterAnAttemptThatWasLostByNoFaultOfIts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, want := attempts(t.Context(), errPasses, errPasses)
 		var between []error
-		c.Between = func(err error) { between = append(between, err) }
+		c.Between = func(_ context.Context, err error) { between = append(between, err) }
 		held, err := c.Acquire(t.Context())
 		require.NoError(t, err)
 		require.Same(t, want, held)
@@ -46,7 +46,7 @@ func TestACallThatRestsEndsWithItsClient(t *testing.T) {
 		life, end := context.WithCancel(t.Context())
 		c, held := attempts(life, errPasses)
 		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
-		c.Once = func(*int) (*lease.Lease, error) { return nil, errPasses }
+		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, errPasses }
 		ended := make(chan error)
 		go func() {
 			_, err := c.Acquire(t.Context())
@@ -73,11 +73,11 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 		require.Positive(t, wait.Waited, "it has rested")
 		require.NoError(t, wait.Last, "what is final says it all")
 
-		c.Once = func(*int) (*lease.Lease, error) { return nil, lease.ErrBusy }
+		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, lease.ErrBusy }
 		_, err = c.Acquire(t.Context())
 		require.Equal(t, lease.ErrBusy, err)
 
-		c.Once = func(*int) (*lease.Lease, error) { return nil, errPasses }
+		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, errPasses }
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err = c.Acquire(short)
@@ -88,12 +88,12 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 
 		trouble := errors.New("trouble")
 		c.Trouble = func() error { return trouble }
-		_, err = c.Acquire(short)
+		_, err = c.insist(short)
 		require.ErrorAs(t, err, &wait)
 		require.ErrorIs(t, wait.Last, trouble, "the reason that is known for it all")
 
 		end()
-		_, err = c.Acquire(t.Context())
+		_, err = c.insist(t.Context())
 		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 }
@@ -101,37 +101,11 @@ func TestTheErrorOfACallSaysHowFarItHadCome(t *testing.T) {
 func TestACallIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.NoError(t, Usable(t.Context(), t.Context(), nil))
-	require.Equal(t, errStays, Usable(ended, ended, errStays))
-	require.ErrorIs(t, Usable(ended, ended, nil), context.Canceled)
-	require.ErrorIs(t, Usable(t.Context(), ended, nil), lease.ErrClosed)
-}
-
-func TestAllWhoNeedASessionWaitForTheSameOpening(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := NewOpening[string]()
-		ended, end := context.WithCancelCause(t.Context())
-		end(errStays)
-		_, err := o.Wait(ended)
-		require.ErrorIs(t, err, errStays)
-		got := make(chan string, 2)
-		for range 2 {
-			go func() {
-				s, _ := o.Wait(t.Context())
-				got <- s
-			}()
-		}
-		synctest.Wait()
-		require.Empty(t, got)
-		o.Settle("session", nil)
-		require.Equal(t, "session", <-got)
-		require.Equal(t, "session", <-got)
-
-		failed := NewOpening[string]()
-		failed.Settle("", errPasses)
-		_, err = failed.Wait(t.Context())
-		require.ErrorIs(t, err, errPasses)
-	})
+	fine, wrong := &Line{}, &Line{Err: errStays}
+	require.NoError(t, fine.Usable(t.Context(), t.Context()))
+	require.Equal(t, errStays, wrong.Usable(ended, ended))
+	require.ErrorIs(t, fine.Usable(ended, ended), context.Canceled)
+	require.ErrorIs(t, fine.Usable(t.Context(), ended), lease.ErrClosed)
 }
 
 func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {

@@ -67,7 +67,7 @@ var layers = map[string][]string{
 	"multilock": append([]string{"internal/several"}, primitive...),                     // The same protocol as fairlock, for several names.
 	"striped":   {".", "lease", "internal/retry", "waitqueue", "fairlock", "semaphore"}, // whose permits say how many stripes there are
 	// For the engines of contrib, which are modules of their own.
-	"internal/engine": {"lease", "observe", "internal/notify", "internal/retry"},
+	"internal/engine": {"lease", "observe", "internal/names", "internal/notify", "internal/retry"},
 	// For tests only, those of other engines too.
 	"conformance":                {"lease"},
 	"internal/testenv/daemon":    {}, // which benchmarks run their servers with

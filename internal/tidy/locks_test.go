@@ -48,9 +48,14 @@ type walk struct {
 	found  *[]string
 }
 
-// wantsLock reports whether who is called so needs a lock that is taken.
-func wantsLock(name string) bool {
-	return strings.HasSuffix(name, "Locked") && !ast.IsExported(name)
+// wantsLock reports whether a function that is called so needs a lock that is taken.
+func wantsLock(name string) bool { return strings.HasSuffix(name, "Locked") && name != "Locked" }
+
+// wants sees that a function that needs a lock is called with one.
+func (w *walk) wants(f *ast.SelectorExpr, l locked) {
+	if wantsLock(f.Sel.Name) && len(l) == 0 && !w.given {
+		w.report(f.Pos(), f.Sel.Name, "is called where no lock is taken")
+	}
 }
 
 // function goes through a body.
@@ -139,13 +144,17 @@ func (w *walk) look(n ast.Node, l locked) {
 			inner.function(n.Body)
 			return false
 		case *ast.CallExpr:
-			if f, ok := n.Fun.(*ast.SelectorExpr); ok && later[f.Sel.Name] {
+			f, ok := n.Fun.(*ast.SelectorExpr)
+			if ok && later[f.Sel.Name] {
 				w.after(n, l)
 				return false
 			}
+			if ok && ast.IsExported(f.Sel.Name) {
+				w.wants(f, l)
+			}
 		case *ast.SelectorExpr:
-			if wantsLock(n.Sel.Name) && len(l) == 0 && !w.given {
-				w.report(n.Pos(), n.Sel.Name, "is called where no lock is taken")
+			if !ast.IsExported(n.Sel.Name) { // What is exported may be a field, or an error.
+				w.wants(n, l)
 			}
 		}
 		return true
@@ -322,7 +331,7 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"s.mu.Lock(); select { case <-a: s.mu.Unlock(); case <-b: }; s.mu.Unlock()",
 		"s.endLocked()", "s.mu.Lock(); s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); go func() { s.endLocked() }(); s.mu.Unlock()",
 		"s.mu.Lock(); c.Spawn(func() { s.endLocked() }); s.mu.Unlock()", "s.mu.Lock(); c.Spawn(s.endLocked); s.mu.Unlock()",
-		"return s.endLocked()",
+		"return s.endLocked()", "s.EndLocked()",
 		"for range s.allLocked {}", "if a { s.mu.Lock(); s.mu.Unlock() } else if s.endLocked() {}",
 	}
 	good := []string{
@@ -334,6 +343,7 @@ func TestALockOfAnotherFunctionIsFound(t *testing.T) {
 		"s.mu.RLock(); f(func() { t.mu.Lock(); t.mu.Unlock() }); s.mu.RUnlock()",
 		"s.mu.Lock(); defer s.mu.Unlock(); s.endLocked()", "s.mu.Lock(); sort(a, func() { s.endLocked() }); s.mu.Unlock()",
 		"s.mu.Lock(); for range s.allLocked {}; s.mu.Unlock()", "x.Locked(); _ = err.NotLocked",
+		"s.Lock(); s.EndLocked(); s.Unlock()",
 	}
 	for _, body := range bad {
 		require.NotEmpty(t, strays(t, "bad.go", "package bad; func f() { "+body+" }"), body)
