@@ -131,29 +131,9 @@ func (w *sessionCall) Err() error {
 	return w.err
 }
 
-// enterWith is enter for a call that Close tells to leave.
-func (c *Client) enterWith(w *sessionCall) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return lease.ErrClosed
-	}
-	c.work.Add(1)
-	c.calls[w] = struct{}{}
-	return nil
-}
-
-// leftWith ends the call.
-func (c *Client) leftWith(w *sessionCall) {
-	c.mu.Lock()
-	delete(c.calls, w)
-	c.mu.Unlock()
-	c.work.Done()
-}
-
-// leave ends the wait. If the call has asked, it asks Postgres to cancel that, and waits for the answer for as long as
+// close ends the wait. If the call has asked, it asks Postgres to cancel that, and waits for the answer for as long as
 // that may take; then it cuts the connection.
-func (w *sessionCall) leave() {
+func (w *sessionCall) close() {
 	w.mu.Lock()
 	if w.err != nil {
 		w.mu.Unlock()

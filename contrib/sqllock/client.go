@@ -114,7 +114,6 @@ type Client struct {
 	closed   bool
 	gone     chan struct{} // closed when Close has returned
 	holds    map[holding]struct{}
-	calls    map[*sessionCall]struct{}
 	tickets  map[string]*ticket
 	due      map[*rowHold]struct{} // for the next renewal
 	renewing bool
@@ -125,7 +124,7 @@ type Client struct {
 	ear      *listener
 }
 
-// A holding is a hold of either kind, as Close ends it.
+// A holding is what Close ends: a hold of either kind, or the wait of a call for a session lock.
 type holding interface{ close() }
 
 // Dial makes a client and looks whether the database has what [Schema] makes. It fails with [ErrSchema] if not.
@@ -136,7 +135,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{
 		id: "headwaiter_" + strings.ToLower(rand.Text()), opts: o.filled(), wires: &wires{open: map[*wire]struct{}{}},
 		gone: make(chan struct{}), holds: map[holding]struct{}{}, tickets: map[string]*ticket{},
-		looks: map[string]*time.Timer{}, calls: map[*sessionCall]struct{}{}, due: map[*rowHold]struct{}{},
+		looks: map[string]*time.Timer{}, due: map[*rowHold]struct{}{},
 		unlocks: map[any][]*unlock{},
 	}
 	at := &o.Config.ConnConfig.Config
@@ -221,7 +220,7 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// keep takes a hold to those that Close ends. It reports false if the client is closed.
+// keep adds what Close ends. It reports false if the client is closed.
 func (c *Client) keep(h holding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +256,6 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closed = true
 	c.work.Add(1) // Until all that is held has its end under way.
 	holds := slices.Collect(maps.Keys(c.holds))
-	calls := slices.Collect(maps.Keys(c.calls))
 	for _, timer := range c.looks {
 		timer.Stop()
 	}
@@ -266,9 +264,6 @@ func (c *Client) Close(ctx context.Context) error {
 	defer c.watch.Stop()
 
 	c.end(lease.ErrClosed)
-	for _, call := range calls {
-		c.work.Go(call.leave)
-	}
 	for _, h := range holds {
 		c.work.Go(h.close)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -34,8 +35,8 @@ func NewLeased(c *Client, name string, opts ...Option) *Leased {
 	for _, o := range opts {
 		o(m)
 	}
-	if m.err == nil && (m.lasts < minLease || m.lasts > lease.MaxLease) {
-		m.err = fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
+	if m.line.Err == nil && (m.lasts < minLease || m.lasts > lease.MaxLease) {
+		m.line.Err = fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
 	}
 	return m
 }
@@ -49,9 +50,6 @@ const (
 	tries = 3
 )
 
-// Name returns the name of the lock.
-func (m *Leased) Name() string { return m.name }
-
 // Lock waits its turn for m and returns the lease on it.
 //
 // Calls are served in the order in which Postgres saw them, across all clients. If ctx ends first, Lock gives up its
@@ -61,20 +59,14 @@ func (m *Leased) Name() string { return m.name }
 // it fails at once with [lease.ErrDeadlock].
 func (m *Leased) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
-	if err != nil {
-		return nil, fmt.Errorf("sqllock: lock %q: %w", m.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("lock", err)
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
 // [lease.ErrBusy] otherwise: it never overtakes a waiter. It leaves no trace when it fails.
 func (m *Leased) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
-	if err != nil {
-		return nil, fmt.Errorf("sqllock: try lock %q: %w", m.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("try lock", err)
 }
 
 // Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
@@ -88,10 +80,8 @@ func (m *Leased) Do(ctx context.Context, f func(context.Context) error) error {
 // Waiting returns how many calls wait for m, those of clients too that died lately.
 func (m *Leased) Waiting(ctx context.Context) (n int, err error) {
 	const query = `SELECT count(*) FROM headwaiter_ticket WHERE name = $1 AND token IS NULL AND until > clock_timestamp()`
-	if err := m.client.pool.QueryRow(ctx, query, m.name).Scan(&n); err != nil {
-		return 0, fmt.Errorf("sqllock: waiting %q: %w", m.label(), err)
-	}
-	return n, nil
+	err = m.client.pool.QueryRow(ctx, query, m.line.Name).Scan(&n)
+	return n, m.line.Failed("waiting", err)
 }
 
 // ForceRelease takes m from whoever holds it, and the next in the queue holds. The holder is told at once where it hears
@@ -101,23 +91,20 @@ func (m *Leased) Waiting(ctx context.Context) (n int, err error) {
 // nothing to free, [lease.ErrOtherToken] if it is held with another token.
 func (m *Leased) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	h, err := m.force(ctx, token)
-	if err != nil {
-		return lease.Holder{}, fmt.Errorf("sqllock: force release %q: %w", m.label(), err)
-	}
-	return h, nil
+	return h, m.line.Failed("force release", err)
 }
 
 func (m *Leased) force(ctx context.Context, token uint64) (h lease.Holder, err error) {
 	was := 0
 	err = m.client.pool.QueryRow(ctx, `SELECT ticket, client, token, CASE WHEN $3::bigint IN (0, token)
 			THEN (headwaiter_end($1, ticket, token, $2, true)).o_was ELSE -1 END
-		FROM headwaiter_ticket WHERE name = $1 AND token IS NOT NULL`, m.name, m.client.opts.GrantLease, int64(token)).
+		FROM headwaiter_ticket WHERE name = $1 AND token IS NOT NULL`, m.line.Name, m.client.opts.GrantLease, int64(token)).
 		Scan(&h.Ticket, &h.Client, &h.Token, &was)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && was >= 0 && was < 2:
-		return h, lease.ErrNotHeld
+		return lease.Holder{}, lease.ErrNotHeld
 	case err == nil && was < 0:
-		return h, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, h.Token)
+		return lease.Holder{}, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, h.Token)
 	}
 	return h, err
 }
@@ -132,10 +119,10 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 		return nil, err
 	}
 	defer c.work.Done()
-	if begun := time.Now(); !c.behindEnds(ctx, m.name) {
+	if begun := time.Now(); c.behindEnds(ctx, m.line.Name) != nil {
 		return nil, m.gaveUp(ctx, begun, -1, nil)
 	}
-	return c.watch.Acquire(ctx, "lock", m.name, func(ctx context.Context) (*lease.Lease, error) {
+	return c.watch.Acquire(ctx, m.line.Kind, m.line.Name, func(ctx context.Context) (*lease.Lease, error) {
 		t := c.newTicket(m)
 		l, err := t.acquire(ctx, wait)
 		if err != nil {
@@ -147,7 +134,7 @@ func (m *Leased) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 
 func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 	var last error
-	for pause, n := 10*time.Millisecond, 1; ; n++ {
+	for n, failed := 1, 0; ; n++ {
 		a, err := t.ask(ctx, wait)
 		switch {
 		case err == nil && a.token != 0:
@@ -158,7 +145,7 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 		case err == nil && !wait:
 			return nil, lease.ErrBusy
 		case err == nil:
-			pause, last = 10*time.Millisecond, nil
+			failed, last = 0, nil
 			if err := t.await(ctx, a); err != nil {
 				return nil, err
 			}
@@ -172,24 +159,11 @@ func (t *ticket) acquire(ctx context.Context, wait bool) (*lease.Lease, error) {
 			return nil, err
 		}
 		last = err
-		if err := t.rest(ctx, pause/2+rand.N(pause), last); err != nil {
-			return nil, err
+		if engine.Rest(ctx, t.client.life, retry.Backoff(failed)) != nil {
+			return nil, t.lock.gaveUp(ctx, t.begun, t.place, last)
 		}
-		pause = min(2*pause, time.Second)
+		failed++
 	}
-}
-
-// rest waits after an error.
-func (t *ticket) rest(ctx context.Context, d time.Duration, last error) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-	case <-t.client.life.Done():
-	}
-	return t.lock.gaveUp(ctx, t.begun, t.place, last)
 }
 
 // await waits until there is something to ask about, or a grant.
@@ -237,7 +211,7 @@ func (t *ticket) moved(ctx context.Context, place *int) bool {
 			WHERE name = $1 AND token IS NULL AND arrival < $2 LIMIT 19) ahead)
 		FROM headwaiter_ticket WHERE ticket = $3 AND token IS NULL`
 	c := t.client
-	answer, name, arrival, id := make(chan int, 1), t.lock.name, *t.arrival, t.id
+	answer, name, arrival, id := make(chan int, 1), t.lock.line.Name, *t.arrival, t.id
 	c.work.Add(1) // The call is at work.
 	go func() {
 		defer c.work.Done()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/headwaiter/headwaiter/internal/retry"
 )
 
 const (
@@ -75,12 +77,7 @@ func (c *Client) listenAlways() {
 		if heard {
 			pause = 50 * time.Millisecond
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-c.life.Done():
-			timer.Stop()
-		}
+		_ = retry.Rest(c.life, pause/2+rand.N(pause))
 	}
 }
 

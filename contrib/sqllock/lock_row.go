@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
@@ -129,7 +130,7 @@ func (r *Row) label() string {
 	for _, c := range slices.Sorted(maps.Keys(r.Key)) {
 		fmt.Fprintf(&b, ", %s=%v", c, r.Key[c])
 	}
-	return cut(r.Table + "[" + strings.TrimPrefix(b.String(), ", ") + "]")
+	return names.Label(r.Table + "[" + strings.TrimPrefix(b.String(), ", ") + "]")
 }
 
 func (r *Row) lock(ctx context.Context, tx *sql.Tx, dest []any) (err error) {

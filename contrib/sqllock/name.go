@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"strings"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/engine"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
@@ -27,10 +27,8 @@ func Key(name string) int64 {
 
 // A lock is what both kinds have: a name as one client sees it.
 type lock struct {
+	line   engine.Line
 	client *Client
-	name   string
-	held   any // what the context of a lease is asked for, to see that it is one of this
-	err    error
 }
 
 // heldKey finds the lease on a lock in a context.
@@ -41,34 +39,20 @@ type heldKey struct {
 }
 
 func newLock(c *Client, kind, name string) lock {
-	return lock{client: c, name: name, held: heldKey{c, kind, name}, err: names.Check(name, nil)}
+	return lock{engine.Line{
+		Package: "sqllock", Kind: "lock", Name: name, Key: heldKey{c, kind, name}, Err: names.Check(name, nil),
+	}, c}
 }
 
-// label is the name, as errors show it.
-func (l *lock) label() string { return cut(l.name) }
-
-// cut cuts a name to what an error should show.
-func cut(name string) string {
-	const most = 64
-	if len(name) <= most {
-		return name
-	}
-	return strings.ToValidUTF8(name[:most], "") + "…"
-}
+// Name returns the name of the lock.
+func (l *lock) Name() string { return l.line.Name }
 
 // usable is why a call with this context cannot lock, if it cannot.
 func (l *lock) usable(ctx context.Context) error {
-	retry.Given(ctx)
-	if l.err != nil {
-		return l.err
-	}
-	if held, is := ctx.Value(l.held).(*lease.Lease); is && held.Context().Err() == nil {
+	if l.line.Own(ctx) {
 		return lease.ErrDeadlock
 	}
-	if ctx.Err() != nil {
-		return &lease.WaitError{Place: -1, Err: retry.WhyEnded(ctx)}
-	}
-	return nil
+	return l.line.Usable(ctx, l.client.life)
 }
 
 // gaveUp is the error of a call whose context, or client, has ended.
@@ -77,7 +61,7 @@ func (l *lock) gaveUp(ctx context.Context, begun time.Time, place int, last erro
 	if err == nil {
 		err = lease.ErrClosed
 	}
-	return &lease.WaitError{Place: place, Waited: time.Since(begun), Last: last, Err: err}
+	return engine.WaitError(place, begun, last, err)
 }
 
 // until is the end of a hold that the server counts from at least the given local time on. A hundredth of it is for

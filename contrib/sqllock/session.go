@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -35,9 +35,6 @@ func NewSession(c *Client, name string) *Session {
 	return &Session{newLock(c, "session", name), Key(name)}
 }
 
-// Name returns the name of the lock.
-func (m *Session) Name() string { return m.name }
-
 // Lock waits its turn for m, on a connection of its own, and returns the lease on it.
 //
 // Calls are served in the order in which Postgres saw them, which is when they have a connection. If ctx ends first,
@@ -47,20 +44,14 @@ func (m *Session) Name() string { return m.name }
 // fails at once with [lease.ErrDeadlock].
 func (m *Session) Lock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, false)
-	if err != nil {
-		return nil, fmt.Errorf("sqllock: lock %q: %w", m.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("lock", err)
 }
 
 // TryLock returns the lease on m if nobody holds it and nobody waits for it, and an error that wraps
 // [lease.ErrBusy] otherwise. It leaves no trace when it fails.
 func (m *Session) TryLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.acquire(ctx, true)
-	if err != nil {
-		return nil, fmt.Errorf("sqllock: try lock %q: %w", m.label(), err)
-	}
-	return l, nil
+	return l, m.line.Failed("try lock", err)
 }
 
 // Do waits for m, calls f with the context of the hold, and releases. It returns what f returned, joined with the loss
@@ -76,10 +67,8 @@ func (m *Session) Waiting(ctx context.Context) (n int, err error) {
 	const query = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND classid::bigint = ($1::bigint >> 32) & 4294967295 AND objid::bigint = $1::bigint & 4294967295`
-	if err := m.client.pool.QueryRow(ctx, query, m.key).Scan(&n); err != nil {
-		return 0, fmt.Errorf("sqllock: waiting %q: %w", m.label(), err)
-	}
-	return n, nil
+	err = m.client.pool.QueryRow(ctx, query, m.key).Scan(&n)
+	return n, m.line.Failed("waiting", err)
 }
 
 // acquire is Lock and TryLock.
@@ -87,24 +76,28 @@ func (m *Session) acquire(ctx context.Context, try bool) (*lease.Lease, error) {
 	if err := m.usable(ctx); err != nil {
 		return nil, err
 	}
-	return m.client.watch.Acquire(ctx, "lock", m.name, func(ctx context.Context) (*lease.Lease, error) { return m.insist(ctx, try) })
+	return m.client.watch.Acquire(ctx, m.line.Kind, m.line.Name, func(ctx context.Context) (*lease.Lease, error) { return m.insist(ctx, try) })
 }
 
 // insist attempts until there is a hold, or none can be had.
 func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 	c := m.client
 	wait := &sessionCall{Context: ctx, client: c, done: make(chan struct{})}
-	if err := c.enterWith(wait); err != nil {
+	if err := c.enter(); err != nil {
 		return nil, err
 	}
-	defer c.leftWith(wait)
-	defer context.AfterFunc(ctx, wait.leave)()
+	defer c.work.Done()
+	if !c.keep(wait) {
+		return nil, lease.ErrClosed
+	}
+	defer c.forget(wait)
+	defer context.AfterFunc(ctx, wait.close)()
 
 	begun := time.Now()
-	if !c.behindEnds(wait, m.key) {
+	if c.behindEnds(wait, m.key) != nil {
 		return nil, m.gaveUp(ctx, begun, -1, nil)
 	}
-	for pause, n := 10*time.Millisecond, 1; ; n++ {
+	for tries := 0; ; tries++ {
 		l, err := m.attempt(ctx, wait, begun, try)
 		switch {
 		case err == nil:
@@ -113,17 +106,12 @@ func (m *Session) insist(ctx context.Context, try bool) (*lease.Lease, error) {
 			return nil, err
 		case wait.Err() != nil:
 			return nil, m.gaveUp(ctx, begun, -1, nil)
-		case n == 1 && (passes(err) || code(err) == codeNoFunction):
+		case tries == 0 && (passes(err) || code(err) == codeNoFunction):
 			continue // The connection had been idle, and may have ended long ago; or the functions were made anew.
 		case try || !passes(err):
 			return nil, err
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		pause = min(2*pause, time.Second)
-		select {
-		case <-timer.C:
-		case <-wait.Done():
-			timer.Stop()
+		if retry.Rest(wait, retry.Backoff(tries)) != nil {
 			return nil, m.gaveUp(ctx, begun, -1, err)
 		}
 	}
@@ -167,8 +155,8 @@ func (m *Session) attempt(ctx context.Context, wait *sessionCall, begun time.Tim
 		doubtful: now.Sub(begun) > c.opts.SessionLease/4,
 	}
 	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
-		Name:  m.label(),
-		Token: uint64(token), Key: m.held, Waited: now.Sub(begun),
+		Name:  m.line.Label(),
+		Token: uint64(token), Key: m.line.Key, Waited: now.Sub(begun),
 		Until: until(now, c.opts.SessionLease, slept), Release: h.release, Unlock: h.letGo,
 	}))
 	if !c.keep(h) {

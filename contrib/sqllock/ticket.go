@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/engine"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -105,7 +106,7 @@ func (t *ticket) request(at *int64, wait bool) (a answer, arrival *int64, err er
 	var token, now, until *int64
 	var place *int
 	err = t.client.pool.QueryRow(limit, `SELECT * FROM headwaiter_ask($1, $2, $3, $4, $5, $6, $7, $8)`,
-		t.lock.name, t.id, t.client.id, at, wait, t.lock.lasts, window, t.client.opts.GrantLease,
+		t.lock.line.Name, t.id, t.client.id, at, wait, t.lock.lasts, window, t.client.opts.GrantLease,
 	).Scan(&token, &arrival, &place, &now, &until)
 	t.client.watch.Request(t.client.last, a.sent, err, passes)
 	if err != nil || arrival == nil {
@@ -149,8 +150,8 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	c := t.client
 	h := &rowHold{ticket: t, token: token}
 	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
-		Name:  t.lock.label(),
-		Token: uint64(token), Key: t.lock.held, Waited: time.Since(t.begun), Until: u, Release: h.release, Unlock: h.letGo,
+		Name:  t.lock.line.Label(),
+		Token: uint64(token), Key: t.lock.line.Key, Waited: time.Since(t.begun), Until: u, Release: h.release, Unlock: h.letGo,
 	}))
 	h.mu.Lock() // Whoever ends it, Close above all, waits until it has its timer.
 	defer h.mu.Unlock()
@@ -183,12 +184,7 @@ func (c *Client) drop(t *ticket) {
 
 // again ends a ticket once more when no request of it can run any longer.
 func (c *Client) again(t *ticket) {
-	timer := time.NewTimer(attemptTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.life.Done():
-	}
+	_ = retry.Rest(c.life, attemptTime)
 	_, _ = c.endOnce(c.last, t)
 }
 
@@ -206,7 +202,7 @@ func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
 	var granted bool
 	sent := c.watch.Sending()
 	err = c.pool.QueryRow(limit, `SELECT * FROM headwaiter_end($1, $2, NULL, $3, false)`,
-		t.lock.name, t.id, c.opts.GrantLease).Scan(&was, &granted)
+		t.lock.line.Name, t.id, c.opts.GrantLease).Scan(&was, &granted)
 	if ctx.Err() == nil {
 		c.watch.Request(c.last, sent, err, passes)
 	}
@@ -218,7 +214,7 @@ func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
 		c.work.Go(func() { c.again(t) }) // Whoever ends it is at work.
 	}
 	if granted {
-		c.lookAfter(t.lock.name)
+		c.lookAfter(t.lock.line.Name)
 	}
 	return was, err
 }
@@ -259,15 +255,11 @@ func (c *Client) endAlways(t *ticket) (was int, err error) {
 	limit, cancel := context.WithTimeout(c.last, max(window, t.lock.lasts)+attemptTime)
 	defer cancel()
 	defer c.unknow(t)
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for tries := 0; ; tries++ {
 		if was, err = c.endOnce(limit, t); err == nil || !passes(err) {
 			return was, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-limit.Done():
-			timer.Stop()
+		if retry.Rest(limit, retry.Backoff(tries)) != nil {
 			return 0, fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 		}
 	}

@@ -3,6 +3,8 @@ package sqllock
 import (
 	"context"
 	"slices"
+
+	"github.com/headwaiter/headwaiter/internal/engine"
 )
 
 // mostEnders is how many goroutines give back what was unlocked, and how many connections that takes at the most.
@@ -51,48 +53,40 @@ func (c *Client) runEnds() {
 }
 
 // behindEnds waits until what the client has unlocked of a lock is given back: a later call of its own would stand behind
-// it. It reports false if ctx, or the client's life, ends before.
-func (c *Client) behindEnds(ctx context.Context, of any) bool {
+// it. It returns an error if ctx, or the client's life, ends before.
+func (c *Client) behindEnds(ctx context.Context, of any) error {
+	var ahead []<-chan struct{}
 	c.mu.Lock()
-	ahead := slices.Clone(c.unlocks[of])
-	c.mu.Unlock()
-	for _, u := range ahead {
-		select {
-		case <-u.over:
-		case <-ctx.Done():
-			return false
-		case <-c.life.Done():
-			return false
-		}
+	for _, u := range c.unlocks[of] {
+		ahead = append(ahead, u.over)
 	}
-	return true
+	c.mu.Unlock()
+	return engine.AllOver(ctx, c.life, ahead)
+}
+
+// endIf has the end of a hold run in the background, if take makes it the caller's to end. Otherwise somebody else does,
+// or Close.
+func (c *Client) endIf(take func() bool, of any, run func()) {
+	if c.enter() != nil {
+		return
+	}
+	if !take() {
+		c.work.Done()
+		return
+	}
+	c.endLater(of, run)
 }
 
 // letGo is what Unlock of the lease does, once.
 func (h *sessionHold) letGo() {
-	c := h.client
-	if c.enter() != nil {
-		return // Close ends it.
-	}
-	if !h.claim() {
-		c.work.Done()
-		return
-	}
-	c.endLater(h.key, func() {
+	h.client.endIf(h.claim, h.key, func() {
 		h.settle()
-		c.clean(h.conn)
+		h.client.clean(h.conn)
 	})
 }
 
 // letGo is what Unlock of the lease does, once.
 func (h *rowHold) letGo() {
 	c := h.ticket.client
-	if c.enter() != nil {
-		return // Close ends it.
-	}
-	if !h.take() {
-		c.work.Done()
-		return
-	}
-	c.endLater(h.ticket.lock.name, func() { _, _ = c.endAlways(h.ticket) })
+	c.endIf(h.take, h.ticket.lock.line.Name, func() { _, _ = c.endAlways(h.ticket) })
 }
