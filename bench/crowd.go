@@ -182,17 +182,14 @@ func (g *gathering) resting(ctx context.Context, found *Crowd, bare, others floa
 		return err
 	}
 	found.Connections = all - others
-	before, err := g.observer.snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	used, from := serverMicros(g.crowd.cmd.Process.Pid), stamp()
-	if err := pass(ctx, found.For); err != nil {
-		return err
-	}
-	after, err := g.observer.snapshot(ctx)
+	var used float64
+	var from int64
+	_, cpu, err := g.observer.during(ctx, func() error {
+		used, from = serverMicros(g.crowd.cmd.Process.Pid), stamp()
+		return pass(ctx, found.For)
+	})
 	waited := float64(found.Waiting) * time.Duration(stamp()-from).Seconds()
-	found.ServerCPU = (after.cpu - before.cpu) * 1e6 / waited
+	found.ServerCPU = cpu / waited
 	found.ClientCPU = (serverMicros(g.crowd.cmd.Process.Pid) - used) / waited
 	return err
 }
@@ -270,18 +267,8 @@ func (g *gathering) server(ctx context.Context) (sum float64, err error) {
 
 // cost is the server's time in scripts for each of n that come by f.
 func (g *gathering) cost(ctx context.Context, n int, f func() error) (float64, error) {
-	before, err := g.observer.snapshot(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if err := f(); err != nil {
-		return 0, err
-	}
-	after, err := g.observer.snapshot(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return (after.scriptMicros() - before.scriptMicros()) / float64(max(n, 1)), nil
+	us, _, err := g.observer.during(ctx, f)
+	return us / float64(max(n, 1)), err
 }
 
 // leaving lets the tail give up, and waits until none of it leaves any more, so that what follows does not pay for it; 0

@@ -262,18 +262,14 @@ func (r *runner) weight(ctx context.Context, k *keeping) (w weight, err error) {
 
 // operation is one for each name.
 func (r *runner) operation(ctx context.Context, k *keeping, do func(ctx context.Context, i int) error) (o Operation, err error) {
-	before, err := r.observer.snapshot(ctx)
-	if err != nil {
-		return o, err
-	}
-	used, from := cpuMicros(), stamp()
-	if err := k.all(ctx, do); err != nil {
-		return o, err
-	}
 	n := float64(k.Leases)
-	o.PerSecond, o.Client = n/time.Duration(stamp()-from).Seconds(), (cpuMicros()-used)/n
-	after, err := r.observer.snapshot(ctx)
-	o.Server = (after.cpu - before.cpu) * 1e6 / n
+	_, cpu, err := r.observer.during(ctx, func() error {
+		used, from := cpuMicros(), stamp()
+		err := k.all(ctx, do)
+		o.PerSecond, o.Client = n/time.Duration(stamp()-from).Seconds(), (cpuMicros()-used)/n
+		return err
+	})
+	o.Server = cpu / n
 	return o, err
 }
 
@@ -285,22 +281,19 @@ func (r *runner) watchHolds(ctx context.Context, c Contender, k *keeping, found 
 	found.Seconds = k.For.Seconds()
 	found.Due = float64(k.Leases) * found.Seconds / (lease.Seconds() / 3)
 	if k.For > 0 {
-		before, err := r.observer.snapshot(ctx)
-		if err != nil {
+		var most, least time.Duration
+		var renewed int
+		_, cpu, err := r.observer.during(ctx, func() (err error) {
+			used := cpuMicros()
+			most, least, renewed, err = left(ctx, k.held, k.For)
+			found.ClientCPU = (cpuMicros() - used) / 1e6 / found.Seconds
 			return err
-		}
-		cpu := cpuMicros()
-		most, least, renewed, err := left(ctx, k.held, k.For)
-		if err != nil {
-			return err
-		}
-		found.ClientCPU = (cpuMicros() - cpu) / 1e6 / found.Seconds
-		after, err := r.observer.snapshot(ctx)
+		})
 		if err != nil {
 			return err
 		}
 		found.Done = float64(renewed)
-		found.RedisCPU = (after.cpu - before.cpu) / found.Seconds
+		found.RedisCPU = cpu / 1e6 / found.Seconds
 		if k.Beside > 0 {
 			beside, leastBeside, err := r.beside(ctx, k)
 			if err != nil {

@@ -81,7 +81,7 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 		m, refuses := l.Limited(fmt.Sprintf("%s:%s:overload:%d", r.prefix, c.Name, limit), limit)
 		f.locks, f.refuses = append(f.locks, m), refuses
 	}
-	idle, idleCPU, err := r.serverTime(ctx, func() error { return f.closed(ctx) })
+	idle, idleCPU, err := r.observer.during(ctx, func() error { return f.closed(ctx) })
 	if err != nil {
 		return found, err
 	}
@@ -97,7 +97,7 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 	deadline := time.Duration(4 * limit * int(gaps[len(gaps)/2]))
 	f.holds = nil
 	calls := 0
-	full, fullCPU, err := r.serverTime(ctx, func() (err error) { calls, err = f.open(ctx, overloadTimes*found.Capacity, deadline); return err })
+	full, fullCPU, err := r.observer.during(ctx, func() (err error) { calls, err = f.open(ctx, overloadTimes*found.Capacity, deadline); return err })
 	if err != nil {
 		return found, err
 	}
@@ -108,19 +108,6 @@ func (r *runner) flood(ctx context.Context, c Contender, limit int) (found Overl
 	holds := float64(len(f.holds)) / float64(cycles)
 	found.Micros, found.CPU = (full-idle*holds)/float64(max(n, 1)), (fullCPU-idleCPU*holds)/float64(max(n, 1))
 	return found, f.failed
-}
-
-// serverTime is the server's time in scripts while something runs, and its CPU, in µs.
-func (r *runner) serverTime(ctx context.Context, run func() error) (scripts, cpu float64, err error) {
-	before, err := r.observer.snapshot(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := run(); err != nil {
-		return 0, 0, err
-	}
-	after, err := r.observer.snapshot(ctx)
-	return after.scriptMicros() - before.scriptMicros(), (after.cpu - before.cpu) * 1e6, err
 }
 
 // closed lets each client call again when it has released.

@@ -104,6 +104,19 @@ func (c counters) scriptMicros() (us float64) {
 	return us
 }
 
+// during is the server's time in scripts while something runs, and its CPU, in µs.
+func (o *observer) during(ctx context.Context, run func() error) (scripts, cpu float64, err error) {
+	before, err := o.snapshot(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := run(); err != nil {
+		return 0, 0, err
+	}
+	after, err := o.snapshot(ctx)
+	return after.scriptMicros() - before.scriptMicros(), (after.cpu - before.cpu) * 1e6, err
+}
+
 // scriptsFromNow returns what tells how many times the server was sent a script by its SHA-1 since now.
 func (o *observer) scriptsFromNow(ctx context.Context) (func(ctx context.Context) (uint64, error), error) {
 	before, err := o.snapshot(ctx)
