@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
+	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -39,8 +40,6 @@ const (
 	clients = 4
 	slots   = 3 // tickets that a client has at a time
 	locks   = 3 // of a history of several
-	record  = 4 // bytes of a step
-	longest = 60
 )
 
 // A step is one thing that happens. Only the fields that its op reads are set.
@@ -88,10 +87,7 @@ var (
 		-11 * minute, -2 * second, second, minute, 60 * minute, 10 * millisecond, -500 * millisecond, 11 * minute,
 	}
 	crowds = []int{2, 3, 5, 20, 3, 2, 3, 600}
-	ops    = []struct {
-		op     string
-		weight int
-	}{
+	ops    = stage.Weights{
 		{opAsk, 18}, {opEnd, 9}, {opRenew, 5}, {opCheck, 10}, {opForce, 2}, {opRepeat, 3}, {opHear, 3},
 		{opHush, 3}, {opPass, 6}, {opClock, 1}, {opDelete, 1}, {opDeny, 2}, {opCrowd, 1}, {opMove, 8},
 	}
@@ -106,9 +102,7 @@ func decode(data []byte) history {
 	if data[0] > 127 {
 		h.deaf = int(data[0]) & (1<<clients - 1)
 	}
-	for data = data[1:]; len(data) >= record && len(h.steps) < longest; data = data[record:] {
-		h.steps = append(h.steps, decodeStep(data[0], data[1], data[2], data[3]))
-	}
+	h.steps = stage.Steps(data[1:], decodeStep)
 	return h
 }
 
@@ -116,7 +110,7 @@ func decode(data []byte) history {
 func decodeSeveral(data []byte) history {
 	var one, names []byte
 	for i, b := range data {
-		if i > 0 && i%(record+1) == 0 {
+		if i > 0 && i%(stage.Record+1) == 0 {
 			names = append(names, b)
 		} else {
 			one = append(one, b)
@@ -132,18 +126,7 @@ func decodeSeveral(data []byte) history {
 
 func decodeStep(a, b, c, d byte) step {
 	s := step{client: int(b) % clients, slot: int(b/clients) % slots, twice: a >= 192}
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
-	pick := int(a) % total
-	for _, o := range ops {
-		if pick < o.weight {
-			s.op = o.op
-			break
-		}
-		pick -= o.weight
-	}
+	s.op = ops.Pick(a)
 	s.fresh = b >= 224
 	s.floor = [...]int{0, 1, 1, 1, 1, 1, 1, 2}[c>>5]
 	if c == 255 {
@@ -177,96 +160,54 @@ func decodeStep(a, b, c, d byte) step {
 }
 
 // random makes the bytes of a history from a seed.
-func random(seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 1))
-	data := make([]byte, 1+record*(5+r.IntN(longest-4)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	return data
-}
+func random(seed uint64) []byte { return stage.Random(seed, 1, 1) }
 
 // randomSeveral makes the bytes of a history of several locks from a seed.
 func randomSeveral(seed uint64) []byte {
 	data := random(seed)
 	r := rand.New(rand.NewPCG(seed, 2))
-	for i := record + 1; i <= len(data); i += record + 1 {
+	for i := stage.Record + 1; i <= len(data); i += stage.Record + 1 {
 		data = slices.Insert(data, i, byte(r.Uint32()))
 	}
 	return data
 }
 
 func (s step) String() string {
-	var b strings.Builder
+	var b stage.Words
 	b.WriteString(s.op)
-	say := func(on bool, format string, args ...any) {
-		if on {
-			fmt.Fprintf(&b, " "+format, args...)
-		}
-	}
 	ticket := s.op == opAsk || s.op == opEnd || s.op == opRenew || s.op == opMove
 	request := ticket || s.op == opCheck || s.op == opForce
-	say(ticket, "%s/%d", clientName(s.client), s.slot)
-	say(s.op == opCheck, "%s %s slots %03b", clientName(s.client), s.mode, s.slots)
-	say(s.op == opHear || s.op == opHush, "%s", clientName(s.client))
-	say(s.op == opAsk, "%s lease %d ms grant %d ms", s.mode, s.lease, s.grant)
-	say(s.op == opMove, "lease %d ms, %d ms in transit", s.lease, s.grant)
-	say(s.op == opAsk && s.fresh, "fresh")
-	say(s.op == opRenew, "lease %d ms", s.lease)
-	say((s.op == opAsk || s.op == opRenew) && s.final, "final")
-	say(s.wants, "wants")
-	say(s.head != 0, "head start %d µs", s.head)
-	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
-	say(s.bound != nil, "bound %v", s.bound)
-	say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
-	say(!ticket && s.op != opCheck && s.op != opHear && s.op != opHush || s.op == opRenew || s.op == opMove, "choice %d", s.choice)
-	say(request && s.floor > 0, "floor %d", s.floor)
-	say(request && s.late, "late")
-	say(request && s.blank, "uncounted")
-	say(request && s.lost, "reply lost")
-	say(request && s.twice, "twice")
-	say(s.names != 0, "of the locks %03b", s.names)
-	say(s.alone && s.names != 0, "alone")
+	b.Say(ticket, "%s/%d", stage.ClientName(s.client), s.slot)
+	b.Say(s.op == opCheck, "%s %s slots %03b", stage.ClientName(s.client), s.mode, s.slots)
+	b.Say(s.op == opHear || s.op == opHush, "%s", stage.ClientName(s.client))
+	b.Say(s.op == opAsk, "%s lease %d ms grant %d ms", s.mode, s.lease, s.grant)
+	b.Say(s.op == opMove, "lease %d ms, %d ms in transit", s.lease, s.grant)
+	b.Say(s.op == opAsk && s.fresh, "fresh")
+	b.Say(s.op == opRenew, "lease %d ms", s.lease)
+	b.Say((s.op == opAsk || s.op == opRenew) && s.final, "final")
+	b.Say(s.wants, "wants")
+	b.Say(s.head != 0, "head start %d µs", s.head)
+	b.Say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
+	b.Say(s.bound != nil, "bound %v", s.bound)
+	b.Say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
+	b.Say(!ticket && s.op != opCheck && s.op != opHear && s.op != opHush || s.op == opRenew || s.op == opMove, "choice %d", s.choice)
+	b.Say(request && s.floor > 0, "floor %d", s.floor)
+	b.Say(request && s.late, "late")
+	b.Say(request && s.blank, "uncounted")
+	b.Say(request && s.lost, "reply lost")
+	b.Say(request && s.twice, "twice")
+	b.Say(s.names != 0, "of the locks %03b", s.names)
+	b.Say(s.alone && s.names != 0, "alone")
 	return b.String()
 }
 
-func (h history) String() string {
+// start tells what is not among the steps.
+func (h history) start() string {
 	var b strings.Builder
 	for i := range clients {
 		if h.deaf>>i&1 == 1 {
-			fmt.Fprintf(&b, "  %s does not subscribe\n", clientName(i))
+			fmt.Fprintf(&b, "  %s does not subscribe\n", stage.ClientName(i))
 		}
-	}
-	for i, s := range h.steps {
-		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
 	}
 	return b.String()
-}
-
-func clientName(i int) string { return string(rune('a' + i)) }
-
-// shorten looks for a shorter history that fails too, by taking out ever smaller runs of steps, and returns
-// it with its failure. It plays at most so many.
-func shorten(h history, failure error, tries int, play func(history) error) (history, error) {
-	for run := max(len(h.steps)/2, 1); run >= 1; {
-		found := false
-		for at := 0; at < len(h.steps) && tries > 0; {
-			end := min(at+run, len(h.steps))
-			less := history{deaf: h.deaf}
-			less.steps = append(append(less.steps, h.steps[:at]...), h.steps[end:]...)
-			tries--
-			if err := play(less); err != nil {
-				h, failure, found = less, err, true
-				continue
-			}
-			at = end
-		}
-		if tries <= 0 || run == 1 && !found {
-			break
-		}
-		if !found {
-			run = max(run/2, 1)
-		}
-	}
-	return h, failure
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+func TestMain(m *testing.M) { stage.Main(m) }
+
 // keysOf are the keys of a lock for one history.
 func keysOf(seed uint64) lua.Keys { return lua.Fairlock.Keys("model", fmt.Sprint(seed)) }
 
@@ -19,16 +21,16 @@ func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
 // check plays a history and, if it fails, the shortest that fails too.
 func check(t *testing.T, what string, h history, tries int, play func(history) error) {
 	t.Helper()
-	if err := play(h); err != nil {
-		short, err := shorten(h, err, tries, play)
-		t.Errorf("%s fails; its shortest history that fails:\n%s%v", what, short, err)
-	}
+	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
+		h.steps = steps
+		return play(h)
+	})
 }
 
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := 1000
-	if raceDetector {
+	if stage.Race {
 		each = 150 // It takes many times as long, and looks for something else.
 	}
 	for run := range 2 {
@@ -48,9 +50,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 					return
 				}
 			}
-			for _, what := range everySight() {
-				require.NotZero(t, seen[what], "no history reaches %q", what)
-			}
+			stage.Seen(t, seen, everySight())
 			require.NotZero(t, s.light.answered)
 			require.NotZero(t, s.light.unusual)
 		})
@@ -61,18 +61,14 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 func everySight() []string {
 	sights := []string{"message G", "message S", "message F", "message L", "grant in a reply", "grant with a note", "mark", "scan", "renewed still",
 		"history released", "history expired", "history forced", "history moved", "message W", "phase wants", "phase idle", "phase final wants"}
-	for script, statuses := range map[*lua.Script][]lua.Status{
+	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
 		lua.Fairlock.Ask:   {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Full},
 		lua.Fairlock.End:   {lua.Done, lua.Refused},
 		lua.Fairlock.Renew: {lua.Granted, lua.Refused, lua.Late},
 		lua.Fairlock.Check: {lua.Done, lua.Late},
 		lua.Fairlock.Force: {lua.Done, lua.Refused},
 		lua.Move:           {lua.Granted, lua.Refused, lua.Late},
-	} {
-		for _, status := range statuses {
-			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
-		}
-	}
+	})...)
 	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
@@ -86,7 +82,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r, _ := startStandalone(t)
 	histories := uint64(300)
-	if raceDetector {
+	if stage.Race {
 		histories = 100
 	}
 	for seed := range histories {
@@ -103,10 +99,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 
 func FuzzMutex(f *testing.F) {
 	m, set := startEmbedded(f)
-	for seed := range uint64(20) {
-		f.Add(random(seed))
-	}
-	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
+	stage.Seeds(f, random)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check(t, "this input", decode(data), 500, func(h history) error {
 			set(stage.Epoch)
@@ -120,16 +113,16 @@ func FuzzMutex(f *testing.F) {
 func TestAFailureIsMadeShort(t *testing.T) {
 	h := decode(random(7))
 	h.steps = append(h.steps, step{op: opForce}, step{op: opClock, micros: 5})
-	short, err := shorten(h, nil, 500, func(h history) error {
+	short, err := stage.Shorten(h.steps, nil, 500, func(steps []step) error {
 		force := false
-		for _, s := range h.steps {
+		for _, s := range steps {
 			if force && s.op == opClock && s.micros == 5 {
-				return fmt.Errorf("after %d steps", len(h.steps))
+				return fmt.Errorf("after %d steps", len(steps))
 			}
 			force = force || s.op == opForce
 		}
 		return nil
 	})
-	require.Len(t, short.steps, 2)
+	require.Len(t, short, 2)
 	require.EqualError(t, err, "after 2 steps")
 }

@@ -52,7 +52,7 @@ func newPlayer(s backend, k lua.Keys) *player {
 func (p *player) play(h history) (err error) {
 	defer func() {
 		for i := range clients {
-			_ = p.server.Wake(p.keys, clientName(i), false)
+			_ = p.server.Wake(p.keys, stage.ClientName(i), false)
 		}
 		_ = p.server.Remove(append(p.keys.All(), p.keys.History)...)
 	}()
@@ -76,7 +76,7 @@ func (p *player) play(h history) (err error) {
 }
 
 func (p *player) hear(client int, on bool) error {
-	name := clientName(client)
+	name := stage.ClientName(client)
 	p.model.Hears[name] = on
 	return p.server.Wake(p.keys, name, on)
 }
@@ -269,7 +269,7 @@ func (p *player) build(s step) Request {
 		}
 		return p.adopt(t, s, notAfter, floor)
 	case opCheck:
-		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}}
+		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}}
 		for i, t := range p.clients[s.client] {
 			if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
@@ -298,7 +298,7 @@ func (p *player) renumber(t *slot, s step) {
 	}
 	p.number++
 	*t = slot{bound: s.bound, ticket: lua.Ticket{
-		Client: clientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.client%3)*int64(s.client%3),
+		Client: stage.ClientName(s.client), Number: p.number, Kind: lua.Exclusive, Permits: 1 + int64(s.client%3)*int64(s.client%3),
 		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
 	}}
 	t.text = t.ticket.String()

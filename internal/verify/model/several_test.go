@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -55,7 +53,7 @@ func (w *together) play(h history) (err error) {
 	defer func() {
 		for _, p := range w.players {
 			for i := range clients {
-				_ = w.server.Wake(p.keys, clientName(i), false)
+				_ = w.server.Wake(p.keys, stage.ClientName(i), false)
 			}
 			_ = w.server.Remove(p.keys.All()...)
 		}
@@ -168,7 +166,7 @@ func (w *together) build(players []*player, s step) error {
 		}
 		for _, p := range players {
 			t := &p.clients[client][s.slot]
-			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == clientName(client) {
+			if owner := p.holder(); holds && owner != nil && owner.ticket.Client == stage.ClientName(client) {
 				t = owner
 			}
 			if t.text == "" {
@@ -336,7 +334,7 @@ func checkTogether(t *testing.T, s host, set func(int64), seed uint64, data []by
 func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	histories := uint64(600)
-	if raceDetector {
+	if stage.Race {
 		histories = 100
 	}
 	for run := range uint64(2) {
@@ -350,15 +348,12 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
 					return
 				}
 			}
-			for script, statuses := range map[*lua.Script][]lua.Status{
+			stage.Seen(t, seen, stage.Statuses(map[*lua.Script][]lua.Status{
 				lua.MultiAsk: {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
 				lua.MultiEnd: {lua.Done, lua.Refused},
-			} {
-				for _, status := range statuses {
-					require.NotZero(t, seen[fmt.Sprintf("%s %d", script.Name, status)], "no history reaches status %d of %s", status, script.Name)
-				}
-				require.NotZero(t, seen[script.Name+" finds this and that"])
-				require.NotZero(t, seen[script.Name+" hands on"])
+			}))
+			for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
+				stage.Seen(t, seen, []string{script.Name + " finds this and that", script.Name + " hands on"})
 			}
 		})
 	}
@@ -368,7 +363,7 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	s, _ := startStandalone(t)
 	histories := uint64(200)
-	if raceDetector {
+	if stage.Race {
 		histories = 60
 	}
 	for seed := range histories {
@@ -381,8 +376,6 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) {
 
 func FuzzSeveral(f *testing.F) {
 	m, set := startEmbedded(f)
-	for seed := range uint64(20) {
-		f.Add(randomSeveral(seed))
-	}
+	stage.Seeds(f, randomSeveral)
 	f.Fuzz(func(t *testing.T, data []byte) { checkTogether(t, m, set, 0, data, map[string]int{}) })
 }

@@ -2,20 +2,13 @@ package barrier
 
 import (
 	"fmt"
-	"runtime/debug"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { stage.Main(m) }
 
 var scripts = []*lua.Script{
 	lua.Barrier.Ask, lua.Barrier.Check, lua.Barrier.End, lua.Barrier.Inspect, lua.BarrierOpen, lua.BarrierReset.Script,
@@ -27,18 +20,16 @@ func keysOf(seed uint64) lua.Keys { return lua.Barrier.Keys("model", fmt.Sprint(
 // check plays a history and, if it fails, the shortest that fails too.
 func check(t *testing.T, what string, h history, tries int, play func(history) error) {
 	t.Helper()
-	if err := play(h); err != nil {
-		h.steps, err = stage.Shorten(h.steps, err, tries, func(steps []step) error {
-			return play(history{h.parties, steps})
-		})
-		t.Errorf("%s fails; its shortest history that fails:\n%s%v", what, h, err)
-	}
+	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
+		h.steps = steps
+		return play(h)
+	})
 }
 
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := uint64(500)
-	if raceDetector {
+	if stage.Race {
 		each = 80 // It takes many times as long, and looks for something else.
 	}
 	s := stage.Embed(t, scripts...)
@@ -51,9 +42,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 			return
 		}
 	}
-	for _, what := range everySight() {
-		require.NotZero(t, seen[what], "no history reaches %q", what)
-	}
+	stage.Seen(t, seen, everySight())
 }
 
 // embedded plays a history on the embedded server, from the epoch on and without keys.
@@ -76,7 +65,7 @@ func everySight() []string {
 		"barrier/check forgotten", "barrier/end granted", "barrier/end broken", "barrier/end forgotten",
 		"barrier/open forgotten", "barrier/inspect unset", "barrier/inspect open", "barrier/inspect broken",
 	}
-	for script, statuses := range map[*lua.Script][]lua.Status{
+	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
 		lua.Barrier.Ask: {
 			lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Refused, lua.Mismatch, lua.Broken, lua.Acting,
 		},
@@ -84,11 +73,7 @@ func everySight() []string {
 		lua.Barrier.End:         {lua.Done, lua.Refused},
 		lua.BarrierOpen:         {lua.Granted, lua.Broken, lua.Refused, lua.Late},
 		lua.BarrierReset.Script: {lua.Done, lua.Late},
-	} {
-		for _, status := range statuses {
-			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
-		}
-	}
+	})...)
 	return sights
 }
 
@@ -98,7 +83,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r := stage.Serve(t, scripts...)
 	histories := uint64(150)
-	if raceDetector {
+	if stage.Race {
 		histories = 50
 	}
 	for seed := range histories {
@@ -118,10 +103,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 
 func FuzzBarrier(f *testing.F) {
 	s := stage.Embed(f, scripts...)
-	for seed := range uint64(20) {
-		f.Add(random(seed))
-	}
-	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
+	stage.Seeds(f, random)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check(t, "this input", decode(data), 500, func(h history) error {
 			return embedded(s, keysOf(0), h, map[string]int{})

@@ -2,8 +2,6 @@ package barrier
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
@@ -36,8 +34,6 @@ const (
 const (
 	clients = 4
 	slots   = 2 // tickets that a client has at a time
-	record  = 4 // bytes of a step
-	longest = 60
 )
 
 // A step is one thing that happens. Only the fields that its op reads are set.
@@ -70,10 +66,7 @@ var (
 	clocks = []int64{
 		-1, -stage.Second, -stage.Minute, -60 * stage.Minute, stage.Second, 60 * stage.Minute, -11 * stage.Minute, -999,
 	}
-	ops = []struct {
-		op     string
-		weight int
-	}{
+	ops = stage.Weights{
 		{opAsk, 32}, {opDeliver, 5}, {opCheck, 9}, {opEnd, 3}, {opOpen, 5}, {opReset, 5}, {opAgain, 2}, {opRepeat, 3},
 		{opInspect, 2}, {opPass, 5}, {opClock, 1}, {opDelete, 1}, {opDeny, 2},
 	}
@@ -85,29 +78,16 @@ func decode(data []byte) history {
 		return history{parties: 1}
 	}
 	h := history{parties: [8]int64{2, 3, 2, 3, 4, 2, 1, 3}[data[0]%8]}
-	for data = data[1:]; len(data) >= record && len(h.steps) < longest; data = data[record:] {
-		h.steps = append(h.steps, decodeStep(data[0], data[1], data[2], data[3]))
-	}
+	h.steps = stage.Steps(data[1:], decodeStep)
 	return h
 }
 
 func decodeStep(a, b, c, d byte) step {
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
 	s := step{
 		client: int(b) % clients, slot: int(b/clients) % slots, choice: int(c) % 8, twice: a >= 192,
 		mode: looks[c%4], lease: leases[c%8], lifetime: lifetimes[c>>3%4], action: c>>5 < 2,
 	}
-	pick := int(a) % total
-	for _, o := range ops {
-		if pick < o.weight {
-			s.op = o.op
-			break
-		}
-		pick -= o.weight
-	}
+	s.op = ops.Pick(a)
 	variant := d % 16
 	s.lost, s.held, s.late = variant == 1 || variant == 2, variant == 3 || variant == 4, variant == 5
 	s.other, s.fails = variant == 6, variant > 12
@@ -121,47 +101,27 @@ func decodeStep(a, b, c, d byte) step {
 }
 
 // random makes the bytes of a history from a seed.
-func random(seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 3))
-	data := make([]byte, 1+record*(5+r.IntN(longest-4)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	return data
-}
+func random(seed uint64) []byte { return stage.Random(seed, 3, 1) }
 
 func (s step) String() string {
-	var b strings.Builder
+	var b stage.Words
 	b.WriteString(s.op)
-	say := func(on bool, format string, args ...any) {
-		if on {
-			fmt.Fprintf(&b, " "+format, args...)
-		}
-	}
 	ticket := s.op == opAsk || s.op == opEnd || s.op == opOpen
 	request := ticket || s.op == opCheck || s.op == opReset || s.op == opAgain
-	say(ticket, "%s/%d", clientName(s.client), s.slot)
-	say(s.op == opCheck, "%s %s", clientName(s.client), s.mode)
-	say(s.op == opAsk, "lease %d ms lifetime %d ms", s.lease, s.lifetime)
-	say(s.op == opAsk && s.action, "with an action")
-	say(s.op == opAsk && s.held, "held up")
-	say((s.op == opAsk || s.op == opOpen) && s.other, "other")
-	say(s.op == opOpen && s.fails, "failed")
-	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
-	say(!ticket, "choice %d", s.choice)
-	say(request && s.late, "late")
-	say(request && s.lost, "reply lost")
-	say(request && s.twice, "twice")
+	b.Say(ticket, "%s/%d", stage.ClientName(s.client), s.slot)
+	b.Say(s.op == opCheck, "%s %s", stage.ClientName(s.client), s.mode)
+	b.Say(s.op == opAsk, "lease %d ms lifetime %d ms", s.lease, s.lifetime)
+	b.Say(s.op == opAsk && s.action, "with an action")
+	b.Say(s.op == opAsk && s.held, "held up")
+	b.Say((s.op == opAsk || s.op == opOpen) && s.other, "other")
+	b.Say(s.op == opOpen && s.fails, "failed")
+	b.Say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
+	b.Say(!ticket, "choice %d", s.choice)
+	b.Say(request && s.late, "late")
+	b.Say(request && s.lost, "reply lost")
+	b.Say(request && s.twice, "twice")
 	return b.String()
 }
 
-func (h history) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "  %d parties\n", h.parties)
-	for i, s := range h.steps {
-		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
-	}
-	return b.String()
-}
-
-func clientName(i int) string { return string(rune('a' + i)) }
+// start tells what is not among the steps.
+func (h history) start() string { return fmt.Sprintf("  %d parties\n", h.parties) }

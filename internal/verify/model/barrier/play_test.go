@@ -134,12 +134,12 @@ func (p *player) ask(s step) error {
 	if t.text == "" || t.done {
 		p.number++
 		*t = slot{text: lua.Ticket{
-			Client: clientName(s.client), Number: p.number, Kind: lua.Party, Permits: 1,
+			Client: stage.ClientName(s.client), Number: p.number, Kind: lua.Party, Permits: 1,
 			Lease: time.Duration(s.lease) * time.Millisecond, Grant: 2 * time.Second,
 		}.String()}
 	}
 	r := Ask{
-		Ticket: t.text, NotAfter: p.notAfter(s), Arrival: t.arrival, Who: "who of " + clientName(s.client),
+		Ticket: t.text, NotAfter: p.notAfter(s), Arrival: t.arrival, Who: "who of " + stage.ClientName(s.client),
 		Parties: p.parties, Action: s.action, Repeated: t.since != 0, Since: t.since, Lifetime: s.lifetime,
 		Seen: p.seen[s.client],
 	}
@@ -164,7 +164,7 @@ func (p *player) build(s step) Request {
 	t := &p.slots[s.client][s.slot]
 	switch s.op {
 	case opCheck:
-		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: p.notAfter(s)}
+		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: p.notAfter(s)}
 		for _, t := range p.slots[s.client] {
 			if t.arrival != 0 && !t.done {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
@@ -192,7 +192,7 @@ func (p *player) build(s step) Request {
 		return Open{Ticket: t.text, Generation: t.arrival, OK: !s.fails, NotAfter: p.notAfter(s)}
 	case opReset:
 		p.number++
-		r := Reset{ID: fmt.Sprintf("%s:%d", clientName(s.client), p.number), NotAfter: p.notAfter(s), Repeats: 600000}
+		r := Reset{ID: fmt.Sprintf("%s:%d", stage.ClientName(s.client), p.number), NotAfter: p.notAfter(s), Repeats: 600000}
 		p.resets = append(p.resets, r)
 		return r
 	case opAgain:

@@ -56,7 +56,7 @@ func (p *player) meet(t *testing.T, number uint64) (generation int64) {
 	t.Helper()
 	var reply lua.Tuple
 	for i := range p.parties {
-		reply = p.must(t, p.asks(clientName(int(i)), number))
+		reply = p.must(t, p.asks(stage.ClientName(int(i)), number))
 		require.EqualValues(t, p.parties-1-i, reply.Place)
 	}
 	require.Equal(t, lua.Granted, reply.Status)

@@ -2,8 +2,6 @@ package election
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 )
@@ -30,7 +28,6 @@ const (
 
 const (
 	candidates = 3 // of each client one
-	record     = 4 // bytes of a step
 	longest    = 60
 )
 
@@ -51,10 +48,7 @@ var (
 		1, 999, stage.Millisecond, stage.Second, 2 * stage.Second, 3 * stage.Second, 10 * stage.Second, stage.Minute, 1, 5 * stage.Minute,
 	}
 	clocks = []int64{-1, -stage.Second, -stage.Minute, stage.Second, stage.Minute, -999}
-	ops    = []struct {
-		op     string
-		weight int
-	}{
+	ops    = stage.Weights{
 		{opAsk, 20}, {opEnd, 14}, {opRenew, 6}, {opCheck, 5}, {opForce, 6}, {opProclaim, 26}, {opLeader, 6}, {opWatch, 8},
 		{opLook, 5}, {opRepeat, 4}, {opHear, 5}, {opHush, 2}, {opPass, 7}, {opClock, 1}, {opDelete, 2}, {opDeny, 6},
 	}
@@ -62,27 +56,12 @@ var (
 
 // decode makes a history of any bytes, four for each step.
 func decode(data []byte) []step {
-	var h []step
-	for ; len(data) >= record && len(h) < longest; data = data[record:] {
-		h = append(h, decodeStep(data[0], data[1], data[2], data[3]))
-	}
-	return h
+	return stage.Steps(data, decodeStep)
 }
 
 func decodeStep(a, b, c, d byte) step {
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
 	s := step{client: int(b) % candidates, choice: int(c) % 8, twice: b >= 192}
-	pick := int(a) % total
-	for _, o := range ops {
-		if pick < o.weight {
-			s.op = o.op
-			break
-		}
-		pick -= o.weight
-	}
+	s.op = ops.Pick(a)
 	switch s.op {
 	case opPass:
 		s.micros = passes[int(c)%len(passes)]
@@ -95,17 +74,10 @@ func decodeStep(a, b, c, d byte) step {
 }
 
 // random makes the bytes of a history from a seed.
-func random(seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 3))
-	data := make([]byte, record*(5+r.IntN(longest-4)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	return data
-}
+func random(seed uint64) []byte { return stage.Random(seed, 3, 0) }
 
 func (s step) String() string {
-	text := fmt.Sprintf("%s by %s, choice %d", s.op, clientName(s.client), s.choice)
+	text := fmt.Sprintf("%s by %s, choice %d", s.op, stage.ClientName(s.client), s.choice)
 	if s.micros != 0 {
 		text += fmt.Sprintf(", %d µs", s.micros)
 	}
@@ -116,13 +88,3 @@ func (s step) String() string {
 	}
 	return text
 }
-
-func text(h []step) string {
-	var b strings.Builder
-	for i, s := range h {
-		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
-	}
-	return b.String()
-}
-
-func clientName(i int) string { return string(rune('a' + i)) }

@@ -59,7 +59,7 @@ func (p *player) play(h []step) error {
 		return nil
 	}()
 	for i := range candidates {
-		_ = p.server.Wake(p.keys, clientName(i), false)
+		_ = p.server.Wake(p.keys, stage.ClientName(i), false)
 	}
 	for i := range p.ears {
 		_ = p.server.Hear(p.heed, i, false)
@@ -78,8 +78,8 @@ func (p *player) step(s step) error {
 		if s.choice < stage.Ears {
 			return p.hear(s.choice, s.op == opHear)
 		}
-		p.model.Hears[clientName(s.client)] = s.op == opHear
-		return p.server.Wake(p.keys, clientName(s.client), s.op == opHear)
+		p.model.Hears[stage.ClientName(s.client)] = s.op == opHear
+		return p.server.Wake(p.keys, stage.ClientName(s.client), s.op == opHear)
 	case opPass, opClock:
 		if s.op == opPass {
 			p.server.Pass(s.micros)
@@ -135,14 +135,14 @@ func (p *player) build(s step) Request {
 		notAfter = p.now - 1
 	}
 	c := &p.candidates[s.client]
-	who := "who of " + clientName(s.client)
+	who := "who of " + stage.ClientName(s.client)
 	switch s.op {
 	case opAsk:
 		if c.ticket == "" || c.ended {
 			p.number++
 			// Leases that run out while a history is played.
 			lease := [4]int64{10_000, 10_000, 2000, 60_000}[s.choice%4]
-			*c = candidate{ticket: fmt.Sprintf("%s:%d:x:1:%d:2000", clientName(s.client), p.number, lease)}
+			*c = candidate{ticket: fmt.Sprintf("%s:%d:x:1:%d:2000", stage.ClientName(s.client), p.number, lease)}
 		}
 		mode := [4]string{lua.Wait, lua.Wait, lua.Look, lua.Try}[s.choice%4]
 		return Plain{model.Ask{Ticket: c.ticket, Mode: mode, NotAfter: notAfter, Arrival: c.arrival, Uncounted: s.blank, Phase: lua.PhaseHeld}}
@@ -165,7 +165,7 @@ func (p *player) build(s step) Request {
 	case opRenew:
 		return Plain{model.Renew{Ticket: c.ticket, Token: c.token, Lease: 10_000, Phase: lua.PhaseHeld, NotAfter: notAfter}}
 	case opCheck:
-		r := model.Check{Client: clientName(s.client), Mode: lua.Hears, NotAfter: notAfter, Uncounted: s.blank}
+		r := model.Check{Client: stage.ClientName(s.client), Mode: lua.Hears, NotAfter: notAfter, Uncounted: s.blank}
 		if c.arrival != 0 && !c.ended {
 			r.Tickets = []lua.Arrival{{Ticket: c.ticket, Arrival: c.arrival}}
 		}

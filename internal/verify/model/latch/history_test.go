@@ -1,10 +1,6 @@
 package latch
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"strings"
-
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -29,8 +25,6 @@ const (
 
 const (
 	waiters = 4 // of each client one
-	record  = 4 // bytes of a step
-	longest = 60
 )
 
 // A step is one thing that happens. Only the fields that its op reads are set. Each can be taken out of a
@@ -63,10 +57,7 @@ var (
 	clocks = []int64{
 		-1, -stage.Second, -stage.Minute, -60 * stage.Minute, stage.Second, 60 * stage.Minute, -11 * stage.Minute, -999,
 	}
-	ops = []struct {
-		op     string
-		weight int
-	}{
+	ops = stage.Weights{
 		{opAsk, 14}, {opCheck, 8}, {opSet, 8}, {opDown, 18}, {opAgain, 8}, {opRepeat, 4}, {opRemove, 2}, {opInspect, 2},
 		{opHear, 2}, {opHush, 1}, {opPass, 5}, {opClock, 1}, {opDelete, 2}, {opDeny, 3},
 	}
@@ -74,30 +65,15 @@ var (
 
 // decode makes a history of any bytes, four for each step.
 func decode(data []byte) []step {
-	var h []step
-	for ; len(data) >= record && len(h) < longest; data = data[record:] {
-		h = append(h, decodeStep(data[0], data[1], data[2], data[3]))
-	}
-	return h
+	return stage.Steps(data, decodeStep)
 }
 
 func decodeStep(a, b, c, d byte) step {
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
 	s := step{
 		client: int(b) % waiters, choice: int(c) % 8, twice: a >= 160, fresh: b >= 192,
 		mode: modes[c%4], count: counted[b>>2%8], lifetime: lifetimes[c>>3%4],
 	}
-	pick := int(a) % total
-	for _, o := range ops {
-		if pick < o.weight {
-			s.op = o.op
-			break
-		}
-		pick -= o.weight
-	}
+	s.op = ops.Pick(a)
 	variant := d >> 5
 	s.lost, s.blank, s.late = variant == 4, variant == 5, variant == 7 && d&1 == 0
 	switch s.op {
@@ -114,44 +90,22 @@ func decodeStep(a, b, c, d byte) step {
 }
 
 // random makes the bytes of a history from a seed.
-func random(seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 2))
-	data := make([]byte, record*(5+r.IntN(longest-4)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	return data
-}
+func random(seed uint64) []byte { return stage.Random(seed, 2, 0) }
 
 func (s step) String() string {
-	var b strings.Builder
+	var b stage.Words
 	b.WriteString(s.op)
-	say := func(on bool, format string, args ...any) {
-		if on {
-			fmt.Fprintf(&b, " "+format, args...)
-		}
-	}
 	request := s.op == opAsk || s.op == opCheck || s.op == opSet || s.op == opDown || s.op == opAgain
-	say(request, "%s", clientName(s.client))
-	say(s.op == opAsk || s.op == opCheck, "%s", s.mode)
-	say(s.op == opSet, "count %d lifetime %d ms", s.count, s.lifetime)
-	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
-	say(s.op == opAgain || s.op == opRepeat || s.op == opDelete || s.op == opDeny || s.op == opRemove, "choice %d", s.choice)
-	say(s.op == opAsk && s.fresh, "fresh")
-	say(s.op == opAsk && s.early, "early, for %d ms", s.lifetime)
-	say(request && s.late, "late")
-	say(request && s.blank, "uncounted")
-	say(request && s.lost, "reply lost")
-	say(request && s.twice, "twice")
+	b.Say(request, "%s", stage.ClientName(s.client))
+	b.Say(s.op == opAsk || s.op == opCheck, "%s", s.mode)
+	b.Say(s.op == opSet, "count %d lifetime %d ms", s.count, s.lifetime)
+	b.Say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
+	b.Say(s.op == opAgain || s.op == opRepeat || s.op == opDelete || s.op == opDeny || s.op == opRemove, "choice %d", s.choice)
+	b.Say(s.op == opAsk && s.fresh, "fresh")
+	b.Say(s.op == opAsk && s.early, "early, for %d ms", s.lifetime)
+	b.Say(request && s.late, "late")
+	b.Say(request && s.blank, "uncounted")
+	b.Say(request && s.lost, "reply lost")
+	b.Say(request && s.twice, "twice")
 	return b.String()
 }
-
-func text(h []step) string {
-	var b strings.Builder
-	for i, s := range h {
-		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
-	}
-	return b.String()
-}
-
-func clientName(i int) string { return string(rune('a' + i)) }

@@ -99,7 +99,7 @@ func (p *player) build(s step) Request {
 	if s.late {
 		notAfter = p.Now - 1
 	}
-	ticket := fmt.Sprintf("%s:1:b:1:10000:2000", clientName(s.client))
+	ticket := fmt.Sprintf("%s:1:b:1:10000:2000", stage.ClientName(s.client))
 	switch s.op {
 	case opAsk:
 		if s.fresh {
@@ -114,7 +114,7 @@ func (p *player) build(s step) Request {
 		}
 		return r
 	case opCheck:
-		r := Check{Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Uncounted: s.blank}
+		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Uncounted: s.blank}
 		for i, seen := range p.seen {
 			if seen != 0 && i%2 == s.client%2 {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: fmt.Sprintf("%s:%d:b:1:10000:2000", r.Client, i), Arrival: seen})
@@ -127,7 +127,7 @@ func (p *player) build(s step) Request {
 		return p.again(s, notAfter)
 	}
 	p.number++
-	id := fmt.Sprintf("%s:%d", clientName(s.client), p.number)
+	id := fmt.Sprintf("%s:%d", stage.ClientName(s.client), p.number)
 	repeats := [...]int64{600000, 60000, 1000, 2 * day / stage.Millisecond}[p.number%4]
 	if !p.Server.Frozen() {
 		repeats = 600000

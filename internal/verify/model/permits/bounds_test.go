@@ -74,7 +74,7 @@ func TestHundredsOfReadersAreLetInByFewScripts(t *testing.T) {
 		require.NoError(t, p.hear(1, true))
 		var readers []lua.Arrival
 		for i := range 600 {
-			reader := ticket(clientName(i%2), 2+i, lua.Read, 1)
+			reader := ticket(stage.ClientName(i%2), 2+i, lua.Read, 1)
 			readers = append(readers, lua.Arrival{Ticket: reader, Arrival: p.now - 1000 + int64(i)})
 		}
 		require.NoError(t, p.put(readers))
@@ -96,7 +96,7 @@ func TestHundredsOfLeasesRunOutTogether(t *testing.T) {
 	onBoth(t, false, 300, func(t *testing.T, p *player) {
 		require.NoError(t, p.hear(1, true))
 		for i := range 300 {
-			ask := p.asks(fmt.Sprintf("%s:%d:p:1:1:1", clientName(i%2), i), lua.Try)
+			ask := p.asks(fmt.Sprintf("%s:%d:p:1:1:1", stage.ClientName(i%2), i), lua.Try)
 			if i%3 == 0 {
 				ask.Phase = lua.PhaseFinal
 			}

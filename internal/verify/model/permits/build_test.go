@@ -94,7 +94,7 @@ func (p *player) build(s step) Request {
 		p.renumber(t, s)
 		r := Ask{
 			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
-			Uncounted: s.blank, Phase: phase(s.final), Who: "who of: " + clientName(s.client), Limit: limit,
+			Uncounted: s.blank, Phase: phase(s.final), Who: "who of: " + stage.ClientName(s.client), Limit: limit,
 		}
 		if s.mode == lua.Wait || s.mode == lua.Look {
 			r.Bound = t.bound
@@ -135,7 +135,7 @@ func (p *player) build(s step) Request {
 		return Downgrade{Ticket: t.text, Token: token, Floor: floor, Uncounted: s.blank, NotAfter: notAfter}
 	}
 	r := Check{
-		Client: clientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Limit: p.limit,
+		Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Limit: p.limit,
 		Bounds: map[string]line.Bound{},
 	}
 	for i, t := range p.clients[s.client] {
@@ -166,7 +166,7 @@ func (p *player) renumber(t *slot, s step) {
 	p.number++
 	kind, n := p.kind(s)
 	*t = slot{bound: s.bound, text: lua.Ticket{
-		Client: clientName(s.client), Number: p.number, Kind: kind, Permits: n,
+		Client: stage.ClientName(s.client), Number: p.number, Kind: kind, Permits: n,
 		Lease: time.Duration(s.lease) * time.Millisecond, Grant: time.Duration(s.grant) * time.Millisecond,
 	}.String()}
 }

@@ -2,7 +2,6 @@ package permits
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/line"
@@ -42,8 +41,6 @@ const (
 const (
 	clients = 4
 	slots   = 4 // tickets that a client has at a time
-	bytesOf = 4 // bytes of a step
-	longest = 60
 )
 
 // A step is one thing that happens. Only the fields that its op reads are set.
@@ -92,10 +89,7 @@ var (
 		10 * stage.Millisecond, -500 * stage.Millisecond, 11 * stage.Minute,
 	}
 	crowds = []int{2, 3, 5, 20, 3, 2, 3, 600}
-	ops    = []struct {
-		op     string
-		weight int
-	}{
+	ops    = stage.Weights{
 		{opAsk, 28}, {opEnd, 11}, {opRenew, 6}, {opCheck, 10}, {opForce, 4}, {opResize, 5}, {opDowngrade, 3},
 		{opInspect, 1}, {opRepeat, 3}, {opHear, 3}, {opHush, 3}, {opPass, 6}, {opClock, 1}, {opDelete, 1},
 		{opDeny, 2}, {opCrowd, 1},
@@ -112,26 +106,13 @@ func decode(data []byte) history {
 		h.deaf = int(data[0]) & (1<<clients - 1)
 	}
 	h.locks, h.limit = data[1]&1 == 1, limits[data[1]>>1%8]
-	for data = data[2:]; len(data) >= bytesOf && len(h.steps) < longest; data = data[bytesOf:] {
-		h.steps = append(h.steps, decodeStep(data[0], data[1], data[2], data[3]))
-	}
+	h.steps = stage.Steps(data[2:], decodeStep)
 	return h
 }
 
 func decodeStep(a, b, c, d byte) step {
 	s := step{client: int(b) % clients, slot: int(b/clients) % slots, twice: a >= 192}
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
-	pick := int(a) % total
-	for _, o := range ops {
-		if pick < o.weight {
-			s.op = o.op
-			break
-		}
-		pick -= o.weight
-	}
+	s.op = ops.Pick(a)
 	s.fresh = b >= 224
 	s.floor = [...]int{0, 1, 1, 1, 1, 1, 1, 2}[c>>5]
 	if c == 255 {
@@ -166,49 +147,38 @@ func decodeStep(a, b, c, d byte) step {
 }
 
 // random makes the bytes of a history from a seed.
-func random(seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 4))
-	data := make([]byte, 2+bytesOf*(5+r.IntN(longest-4)))
-	for i := range data {
-		data[i] = byte(r.Uint32())
-	}
-	return data
-}
+func random(seed uint64) []byte { return stage.Random(seed, 4, 2) }
 
 func (s step) String() string {
-	var b strings.Builder
+	var b stage.Words
 	b.WriteString(s.op)
-	say := func(on bool, format string, args ...any) {
-		if on {
-			fmt.Fprintf(&b, " "+format, args...)
-		}
-	}
 	ticket := s.op == opAsk || s.op == opEnd || s.op == opRenew || s.op == opForce || s.op == opDowngrade
 	request := ticket || s.op == opCheck || s.op == opResize
-	say(ticket, "%s/%d", clientName(s.client), s.slot)
-	say(s.op == opCheck, "%s %s slots %04b", clientName(s.client), s.mode, s.slots)
-	say(s.op == opHear || s.op == opHush, "%s", clientName(s.client))
-	say(s.op == opAsk, "%s permits %d lease %d ms grant %d ms", s.mode, s.permits, s.lease, s.grant)
-	say(s.op == opResize, "to %d", s.permits)
-	say(s.op == opAsk && s.fresh, "fresh")
-	say(s.other, "stating another limit")
-	say(s.op == opRenew, "lease %d ms", s.lease)
-	say((s.op == opAsk || s.op == opRenew) && s.final, "final")
-	say(s.wants, "wants")
-	say(s.head != 0, "head start %d µs", s.head)
-	say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
-	say(s.bound != nil, "bound %v", s.bound)
-	say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
-	say(s.op != opAsk && s.op != opCheck && s.op != opHear && s.op != opHush, "choice %d", s.choice)
-	say(request && s.floor > 0, "floor %d", s.floor)
-	say(request && s.late, "late")
-	say(request && s.blank, "uncounted")
-	say(request && s.lost, "reply lost")
-	say(request && s.twice, "twice")
+	b.Say(ticket, "%s/%d", stage.ClientName(s.client), s.slot)
+	b.Say(s.op == opCheck, "%s %s slots %04b", stage.ClientName(s.client), s.mode, s.slots)
+	b.Say(s.op == opHear || s.op == opHush, "%s", stage.ClientName(s.client))
+	b.Say(s.op == opAsk, "%s permits %d lease %d ms grant %d ms", s.mode, s.permits, s.lease, s.grant)
+	b.Say(s.op == opResize, "to %d", s.permits)
+	b.Say(s.op == opAsk && s.fresh, "fresh")
+	b.Say(s.other, "stating another limit")
+	b.Say(s.op == opRenew, "lease %d ms", s.lease)
+	b.Say((s.op == opAsk || s.op == opRenew) && s.final, "final")
+	b.Say(s.wants, "wants")
+	b.Say(s.head != 0, "head start %d µs", s.head)
+	b.Say(s.op == opPass || s.op == opClock, "%d µs", s.micros)
+	b.Say(s.bound != nil, "bound %v", s.bound)
+	b.Say(s.op == opCrowd, "of %d ahead %t single %t", s.size, s.ahead, s.single)
+	b.Say(s.op != opAsk && s.op != opCheck && s.op != opHear && s.op != opHush, "choice %d", s.choice)
+	b.Say(request && s.floor > 0, "floor %d", s.floor)
+	b.Say(request && s.late, "late")
+	b.Say(request && s.blank, "uncounted")
+	b.Say(request && s.lost, "reply lost")
+	b.Say(request && s.twice, "twice")
 	return b.String()
 }
 
-func (h history) String() string {
+// start tells what is not among the steps.
+func (h history) start() string {
 	var b strings.Builder
 	if h.locks {
 		b.WriteString("  a read-write lock\n")
@@ -217,13 +187,8 @@ func (h history) String() string {
 	}
 	for i := range clients {
 		if h.deaf>>i&1 == 1 {
-			fmt.Fprintf(&b, "  %s does not subscribe\n", clientName(i))
+			fmt.Fprintf(&b, "  %s does not subscribe\n", stage.ClientName(i))
 		}
-	}
-	for i, s := range h.steps {
-		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
 	}
 	return b.String()
 }
-
-func clientName(i int) string { return string(rune('a' + i)) }

@@ -2,21 +2,14 @@ package permits
 
 import (
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { stage.Main(m) }
 
 var scripts = []*lua.Script{
 	lua.Semaphore.Ask, lua.Semaphore.End, lua.Semaphore.Renew, lua.Semaphore.Check, lua.Semaphore.Force,
@@ -26,15 +19,10 @@ var scripts = []*lua.Script{
 // check plays a history and, if it fails, the shortest that fails too.
 func check(t *testing.T, what string, h history, tries int, play func(history) error) {
 	t.Helper()
-	if err := play(h); err != nil {
-		steps, err := stage.Shorten(h.steps, err, tries, func(steps []step) error {
-			less := h
-			less.steps = steps
-			return play(less)
-		})
+	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
 		h.steps = steps
-		t.Errorf("%s fails; its shortest history that fails:\n%s%v", what, h, err)
-	}
+		return play(h)
+	})
 }
 
 // embedded plays a history on the embedded server, from the epoch on and without keys.
@@ -48,7 +36,7 @@ func embedded(s *stage.Embedded, name string, h history, seen map[string]int) er
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := 600
-	if raceDetector {
+	if stage.Race {
 		each = 130 // It takes many times as long, and looks for something else.
 	}
 	all := map[string]int{}
@@ -77,12 +65,10 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 		}
 	})
 	sights := everySight()
-	if !raceDetector {
+	if !stage.Race {
 		sights = append(sights, rareSights...)
 	}
-	for _, what := range sights {
-		require.NotZero(t, all[what], "no history reaches %q", what)
-	}
+	stage.Seen(t, all, sights)
 }
 
 // rareSights are those that only many histories reach.
@@ -96,7 +82,7 @@ func everySight() []string {
 		"message G", "message S", "message F", "message W", "several grants in a reply", "mark", "scan", "group",
 		"another number after a resize",
 	}
-	for script, statuses := range map[*lua.Script][]lua.Status{
+	sights = append(sights, stage.Statuses(map[*lua.Script][]lua.Status{
 		lua.Semaphore.Ask:    {lua.Granted, lua.Waiting, lua.Busy, lua.Late, lua.Excess, lua.Mismatch, lua.Full},
 		lua.Semaphore.End:    {lua.Done, lua.Refused},
 		lua.Semaphore.Renew:  {lua.Granted, lua.Refused, lua.Late},
@@ -104,11 +90,7 @@ func everySight() []string {
 		lua.Semaphore.Force:  {lua.Done, lua.Refused},
 		lua.Resize.Script:    {lua.Done, lua.Mismatch, lua.Late},
 		lua.Downgrade.Script: {lua.Granted, lua.Refused, lua.Late},
-	} {
-		for _, status := range statuses {
-			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
-		}
-	}
+	})...)
 	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
@@ -129,7 +111,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r := stage.Serve(t, scripts...)
 	histories := uint64(200)
-	if raceDetector {
+	if stage.Race {
 		histories = 70
 	}
 	for seed := range histories {
@@ -144,10 +126,7 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 
 func FuzzPermits(f *testing.F) {
 	s := stage.Embed(f, scripts...)
-	for seed := range uint64(20) {
-		f.Add(random(seed))
-	}
-	// The minimizing of inputs wants "-fuzzminimizetime 5x": what they cover is not the same each time.
+	stage.Seeds(f, random)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		check(t, "this input", decode(data), 500, func(h history) error {
 			return embedded(s, "fuzz", h, map[string]int{})

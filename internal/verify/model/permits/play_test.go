@@ -56,7 +56,7 @@ func newPlayer(s stage.Host, name string, locks bool, limit int64) *player {
 func (p *player) play(h history) (err error) {
 	defer func() {
 		for i := range clients {
-			_ = p.host.Wake(p.keys, clientName(i), false)
+			_ = p.host.Wake(p.keys, stage.ClientName(i), false)
 		}
 		_ = p.host.Remove(p.keys.All()...)
 	}()
@@ -80,7 +80,7 @@ func (p *player) play(h history) (err error) {
 }
 
 func (p *player) hear(client int, on bool) error {
-	name := clientName(client)
+	name := stage.ClientName(client)
 	p.model.Hears[name] = on
 	return p.host.Wake(p.keys, name, on)
 }

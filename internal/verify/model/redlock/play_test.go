@@ -64,7 +64,7 @@ func (p *player) play(h []step) error {
 		return nil
 	}()
 	for i := range callers {
-		_ = p.server.Wake(p.keys, clientName(i), false)
+		_ = p.server.Wake(p.keys, stage.ClientName(i), false)
 	}
 	_ = p.server.Remove(p.keys.All()...)
 	_, _ = p.server.Woken(p.keys)
@@ -77,8 +77,8 @@ func (p *player) step(s step) error {
 	}
 	switch s.op {
 	case opHear, opHush:
-		p.model.Hears[clientName(s.client)] = s.op == opHear
-		return p.server.Wake(p.keys, clientName(s.client), s.op == opHear)
+		p.model.Hears[stage.ClientName(s.client)] = s.op == opHear
+		return p.server.Wake(p.keys, stage.ClientName(s.client), s.op == opHear)
 	case opPass, opClock:
 		if s.op == opPass {
 			p.server.Pass(s.micros)
@@ -139,7 +139,7 @@ func (p *player) build(s step) model.Request {
 			p.number++
 			// Leases that run out while a history is played.
 			lease := [4]int64{10_000, 10_000, 2000, 60_000}[s.choice%4]
-			*c = caller{ticket: fmt.Sprintf("%s:%d:x:1:%d:2000", clientName(s.client), p.number, lease)}
+			*c = caller{ticket: fmt.Sprintf("%s:%d:x:1:%d:2000", stage.ClientName(s.client), p.number, lease)}
 			if s.choice > 3 {
 				c.arrival = p.now - int64(s.choice) // One for all nodes (V1).
 			}
@@ -164,7 +164,7 @@ func (p *player) build(s step) model.Request {
 		c.ended = true
 		return model.End{Ticket: c.ticket}
 	case opCheck:
-		r := model.Check{Client: clientName(s.client), Mode: lua.Hears, NotAfter: notAfter}
+		r := model.Check{Client: stage.ClientName(s.client), Mode: lua.Hears, NotAfter: notAfter}
 		if c.arrival != 0 && !c.ended {
 			r.Tickets = []lua.Arrival{{Ticket: c.ticket, Arrival: c.arrival}}
 		}
@@ -174,12 +174,12 @@ func (p *player) build(s step) model.Request {
 		lease := [4]int64{10_000, 2000, 60_000, 10_000}[s.choice%4]
 		return Renew{model.Renew{Ticket: c.ticket, Token: token, Lease: lease, Phase: lua.PhaseHeld, NotAfter: notAfter}}
 	}
-	r := Raise{Client: clientName(s.client), Token: c.token, Wanted: c.token + 1 + int64(s.choice), NotAfter: notAfter}
+	r := Raise{Client: stage.ClientName(s.client), Token: c.token, Wanted: c.token + 1 + int64(s.choice), NotAfter: notAfter}
 	switch s.choice {
 	case 5:
 		r.Token-- // Before it rose.
 	case 6:
-		r.Client = clientName((s.client + 1) % callers)
+		r.Client = stage.ClientName((s.client + 1) % callers)
 	}
 	return r
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package election
-
-const raceDetector = false

@@ -1,5 +1,0 @@
-//go:build race
-
-package latch
-
-const raceDetector = true

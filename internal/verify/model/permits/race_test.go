@@ -1,5 +1,0 @@
-//go:build race
-
-package permits
-
-const raceDetector = true

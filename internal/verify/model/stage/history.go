@@ -1,0 +1,125 @@
+package stage
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+const (
+	// Record is how many bytes make a step of a history.
+	Record = 4
+	// Longest is how many steps a history has at most.
+	Longest = 60
+)
+
+// Weights are what a step may do, and how often it does it beside the rest.
+type Weights []struct {
+	Op     string
+	Weight int
+}
+
+// Pick returns what the step of a byte does.
+func (w Weights) Pick(b byte) string {
+	total := 0
+	for _, o := range w {
+		total += o.Weight
+	}
+	pick := int(b) % total
+	for _, o := range w {
+		if pick < o.Weight {
+			return o.Op
+		}
+		pick -= o.Weight
+	}
+	return ""
+}
+
+// Steps makes those of a history of any bytes.
+func Steps[S any](data []byte, step func(a, b, c, d byte) S) (h []S) {
+	for ; len(data) >= Record && len(h) < Longest; data = data[Record:] {
+		h = append(h, step(data[0], data[1], data[2], data[3]))
+	}
+	return h
+}
+
+// Random makes the bytes of a history from a seed, so many of them for its start. Each model has a stream of its own.
+func Random(seed, stream uint64, start int) []byte {
+	r := rand.New(rand.NewPCG(seed, stream))
+	data := make([]byte, start+Record*(5+r.IntN(Longest-4)))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	return data
+}
+
+// Text tells steps, one a line.
+func Text[S fmt.Stringer](h []S) string {
+	var b strings.Builder
+	for i, s := range h {
+		fmt.Fprintf(&b, "  %2d %s\n", i+1, s)
+	}
+	return b.String()
+}
+
+// Words tell one step.
+type Words struct{ strings.Builder }
+
+// Say adds something behind a space, if it is so.
+func (w *Words) Say(on bool, format string, args ...any) {
+	if on {
+		fmt.Fprintf(w, " "+format, args...)
+	}
+}
+
+// ClientName is that of a client by its number.
+func ClientName(i int) string { return string(rune('a' + i)) }
+
+// Check plays a history and, if it fails, tells the shortest that fails too, with how it starts.
+func Check[S fmt.Stringer](t *testing.T, what, start string, steps []S, tries int, play func([]S) error) {
+	t.Helper()
+	if err := play(steps); err != nil {
+		steps, err = Shorten(steps, err, tries, play)
+		t.Errorf("%s fails; its shortest history that fails:\n%s%s%v", what, start, Text(steps), err)
+	}
+}
+
+// Statuses are sights: all that replies of scripts may say.
+func Statuses(of map[*lua.Script][]lua.Status) (sights []string) {
+	for script, statuses := range of {
+		for _, status := range statuses {
+			sights = append(sights, fmt.Sprintf("%s %d", script.Name, status))
+		}
+	}
+	return sights
+}
+
+// Seen fails where no history has reached one of the sights.
+func Seen(t *testing.T, seen map[string]int, sights []string) {
+	t.Helper()
+	for _, what := range sights {
+		if seen[what] == 0 {
+			t.Errorf("no history reaches %q", what)
+		}
+	}
+}
+
+// Seeds are the first inputs of a fuzz test. To minimize others it wants "-fuzzminimizetime 5x": what they cover is not the
+// same each time.
+func Seeds(f *testing.F, random func(seed uint64) []byte) {
+	for seed := range uint64(20) {
+		f.Add(random(seed))
+	}
+}
+
+// Main runs the tests of a model.
+func Main(m *testing.M) {
+	debug.SetGCPercent(800) // The embedded server makes a new Lua for each script.
+	goleak.VerifyTestMain(m)
+}
