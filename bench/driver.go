@@ -68,13 +68,13 @@ type Contender struct {
 	Background bool
 	// Replaces is the name of the lock in whose place it stands: this project's on another engine, beside what that offers.
 	Replaces string
-	// Only are the works that it takes part in; all if empty.
+	// Only are the works that it takes part in, as W4 or as W4 C=2; all if empty.
 	Only []string
 }
 
 // takesPart tells whether a work is measured of it.
 func (c Contender) takesPart(w Work) bool {
-	return c.Missing == nil && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID))
+	return c.Missing == nil && (len(c.Only) == 0 || slices.Contains(c.Only, w.ID) || slices.Contains(c.Only, w.String()))
 }
 
 // NewContender is a driver whose clients live in this process.

@@ -19,7 +19,8 @@ import (
 // Headwaiter is this library's fairlock with its defaults.
 type Headwaiter struct {
 	Redis  rueidis.ClientOption
-	Cohort int // of WithCohort
+	Cohort int           // of WithCohort
+	Keep   time.Duration // of WithKeep
 	// Unlock: a release is an Unlock, which nobody waits for.
 	Unlock bool
 }
@@ -28,6 +29,9 @@ type Headwaiter struct {
 func (d Headwaiter) Name() string {
 	if d.Cohort > 0 {
 		return fmt.Sprintf("headwaiter-cohort-%d", d.Cohort)
+	}
+	if d.Keep > 0 {
+		return "headwaiter-keep"
 	}
 	if d.Unlock {
 		return "headwaiter-unlock"
@@ -41,7 +45,7 @@ func (d Headwaiter) NewClient(context.Context) (bench.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return headwaiterClient{c, d.Cohort, d.Unlock}, nil
+	return headwaiterClient{c, d}, nil
 }
 
 // buffer and ring are of a connection that clients share, and of those on which each of them listens: as the library has
@@ -75,27 +79,26 @@ func (d shared) NewClient(context.Context) (bench.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return headwaiterClient{c, d.Cohort, d.Unlock}, nil
+	return headwaiterClient{c, d.Headwaiter}, nil
 }
 
 type headwaiterClient struct {
 	*headwaiter.Client
-	cohort int
-	unlock bool
+	as Headwaiter
 }
 
 func (c headwaiterClient) Mutex(name string) bench.Mutex {
-	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.cohort)), c.unlock}
+	return headwaiterMutex{fairlock.New(c.Client, name, fairlock.WithCohort(c.as.Cohort), fairlock.WithKeep(c.as.Keep)), c.as.Unlock}
 }
 
 // Lasting implements [bench.Leased].
 func (c headwaiterClient) Lasting(name string, lease time.Duration) bench.Mutex {
-	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithLease(lease)), c.unlock}
+	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithLease(lease)), c.as.Unlock}
 }
 
 // Limited implements [bench.Limiter].
 func (c headwaiterClient) Limited(name string, limit int) (bench.Mutex, func(error) bool) {
-	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithQueueLimit(limit)), c.unlock}, func(err error) bool {
+	return headwaiterMutex{fairlock.New(c.Client, name, headwaiter.WithQueueLimit(limit)), c.as.Unlock}, func(err error) bool {
 		return errors.Is(err, lease.ErrQueueFull)
 	}
 }
@@ -161,6 +164,15 @@ func UnlockContender(d Headwaiter, lease time.Duration) bench.Contender {
 	d.Unlock = true
 	c := Contender(d, lease)
 	c.Name, c.About, c.Background, c.Only = d.Name(), "this library, Unlock in place of Release", true, []string{"W1", "W4"}
+	return c
+}
+
+// KeepContender is the same where a lock stays with its client between two uses. It takes part where one client takes a lock
+// again and again, and where two want it by turns.
+func KeepContender(d Headwaiter, lease time.Duration) bench.Contender {
+	d.Keep = time.Minute
+	c := Contender(d, lease)
+	c.Name, c.About, c.Fair, c.Only = d.Name(), "this library, WithKeep(time.Minute)", false, []string{"W1", "W4 C=2"}
 	return c
 }
 

@@ -52,9 +52,12 @@ func (v view) find(lock, work string) (bench.Result, bool) {
 	return v.Results[i], true
 }
 
-// locks are the contenders that have a result of one of the works.
+// locks are the contenders that have a result of one of the works, but for [Kept].
 func (v view) locks(works ...string) (names []string) {
 	for _, c := range v.Environment.Contenders {
+		if c.Name == Kept {
+			continue
+		}
 		for _, work := range works {
 			if _, ok := v.find(c.Name, work); ok {
 				names = append(names, c.Name)

@@ -9,12 +9,17 @@ import (
 	"github.com/headwaiter/headwaiter/bench"
 )
 
+// Kept is this project's lock that stays with its client between two uses. It is in a table of its own, as no other lock has
+// such a thing.
+const Kept = Own + "-keep"
+
 // Bare is the yardstick: the bare protocol without a library.
 const Bare = "bare-protocol"
 
 func rate(t bench.Turn) float64   { return t.Rate }
 func client(t bench.Turn) float64 { return t.Client }
 func server(t bench.Turn) float64 { return t.Server }
+func total(t bench.Turn) float64  { return t.Client + t.Server }
 
 // rivals are the pairs of this project's lock with another one in the same work.
 func (v view) rivals() (found []bench.Compared) {
@@ -28,7 +33,7 @@ func (v view) rivals() (found []bench.Compared) {
 
 // ours tells whether a lock is of this project and on Redis: it is no rival.
 func ours(lock string) bool {
-	return strings.HasPrefix(lock, "headwaiter-unlock") || strings.HasPrefix(lock, "headwaiter-cohort") || strings.HasPrefix(lock, "headwaiter-multilock") || strings.HasPrefix(lock, "headwaiter-redlock")
+	return strings.HasPrefix(lock, Kept) || strings.HasPrefix(lock, "headwaiter-unlock") || strings.HasPrefix(lock, "headwaiter-cohort") || strings.HasPrefix(lock, "headwaiter-multilock") || strings.HasPrefix(lock, "headwaiter-redlock")
 }
 
 // works are those of pairs, in their order, and locks the others.
@@ -134,6 +139,35 @@ func (v view) unlocks() Section {
 	}
 }
 
+// kept are the pairs of this project's lock with the same that stays with its client.
+func (v view) kept() Section {
+	s := Section{
+		Title: "Kept between two uses",
+		Text: []string{"With WithKeep, where one client takes a lock again and again (W1) and where two clients want it by turns (W4), beside the same lock without it in the same rounds: " +
+			"so many times as fast with it, so many times the CPU of server and clients, the cycles (W1) or hand-offs (W4) a second with it and without, and of one with it how long the call of lock takes, and commands."},
+		Table: Table{Heads: []string{"work", "so many times as fast", "its CPU", "a second", "lock p50 / p99 µs", "commands"}},
+	}
+	for _, c := range v.Compared {
+		r, ok := v.find(Kept, c.Work.String())
+		if c.Contender != Kept || !ok {
+			continue
+		}
+		times := func(figure func(bench.Turn) float64) string {
+			ratios := c.Of(figure)
+			for i := range ratios {
+				ratios[i] = 1 / ratios[i]
+			}
+			return Times(bench.RatioOf(ratios))
+		}
+		own, other := c.Median(rate)
+		s.Table.Rows = append(s.Table.Rows, []string{
+			c.Work.String(), times(rate), times(total), grouped(other) + " : " + grouped(own),
+			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), fmt.Sprintf("%.2f", r.Figures.Server.Scripts+r.Figures.Server.Others),
+		})
+	}
+	return s
+}
+
 // replacements are this project's locks on other engines beside what they replace.
 func (v view) replacements() Section {
 	s := Section{
@@ -157,7 +191,6 @@ func (v view) processing() Section {
 			known = append(known, c)
 		}
 	}
-	total := func(t bench.Turn) float64 { return t.Client + t.Server }
 	return Section{
 		Title: "CPU of a hand-off",
 		Text: []string{"Of the server and the clients together, in the same rounds: how many times as much headwaiter takes as the lock of the row for a cycle (W1) or a hand-off (W4), and the two in µs. " +
@@ -218,7 +251,7 @@ func (v view) family() Section {
 		Table: Table{Heads: []string{"work", "what is measured", "the mutex's work", "the mutex is so many times as fast", "its CPU", "a second"}},
 	}
 	for _, c := range v.Compared {
-		if c.Kind == "" && !ours(c.Contender) {
+		if c.Kind == "" && !ours(c.Contender) || c.Contender == Kept {
 			continue
 		}
 		name, cpu := c.Contender, c.CPU()

@@ -69,6 +69,33 @@ func TestAPageOfOneLockSaysHowItWasMeasured(t *testing.T) {
 	require.Contains(t, b.String(), "| headwaiter | 1.00, one try |") // recovery: no worst of several
 }
 
+// No other lock has such a thing, so its figures stand beside none of theirs.
+func TestALockThatIsKeptHasATableOfItsOwn(t *testing.T) {
+	r := sample(t)
+	rename := func(name *string) {
+		if *name == "rival" {
+			*name = report.Kept
+		}
+	}
+	for i := range r.Compared {
+		rename(&r.Compared[i].Contender)
+	}
+	for i := range r.Results {
+		rename(&r.Results[i].Contender)
+	}
+	for i := range r.Environment.Contenders {
+		rename(&r.Environment.Contenders[i].Name)
+	}
+	r.Recoveries = nil
+	var b strings.Builder
+	require.NoError(t, report.Markdown(&b, r, ""))
+	_, own, ok := strings.Cut(b.String(), "## Kept between two uses")
+	require.True(t, ok)
+	require.Contains(t, own, "| W1 | 1.20 (1.18 to 1.22) |")
+	require.Contains(t, own, "| 12,000 : 10,000 |")
+	require.Equal(t, 1, strings.Count(b.String(), "| "+report.Kept+" |"), "in the list of all locks alone")
+}
+
 // The figures of other pages come from the same run.
 func TestBlocksOfPagesAreFilled(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")

@@ -35,6 +35,7 @@ func Contenders(s *Servers) []bench.Contender {
 		{Contender: drivers.MultilockContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: drivers.CohortContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: drivers.UnlockContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
+		{Contender: drivers.KeepContender(drivers.Headwaiter{Redis: option}, 10*time.Second)},
 		{Contender: redisson(s.Redis, "fair"), engine: ""},
 		{Contender: redisson(s.Redis, "plain"), engine: ""},
 		background(rival(Rueidislock{Redis: option}, "rueidislock "+rueidisVersion+", defaults: three keys", 5*time.Second)),

@@ -114,5 +114,5 @@ func TestOnlyTheServersThatAreNeededAreStarted(t *testing.T) {
 	require.Equal(t, []string{"etcd", "postgres"}, Engines([]string{"headwaiter-etcd", "postgres-advisory"}))
 	require.Len(t, Engines(nil), 3)
 	_, err := bench.Choose(Contenders(&Servers{}), []string{"headwaiter", "unheard"})
-	require.ErrorContains(t, err, `"unheard": there is headwaiter, bare-protocol, headwaiter-multilock-3, headwaiter-cohort-64, headwaiter-unlock, redisson-fair`)
+	require.ErrorContains(t, err, `"unheard": there is headwaiter, bare-protocol, headwaiter-multilock-3, headwaiter-cohort-64, headwaiter-unlock, headwaiter-keep, redisson-fair`)
 }

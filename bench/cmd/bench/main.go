@@ -43,7 +43,7 @@ func contenders(_ context.Context, redis rueidis.ClientOption, names []string) (
 		}
 		return exec.Command(self, "agent", redis.InitAddress[0])
 	}
-	all := []bench.Contender{c, drivers.BareContender(redis), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease), drivers.UnlockContender(own, lease)}
+	all := []bench.Contender{c, drivers.BareContender(redis), drivers.MultilockContender(own, lease), drivers.CohortContender(own, lease), drivers.UnlockContender(own, lease), drivers.KeepContender(own, lease)}
 	cast, err := bench.Choose(all, names)
 	return cast, nil, func() {}, err
 }
