@@ -144,13 +144,19 @@ func (v view) kept() Section {
 	s := Section{
 		Title: "Kept between two uses",
 		Text: []string{"With WithKeep, where one client takes a lock again and again (W1) and where two clients want it by turns (W4), beside the same lock without it in the same rounds: " +
-			"so many times as fast with it, so many times the CPU of server and clients, the cycles (W1) or hand-offs (W4) a second with it and without, and of one with it how long the call of lock takes, and commands."},
-		Table: Table{Heads: []string{"work", "so many times as fast", "its CPU", "a second", "lock p50 / p99 µs", "commands"}},
+			"so many times as fast with it, so many times the CPU of server and clients, and the cycles (W1) or hand-offs (W4) a second with it and without; all holds a second, those of the same client in a row too; " +
+			"how long the call of lock takes with it; a hand-off with it and without; and the commands of a hold with it. While two clients take turns, each uses the lock until it hears of the other."},
+		Table: Table{Heads: []string{"work", "so many times as fast", "its CPU", "a second", "holds a second", "lock p50 / p99 µs", "hand-off p50 µs", "commands"}},
 	}
 	for _, c := range v.Compared {
 		r, ok := v.find(Kept, c.Work.String())
-		if c.Contender != Kept || !ok {
+		without, too := v.find(Own, c.Work.String())
+		if c.Contender != Kept || !ok || !too {
 			continue
+		}
+		handOff := none
+		if r.Figures.HandOff.P50 > 0 {
+			handOff = grouped(r.Figures.HandOff.P50) + " : " + grouped(without.Figures.HandOff.P50)
 		}
 		times := func(figure func(bench.Turn) float64) string {
 			ratios := c.Of(figure)
@@ -161,8 +167,8 @@ func (v view) kept() Section {
 		}
 		own, other := c.Median(rate)
 		s.Table.Rows = append(s.Table.Rows, []string{
-			c.Work.String(), times(rate), times(total), grouped(other) + " : " + grouped(own),
-			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), fmt.Sprintf("%.2f", r.Figures.Server.Scripts+r.Figures.Server.Others),
+			c.Work.String(), times(rate), times(total), grouped(other) + " : " + grouped(own), grouped(r.Figures.Rate) + " : " + grouped(without.Figures.Rate),
+			pair(r.Figures.Acquire.P50, r.Figures.Acquire.P99), handOff, fmt.Sprintf("%.2f", r.Figures.Server.Scripts+r.Figures.Server.Others),
 		})
 	}
 	return s
