@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,34 @@ func TestAKeptLockIsNotUsedForLongerThanItsLeaseMayBe(t *testing.T) {
 		d.Heal()
 		l.Unlock()
 		kit.Release(t, hold(t, m))
+	})
+}
+
+// A request that makes the lease short can run late, behind one that was sent after it: nobody counts on a long lease
+// until that is over.
+func TestALateRequestMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d), func(o *headwaiter.Options) { o.GrantLease = 10 * time.Second })
+		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute), headwaiter.WithLease(time.Minute))
+		l := hold(t, m)
+		synctime.Pass(time.Second) // The server knows that it is kept.
+		renewals := c.Stats().Renewals
+		l.Unlock()
+		synctime.Pass(3300 * time.Millisecond)
+		d.Stall()
+		kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
+		l = hold(t, m)
+		kit.Eventually(t, "the next", func() bool { return c.Stats().Renewals > renewals+1 })
+		synctime.Pass(50 * time.Millisecond)
+		require.True(t, d.Holds())
+		d.Heal()
+		synctime.Pass(50 * time.Millisecond)
+		lock, _, _ := keysOf(kit.Name(t))
+		until, err := strconv.ParseInt(s.Text("HGET", lock, "until"), 10, 64)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Until(l.Deadline()).Microseconds(), until-kit.ServerTime(s))
+		l.Unlock()
 	})
 }
 
