@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -144,11 +145,11 @@ func walk(ctx context.Context, w waitqueue.Wiring, pattern string) iter.Seq2[[]L
 
 // look inspects names, and tells so many tickets of each. What goes wrong with a name is noted with it.
 func look(ctx context.Context, c *headwaiter.Client, w waitqueue.Wiring, names []Listed, tickets int) {
-	queues := make([]waitqueue.Queue, len(names))
+	seen := make([]outside.Name, len(names))
 	for i, n := range names {
-		queues[i] = c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease})
+		seen[i] = c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
 	}
-	infos, errs := w.InspectAll(ctx, queues, tickets)
+	infos, errs := w.InspectAll(ctx, seen, tickets)
 	for i := range names {
 		names[i].Info, names[i].Err = infos[i], errs[i]
 	}

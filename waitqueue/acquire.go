@@ -14,9 +14,6 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// tryTime is how long a try waits out errors that pass by themselves.
-const tryTime = 3 * time.Second
-
 // Acquire waits its turn and returns the hold.
 func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 	l, _, err := obtain(ctx, q, lua.Wait, nil)
@@ -206,7 +203,7 @@ func (w *wait) ask() error {
 		return w.answered(&a)
 	case w.ctx.Err() != nil:
 		return nil // The loop says how.
-	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > tryTime):
+	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime):
 		return conn.Advise(err)
 	}
 	if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {

@@ -39,7 +39,7 @@ func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (re
 			return refused, failureOf(claims)
 		case err == nil:
 			budget = min(2*budget, conn.LongestAttempt)
-		case !conn.Transient(err) || first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > tryTime:
+		case !conn.Transient(err) || first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > retry.TryTime:
 			return false, conn.Advise(err)
 		default:
 			if d, ok := ctx.Deadline(); !ok || time.Now().Before(d) {

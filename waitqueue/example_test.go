@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -109,8 +110,8 @@ func ExampleWiringOf() {
 		fmt.Println(keys, err)
 	}
 	terms := waitqueue.Terms{Lease: lease.DefaultLease}
-	queues := []waitqueue.Queue{client.Queue(lua.Fairlock, "orders:42", terms), client.Queue(lua.Fairlock, "orders:43", terms)}
-	infos, errs := wiring.InspectAll(ctx, queues, 10) // In one round trip.
+	first, second := client.Queue(lua.Fairlock, "orders:42", terms), client.Queue(lua.Fairlock, "orders:43", terms)
+	infos, errs := wiring.InspectAll(ctx, []outside.Name{first.Seen(), second.Seen()}, 10) // In one round trip.
 	fmt.Println(infos[0].Holder.Client == client.ID(), infos[1].Held, errs)
 	before := lease.Info{Holders: []lease.Holder{{Client: client.ID()}}} // From elsewhere.
 	wiring.Name(ctx, before)

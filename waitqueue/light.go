@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"context"
-	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -37,16 +36,7 @@ func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.
 
 // job is a request as it is sent: where the name keeps a history, with that.
 func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
-	return historic(int(s.history.Load()), s.keys.History, conn.Job{Script: script, Keys: keys, Args: args})
-}
-
-// historic is a request to a name that keeps a history of so many hand-offs: one key and one argument more.
-func historic(n int, key string, j conn.Job) conn.Job {
-	if n > 0 {
-		j.Script = j.Script.Logged()
-		j.Keys, j.Args = append(slices.Clip(j.Keys), key), append(slices.Clip(j.Args), strconv.Itoa(n))
-	}
-	return j
+	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
 }
 
 // endFor sends the end of a ticket, light if it can be.

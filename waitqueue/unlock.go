@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -122,7 +123,7 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 	patience := ctx
 	if mode != lua.Wait {
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeout(ctx, tryTime)
+		patience, cancel = context.WithTimeout(ctx, retry.TryTime)
 		defer cancel()
 	}
 	for _, over := range before {

@@ -144,6 +144,9 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	return c
 }
 
+// Options are what the client wants of its connections.
+func (c *Servers) Options() Options { return c.opts }
+
 // serverName is what to call the server where there is one, or is not known which.
 func serverName(rc rueidis.Client, o rueidis.ClientOption) string {
 	if set := o.Sentinel.MasterSet; set != "" {

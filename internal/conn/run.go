@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -225,6 +226,16 @@ type Job struct {
 	Keys   []string
 	Args   []string
 	Result rueidis.RedisResult // of one that goes ahead of another
+}
+
+// Logged is the job for a name that keeps a history of n hand-offs under a key: one key and one argument more. Of 0 it is
+// the job as it was.
+func (j Job) Logged(n int, key string) Job {
+	if n > 0 {
+		j.Script = j.Script.Logged()
+		j.Keys, j.Args = append(slices.Clip(j.Keys), key), append(slices.Clip(j.Args), strconv.Itoa(n))
+	}
+	return j
 }
 
 // Patiently is runUntil for as long as the connection allows, also when its caller has gone.

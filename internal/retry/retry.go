@@ -51,6 +51,9 @@ func InTime(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return ctx, free, nil
 }
 
+// TryTime is how long a call that does not wait for its turn waits out errors that pass by themselves.
+const TryTime = 3 * time.Second
+
 const (
 	// FirstBackoff is the shortest time from an attempt that failed to the next.
 	FirstBackoff = 10 * time.Millisecond

@@ -44,15 +44,16 @@ var layers = map[string][]string{
 	"internal/tty": {},
 	// L1
 	"internal/conn": {"lua", "lease", "internal/retry", "internal/timers", rueidis},
+	"internal/outside": {"lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	// L2
-	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/retry", "internal/timers", rueidis, uuid},
+	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outside", "internal/retry", "internal/timers", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
 	".": {"lease", "internal/conn", "waitqueue", rueidis},
 	// Looking from outside.
 	"doctor":  {".", "lua", "internal/retry", "waitqueue", rueidis},
-	"inspect": {".", "lua", "lease", "internal/retry", "waitqueue", rueidis},
+	"inspect": {".", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
 	"fairlock":  append([]string{"internal/cohort"}, primitive...),
 	"reentrant": primitive,

@@ -1,0 +1,269 @@
+// Package outside looks at names from outside, as operators do: who holds and who waits, release by force, and which keys
+// the servers have. It takes part in no queue.
+package outside
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A Wiring is how a client reaches its servers beside the protocol.
+type Wiring struct {
+	Redis   rueidis.Client       // for commands that are no requests of the protocol
+	Made    rueidis.ClientOption // what its connections were made with; nothing where they are not its own
+	Own     bool                 // the connections are its own
+	Prefix  string               // of all keys
+	Sharded bool                 // the wake channels are sharded
+	Plain   bool                 // they are not, although it is a cluster
+	Skips   bool                 // dead waiters are skipped, as subscribers are counted
+	Polls   bool                 // the client subscribes to nothing, so its waiters look for their grants
+
+	servers *conn.Servers
+}
+
+// Of is the wiring of a client with such connections; own says that they are its own.
+func Of(servers *conn.Servers, own bool) Wiring {
+	o := servers.Options()
+	w := Wiring{
+		Redis: servers.Side, Own: own, Prefix: o.Prefix, Sharded: servers.Sharded, Plain: servers.Plain,
+		Skips: servers.Counted() == "1", Polls: o.WithoutSubscribe, servers: servers,
+	}
+	if own {
+		w.Made = o.Redis
+	}
+	return w
+}
+
+// A Name is a name as its servers keep it.
+type Name struct {
+	Proto   *lua.Protocol
+	Keys    lua.Keys
+	History int   // how many hand-offs are kept
+	Err     error // why it cannot be used
+}
+
+// inspectQueue is how many waiters an inspection names.
+const inspectQueue = 100
+
+// Inspect tells who holds and who waits. The arguments are what the script wants beside the number of tickets to tell.
+func (w Wiring) Inspect(ctx context.Context, n Name, args []string) (lease.Info, error) {
+	v, err := w.view(ctx, n, append([]string{strconv.Itoa(inspectQueue)}, args...))
+	if err != nil {
+		return lease.Info{}, conn.Advise(err)
+	}
+	info := []lease.Info{infoOf(v)}
+	w.Name(ctx, info...)
+	return info[0], nil
+}
+
+// infoOf turns the server's times into spans.
+func infoOf(v lua.View) lease.Info {
+	micros := func(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+	info := lease.Info{
+		Held: len(v.Holders) > 0, Token: v.Token, Limit: v.Limit, Used: v.Used, Waiting: v.Waiting,
+		Suspects: v.Suspects, State: v.State,
+	}
+	for _, h := range v.Holders {
+		info.Holders = append(info.Holders, lease.Holder{
+			Client: lua.TicketClient(h.Ticket), Ticket: h.Ticket, Who: h.Who, Permits: h.Permits, Entries: h.Count,
+			Token: h.Token, Since: time.Now().Add(-micros(v.Now - h.Since)), Left: micros(h.Until - v.Now),
+			InTransit: lua.InTransit(h.Ticket),
+			Wants:     strings.HasSuffix(h.Phase, lua.PhaseWants),
+			Idle:      h.Phase == lua.PhaseIdle,
+		})
+	}
+	for _, w := range v.Queue {
+		info.Queue = append(info.Queue, lease.Waiter{Client: lua.TicketClient(w.Ticket), Ticket: w.Ticket, Wait: micros(v.Now - w.Arrival)})
+	}
+	return info
+}
+
+// view asks until there is an answer, for as long as a try does.
+func (w Wiring) view(ctx context.Context, n Name, args []string) (lua.View, error) {
+	begun := time.Now()
+	for tries := 0; ; tries++ {
+		v, err := n.Proto.Inspect.DecodeInspect(w.servers.RunFor(ctx, n.Proto.Inspect, n.Keys.All(), args...))
+		if err == nil || ctx.Err() != nil || !conn.Transient(err) || time.Since(begun) > retry.TryTime {
+			return v, err
+		}
+		if ended := w.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
+			return v, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err))
+		}
+	}
+}
+
+// InspectAll is Inspect of many names, in one round trip for those at one node. It tells so many tickets of each.
+func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]lease.Info, []error) {
+	begun := time.Now()
+	args := []string{strconv.Itoa(tickets), "0"} // 0 is the limit of a name that nobody has used.
+	infos, errs := make([]lease.Info, len(names)), make([]error, len(names))
+	batches := make(map[*conn.Node][]int)
+	for i, n := range names {
+		if errs[i] = n.Err; n.Err == nil {
+			node := w.servers.NodeOf(n.Keys.Lock)
+			batches[node] = append(batches[node], i)
+		}
+	}
+	for node, batch := range batches {
+		if errs[batch[0]] = retry.WhyEnded(ctx); errs[batch[0]] != nil {
+			continue
+		}
+		jobs := make([]conn.Job, len(batch))
+		for j, i := range batch {
+			jobs[j] = conn.Job{Script: names[i].Proto.Inspect, Keys: names[i].Keys.All(), Args: args}
+		}
+		results := w.servers.RunAll(node, jobs)
+		for j, i := range batch {
+			v, err := jobs[j].Script.DecodeInspect(results[j])
+			if err != nil && conn.Transient(err) && time.Since(begun) < retry.TryTime {
+				v, err = w.view(ctx, names[i], args) // That repeats it until it passes.
+			}
+			if err != nil {
+				errs[i] = conn.Advise(err)
+				continue
+			}
+			infos[i] = infoOf(v)
+		}
+	}
+	w.Name(ctx, infos...)
+	return infos, errs
+}
+
+// Name adds to inspections who the clients are that hold and wait, where that is known.
+func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
+	who := map[string]string{}
+	var clients, keys []string
+	each := func(visit func(client string, who *string)) {
+		for _, info := range infos {
+			for i := range info.Holders {
+				visit(info.Holders[i].Client, &info.Holders[i].Who)
+			}
+			for i := range info.Queue {
+				visit(info.Queue[i].Client, &info.Queue[i].Who)
+			}
+		}
+	}
+	each(func(client string, known *string) {
+		if _, asked := who[client]; *known == "" && !asked && client != "" {
+			who[client] = ""
+			clients, keys = append(clients, client), append(keys, lua.ClientKey(w.Prefix, client))
+		}
+	})
+	for i, name := range w.servers.Field(ctx, keys, "who") {
+		who[clients[i]] = name
+	}
+	each(func(client string, known *string) {
+		if *known == "" {
+			*known = who[client]
+		}
+	})
+	for i := range infos {
+		if infos[i].Held {
+			infos[i].Holder = infos[i].Holders[0]
+		}
+	}
+}
+
+// Free frees a name by force. A token other than 0 limits that to the hold with it. floor tells the highest token that the
+// client has seen; took gets the answer. unwoken says that the next waiter was not told.
+func (w Wiring) Free(ctx context.Context, n Name, token uint64, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
+	which := strconv.FormatUint(token, 10)
+	if n.Proto.Several() {
+		if which, err = w.holderOf(ctx, n, token); err != nil {
+			return lease.Holder{}, false, err
+		}
+	}
+	r, err := conn.InBackground(ctx, w.servers, func() (lua.Reply, error) { return w.forced(ctx, n, which, floor, took) })
+	switch {
+	case conn.Answered(err) || conn.Unsent(err):
+		return lease.Holder{}, false, fmt.Errorf("not freed: %w", conn.Advise(err))
+	case err != nil:
+		return lease.Holder{}, false, fmt.Errorf("it may have been freed or not: %w", conn.Advise(err))
+	case r.Status != lua.Done && len(r.States) > 0:
+		return lease.Holder{}, false, fmt.Errorf("%w: it has %d", lease.ErrOtherToken, r.Token)
+	case r.Status != lua.Done || len(r.States) == 0:
+		return lease.Holder{}, false, lease.ErrNotHeld
+	}
+	return lease.Holder{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0], Token: token}, r.Has(lua.Unwoken), nil
+}
+
+// mostFreed is among how many holds the one with a token is looked for.
+const mostFreed = 10000
+
+// holderOf returns the ticket that holds by a token, where several may hold. No ticket holds twice, so what is freed by
+// its ticket is that hold.
+func (w Wiring) holderOf(ctx context.Context, n Name, token uint64) (ticket string, err error) {
+	if token == 0 {
+		return "", fmt.Errorf("%w: a token of 0, where several may hold: Inspect tells the token of each", lease.ErrInvalid)
+	}
+	v, err := w.view(ctx, n, []string{strconv.Itoa(mostFreed), "0"})
+	if err != nil {
+		return "", fmt.Errorf("not freed: %w", conn.Advise(err))
+	}
+	for _, h := range v.Holders {
+		if h.Token == token {
+			return h.Ticket, nil
+		}
+	}
+	return "", lease.ErrNotHeld
+}
+
+// forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not
+// repeated: it may have freed one hold, and would free the next.
+func (w Wiring) forced(ctx context.Context, n Name, which string, floor func() string, took func(conn.Attempt, *lua.Reply)) (lua.Reply, error) {
+	begun := time.Now()
+	for tries := 0; ; tries++ {
+		a := conn.Sending()
+		j := conn.Job{Script: n.Proto.Force, Keys: n.Keys.All(), Args: []string{which, floor(), w.servers.Counted()}}.Logged(n.History, n.Keys.History)
+		r, err := n.Proto.Force.Decode(w.servers.Run(j.Script, j.Keys, j.Args...))
+		if err == nil {
+			took(a, &r)
+		}
+		if !conn.Unsent(err) && !conn.Answered(err) || !conn.Transient(err) || time.Since(begun) > retry.TryTime || w.servers.Rest(ctx, retry.Backoff(tries)) != nil {
+			return r, err
+		}
+	}
+}
+
+// Scan walks over the keys of all masters that match a pattern of the server's, a page at a time. What fails for a
+// moment it repeats. It ends with an error where SCAN fails for good, or the context ends.
+func (w Wiring) Scan(ctx context.Context, match string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		nodes, err := w.servers.Masters(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, n := range nodes {
+			for cursor := uint64(0); ; {
+				page, next, err := w.servers.Scan(ctx, n, cursor, match, retry.TryTime)
+				if !yield(page, err) || err != nil {
+					return
+				}
+				if cursor = next; cursor == 0 {
+					break
+				}
+			}
+		}
+	}
+}
+
+// Dial connects to one server, with what the client's own connections were made with. The caller ends it. It ends by
+// itself when ctx does.
+func (w Wiring) Dial(ctx context.Context, address string) (rc rueidis.Client, end func(), err error) {
+	return conn.DialOne(ctx, w.Made, address)
+}
+
+// Probed asks the server of the locks what it lacks: that may have changed since the client was made.
+func (w Wiring) Probed(ctx context.Context) (conn.Probed, error) { return w.servers.Probed(ctx) }
