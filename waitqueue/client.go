@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -41,7 +42,7 @@ type client struct {
 	floor    tokenFloor
 	stats    counters
 	notifier *notify.Notifier // nil: nobody looks
-	renewals renewals
+	renewals renewals.Renewals
 	ends     ends
 
 	// Locks are taken in this order: that of a layer, the client's, a site's, and one of those that nothing is called under:
@@ -80,6 +81,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		c.notifier.Stop()
 		return nil, err
 	}
+	c.renewals.Servers = c.servers
 	if err := c.servers.Probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -94,7 +96,7 @@ func newClient(o Options) *client {
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
-	c.renewals.client, c.ends.client = c, c
+	c.renewals.Sent, c.ends.client = &c.stats.renewals, c
 	c.again.Target = timers.Func(c.sayAgain)
 	c.ends.ready = make(map[*conn.Node]*outbox)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
@@ -106,7 +108,7 @@ func (c *client) wants() conn.Options {
 	return conn.Options{
 		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger,
 		WithoutSkip: c.opts.WithoutSkip || c.opts.WithoutSubscribe, WithoutSubscribe: c.opts.WithoutSubscribe,
-		Hear: c.told, Flush: c.renewals.flush, Requests: c.notifier.Requests("redis"),
+		Hear: c.told, Flush: c.renewals.Flush, Requests: c.notifier.Requests("redis"),
 	}
 }
 

@@ -55,9 +55,7 @@ func (c *Client) remains() remains {
 	c.ends.mu.Lock()
 	r.ends = c.ends.open
 	c.ends.mu.Unlock()
-	c.renewals.mu.Lock()
-	r.renewals = len(c.renewals.due)
-	c.renewals.mu.Unlock()
+	r.renewals = c.renewals.Due()
 	return r
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -75,7 +76,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
 	h.lasts = h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	l := h.grantLocked(t.tellGrantedLocked(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
-	h.due = s.client.renewAt(g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
+	h.due = renewals.At(s.client.born, g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.Target = h
 	t.hold = h
 	if t.doubted {
@@ -119,7 +120,7 @@ func (h *hold) Fired(now time.Time) {
 			next = timers.Earlier(next, h.due)
 		} else {
 			h.renewing = true
-			s.client.renewals.addLocked(h)
+			s.client.renewals.Add(h)
 		}
 	}
 	s.client.servers.Timers.Before(&h.entry, next)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -95,8 +96,8 @@ func gather(b *testing.B, n int, call func(ctx context.Context), there func() in
 // What a renewal costs in a batch of as many as there can be.
 func BenchmarkRenewals(b *testing.B) {
 	c := benchClient(b)
-	var batch []*hold
-	for i := range renewBatch {
+	var batch []renewals.Hold
+	for i := range renewals.Batch {
 		q := benchQueue(c, i)
 		l, err := q.Acquire(b.Context())
 		require.NoError(b, err)
@@ -108,12 +109,12 @@ func BenchmarkRenewals(b *testing.B) {
 		}
 		s.mu.Unlock()
 	}
-	require.Len(b, batch, renewBatch)
+	require.Len(b, batch, renewals.Batch)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.renew(c.servers.Single(), batch, conn.Acks{})
+		c.renewals.Renew(c.servers.Single(), batch, conn.Acks{})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewBatch, "ns/renewal")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/renewals.Batch, "ns/renewal")
 }
 
 // What a lock and its release cost that nobody contends for.

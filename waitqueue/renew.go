@@ -1,12 +1,11 @@
 package waitqueue
 
 import (
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -14,176 +13,65 @@ import (
 	"github.com/headwaiter/headwaiter/observe"
 )
 
-// renewals collects the holds that are due at one moment and renews them in one round trip a node. They have a
-// connection of their own, so that they never queue behind asks.
-type renewals struct {
-	client *client
+// A hold is renewed by internal/renewals, which asks it for what, and tells it the answer.
 
-	mu  sync.Mutex // guards due; nothing is called under it
-	due []*hold
+// Where is the node that has the hold, and what must acknowledge its renewals.
+func (h *hold) Where() (*conn.Node, conn.Acks) {
+	return h.ticket.site.node(), h.ticket.queue.terms.acks()
 }
 
-// renewBatch is how many renewals go in one round trip at the most.
-const renewBatch = 512
-
-// addLocked puts a hold into the next batch.
-func (r *renewals) addLocked(h *hold) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.due = append(r.due, h)
+// Saw takes in what the answer to a renewal says of the name.
+func (h *hold) Saw(n *conn.Node, a conn.Attempt, r *lua.Reply) {
+	s := h.ticket.site
+	s.client.saw(n, a, s.proto, s.name, r.Head(), r.Token)
 }
 
-// flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
-// at another.
-func (r *renewals) flush() {
-	r.mu.Lock()
-	due := r.due
-	r.due = nil
-	r.mu.Unlock()
-	if len(due) == 0 {
-		return
-	}
-	type alike struct {
-		node *conn.Node
-		acks conn.Acks
-	}
-	groups := make(map[alike][]*hold, 1)
-	for _, h := range due {
-		as := alike{h.ticket.site.node(), h.ticket.queue.terms.acks()}
-		groups[as] = append(groups[as], h)
-	}
-	for as, due := range groups {
-		for batch := range slices.Chunk(due, renewBatch) {
-			r.client.servers.Spawn(func() { r.client.renew(as.node, batch, as.acks) })
-		}
-	}
-}
-
-// A renewal is one request to let a hold last.
-type renewal struct {
-	hold  *hold
-	lasts time.Duration
-	final bool // to the maximum hold: there is none after it
-	idle  bool // nobody uses the hold now
-	still bool // nothing but the end of the lease changes
-	wish  wish // what it says of the wish of the holder to be told when somebody waits
-
-	entries string // what the server is to be told of how often the hold was entered
-}
-
-// renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
-// too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
-func (c *client) renew(n *conn.Node, batch []*hold, acks conn.Acks) {
-	a := n.Attempt(conn.AttemptTime)
-	asked := make([]renewal, len(batch))
-	for i, h := range batch {
-		asked[i] = h.next(a)
-	}
-	c.stats.renewals.Add(uint64(len(batch)))
-	alone := asked
-	if acks == (conn.Acks{}) {
-		alone = c.renewTogether(n, a, asked)
-	}
-	if len(alone) > 0 {
-		c.renewEach(n, a, alone, acks)
-	}
-}
-
-// renewEach renews with a script for each hold.
-func (c *client) renewEach(n *conn.Node, a conn.Attempt, asked []renewal, acks conn.Acks) {
-	jobs := make([]conn.Job, len(asked))
-	for i, r := range asked {
-		jobs[i] = r.hold.ticket.site.renewJob(r.hold.ticket, r.hold.token, r, a)
-	}
-	found := c.servers.Vouch(n, jobs, conn.Proof{Acks: acks})
-	for i := range found {
-		v := &found[i]
-		r, err := v.Reply()
-		if err == nil {
-			s := asked[i].hold.ticket.site
-			c.saw(n, a, s.proto, s.name, r.Head(), r.Token)
-			if r.Status == lua.Granted {
-				err = v.Short()
-			}
-		}
-		asked[i].answered(a, &r, err)
-	}
-}
-
-// next is what the hold is to be renewed to by an attempt. Where that makes the lease shorter it counts as short from now
+// Next is what the hold is to be renewed to by an attempt. Where that makes the lease shorter it counts as short from now
 // on, as the server may make it so though no answer comes (I4).
-func (h *hold) next(a conn.Attempt) renewal {
+func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := renew(h.ticket, h, a.Sent)
-	if u := h.until(a.Sent, r.lasts, a.Slept, false); r.idle && u.Deadline.Before(h.lasts.Deadline) {
-		h.spans = r.lasts
+	if u := h.until(a.Sent, r.Lasts, a.Slept, false); r.Idle && u.Deadline.Before(h.lasts.Deadline) {
+		h.spans = r.Lasts
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
-	r.entries = h.entries()
+	r.Hold, r.Kept, r.Entries = h, h.kept, h.entries()
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
-		r.wish = h.wish
+		r.Wishes, r.Said = h.wish != noWish, h.wish == said
 	}
 	return r
 }
 
 // renew says for how long a ticket's hold, made or about to be made, is to last from now on.
-func renew(t *ticket, h *hold, now time.Time) renewal {
+func renew(t *ticket, h *hold, now time.Time) renewals.Renewal {
 	lasts := t.queue.terms.Lease.Truncate(time.Millisecond)
-	r := renewal{hold: h, lasts: lasts}
+	s := t.site
+	r := renewals.Renewal{
+		Proto: s.proto, Keys: &s.keys, Slot: s.slot, Ticket: t.text, Token: t.grant.token, Who: s.client.who, Lasts: lasts,
+	}
 	if h != nil && (!h.idle.IsZero() || now.Before(h.short)) { // So that a client that dies meanwhile does not keep the others waiting.
-		r.idle, r.lasts = !h.idle.IsZero(), min(lasts, t.site.client.opts.GrantLease)
+		r.Idle, r.Lasts = !h.idle.IsZero(), min(lasts, s.client.opts.GrantLease)
 	}
 	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
-		r.final = true
-		r.lasts = max(limit.Sub(now).Truncate(time.Millisecond), lease.MinLease)
+		r.Final = true
+		r.Lasts = max(limit.Sub(now).Truncate(time.Millisecond), lease.MinLease)
 	}
 	return r
 }
 
-// phase is what the end of the hold without a release will say of the client.
-func (r renewal) phase() string {
-	if r.idle && r.wish != noWish {
-		return lua.PhaseIdle
-	}
-	if r.final {
-		return lua.PhaseFinal
-	}
-	return lua.PhaseHeld
-}
-
-func (s *site) renewJob(t *ticket, token uint64, r renewal, a conn.Attempt) conn.Job {
-	args := []string{
-		t.text, strconv.FormatUint(token, 10), strconv.FormatInt(r.lasts.Milliseconds(), 10),
-		r.phase(),
-	}
-	if s.proto.Several() {
-		args = append(args, s.client.who)
-	}
-	args = append(args, a.NotAfter)
-	if r.entries != "" {
-		args = append(args, r.entries)
-	}
-	keys := s.keys.Renewed()
-	if r.wish != noWish {
-		keys = s.keys.Wanting()
-	}
-	return conn.Job{Script: s.proto.Renew, Keys: keys, Args: args}
-}
-
-// answered takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
+// Renewed takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
 // server's word, is the hold lost.
-func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
-	h := r.hold
+func (h *hold) Renewed(r renewals.Renewal, a conn.Attempt, reply *lua.Reply, err error) {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h.renewing = false
+	h.renewing, h.kept = false, r.Kept
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
-		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.lasts))
-		if r.idle {
+		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.Lasts))
+		if r.Idle {
 			h.short = a.Expires
 		}
 	}
@@ -208,24 +96,24 @@ func (r renewal) answered(a conn.Attempt, reply *lua.Reply, err error) {
 		h.failures = 0
 		margin := time.Until(h.lasts.Deadline)
 		lasts := time.Duration(reply.Until-reply.Now) * time.Microsecond
-		u := h.until(a.Sent, lasts, a.Slept, r.final)
+		u := h.until(a.Sent, lasts, a.Slept, r.Final)
 		if !h.extendLocked(u) {
 			h.loseLocked(lease.ErrExpired)
 			return
 		}
 		h.use.teller.tell(observe.Observation{Moment: observe.Renewed, Token: h.use.token, Margin: margin, Lease: h.spans})
 		h.spans = lasts
-		h.due = s.client.renewAt(a.Sent, r.lasts)
+		h.due = renewals.At(s.client.born, a.Sent, r.Lasts)
 		hurried := h.hurried.After(a.Sent)
 		switch {
 		case hurried:
 			h.due = time.Now()
-		case r.final:
+		case r.Final:
 			h.due = time.Time{}
 		}
-		h.wishedLocked(r, reply.Has(lua.Wanted))
+		h.wishedLocked(&r, reply.Has(lua.Wanted))
 		h.shortenLocked()
-		if r.entries != h.entries() && !r.final {
+		if r.Entries != h.entries() && !r.Final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
 		if !hurried {
@@ -251,7 +139,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	a := n.Attempt(conn.AttemptTime)
 	wanted := renew(t, nil, a.Sent)
-	j := s.renewJob(t, t.grant.token, wanted, a)
+	j := wanted.Job(a)
 	s.mu.Unlock()
 
 	c.stats.renewals.Add(1)
@@ -275,7 +163,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	}
 	switch r.Status {
 	case lua.Granted:
-		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.Sent, a.Slept, true, wanted.final
+		t.grant.from, t.grant.slept, t.grant.confirmed, t.grant.final = a.Sent, a.Slept, true, wanted.Final
 		t.grant.lasts = time.Duration(r.Until-r.Now) * time.Microsecond
 		switch {
 		case v.Short() != nil:

@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -67,12 +68,12 @@ func (h *hold) awaitedLocked() {
 }
 
 // wishedLocked takes in the answer to a renewal that said of the wish, or did not.
-func (h *hold) wishedLocked(r renewal, wanted bool) {
+func (h *hold) wishedLocked(r *renewals.Renewal, wanted bool) {
 	switch {
 	case h.wish != unsaid && h.wish != said:
 	case wanted:
 		h.wantedLocked()
-	case r.wish != noWish && !h.ticket.site.trust.polls:
+	case r.Wishes && !h.ticket.site.trust.polls:
 		h.wish = said
 	default:
 		h.wish = unsaid

@@ -1,0 +1,298 @@
+// Package renewals renews holds together: those that are due at one moment in one round trip a node, and what can be in
+// few scripts. They have a connection of their own, so that they never queue behind asks.
+package renewals
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+const (
+	// Batch is how many renewals go in one round trip at the most.
+	Batch = 512
+	// inScript is how many holds one script renews at the most, which takes the server about 0.6 ms.
+	inScript = 128
+	// grid is how many ticks there are in a lease.
+	grid = 128
+)
+
+// A Hold is one that is renewed. Its methods are called without a lock.
+type Hold interface {
+	// Where is the node that has the hold, and what must acknowledge its renewals.
+	Where() (*conn.Node, conn.Acks)
+	// Next is what the hold is to be renewed to by an attempt.
+	Next(conn.Attempt) Renewal
+	// Saw takes in what the answer to a renewal that was sent alone says of the name.
+	Saw(*conn.Node, conn.Attempt, *lua.Reply)
+	// Renewed takes in the answer to a renewal, or its lack.
+	Renewed(r Renewal, a conn.Attempt, reply *lua.Reply, err error)
+}
+
+// A Renewal is one request to let a hold last.
+type Renewal struct {
+	Hold   Hold
+	Proto  *lua.Protocol
+	Keys   *lua.Keys
+	Slot   uint16
+	Ticket string
+	Token  uint64
+	Who    string // the client, for operators
+
+	Lasts   time.Duration
+	Final   bool   // to the maximum hold: there is none after it
+	Idle    bool   // nobody uses the hold now
+	Wishes  bool   // its holder wants to know that somebody waits
+	Said    bool   // which the server was told before
+	Entries string // what the server is to be told of how often the hold was entered
+	Kept    int64  // server µs until which the key lives, as the renewal that prolonged it has said
+
+	still bool // nothing but the end of the lease changes
+}
+
+// Renewals collects the holds of a client that are due.
+type Renewals struct {
+	Servers *conn.Servers
+	Sent    *atomic.Uint64 // counts them
+
+	mu  sync.Mutex // guards due; nothing is called under it
+	due []Hold
+}
+
+// Add puts a hold into the next batch. The caller may hold locks.
+func (r *Renewals) Add(h Hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = append(r.due, h)
+}
+
+// Due is how many holds wait for the next batch.
+func (r *Renewals) Due() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.due)
+}
+
+// At is when a hold is to be renewed that was granted or renewed at a time for so long: a third of that later, since
+// two renewals may then fail before the lease is in doubt, or at the tick before of a grid that begins with the client.
+// By that they come together.
+func At(born, from time.Time, lasts time.Duration) time.Time {
+	due := from.Add(lasts / 3)
+	if tick := lasts / grid; tick > 0 {
+		due = due.Add(-(due.Sub(born) % tick))
+	}
+	return due
+}
+
+// Flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is
+// at another.
+func (r *Renewals) Flush() {
+	r.mu.Lock()
+	due := r.due
+	r.due = nil
+	r.mu.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	type alike struct {
+		node *conn.Node
+		acks conn.Acks
+	}
+	groups := make(map[alike][]Hold, 1)
+	for _, h := range due {
+		var as alike
+		as.node, as.acks = h.Where()
+		groups[as] = append(groups[as], h)
+	}
+	for as, due := range groups {
+		for batch := range slices.Chunk(due, Batch) {
+			r.Servers.Spawn(func() { r.Renew(as.node, batch, as.acks) })
+		}
+	}
+}
+
+// Renew renews a batch: those that can go together in few scripts, and what is left of them one by one. A renewal that
+// too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
+func (r *Renewals) Renew(n *conn.Node, batch []Hold, acks conn.Acks) {
+	a := n.Attempt(conn.AttemptTime)
+	asked := make([]Renewal, len(batch))
+	for i, h := range batch {
+		asked[i] = h.Next(a)
+	}
+	r.Sent.Add(uint64(len(batch)))
+	alone := asked
+	if acks == (conn.Acks{}) {
+		alone = r.together(n, a, asked)
+	}
+	if len(alone) > 0 {
+		r.each(n, a, alone, acks)
+	}
+}
+
+// each renews with a script for each hold.
+func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []Renewal, acks conn.Acks) {
+	jobs := make([]conn.Job, len(asked))
+	for i := range asked {
+		jobs[i] = asked[i].Job(a)
+	}
+	found := r.Servers.Vouch(n, jobs, conn.Proof{Acks: acks})
+	var reply lua.Reply // One for all: nobody keeps it.
+	for i := range found {
+		var err error
+		v := &found[i]
+		if reply, err = v.Reply(); err == nil {
+			asked[i].Hold.Saw(n, a, &reply)
+			if reply.Status == lua.Granted {
+				err = v.Short()
+			}
+		}
+		asked[i].Hold.Renewed(asked[i], a, &reply, err)
+	}
+}
+
+// phase is what the end of the hold without a release will say of the client.
+func (r *Renewal) phase() string {
+	if r.Idle && r.Wishes {
+		return lua.PhaseIdle
+	}
+	if r.Final {
+		return lua.PhaseFinal
+	}
+	return lua.PhaseHeld
+}
+
+// Job is the renewal as it is sent by itself.
+func (r *Renewal) Job(a conn.Attempt) conn.Job {
+	args := []string{
+		r.Ticket, strconv.FormatUint(r.Token, 10), strconv.FormatInt(r.Lasts.Milliseconds(), 10),
+		r.phase(),
+	}
+	if r.Proto.Several() {
+		args = append(args, r.Who)
+	}
+	args = append(args, a.NotAfter)
+	if r.Entries != "" {
+		args = append(args, r.Entries)
+	}
+	keys := r.Keys.Renewed()
+	if r.Wishes {
+		keys = r.Keys.Wanting()
+	}
+	return conn.Job{Script: r.Proto.Renew, Keys: keys, Args: args}
+}
+
+// together renews several holds in one script, as to start one costs the server as much as what it does for a hold. It
+// returns the rest: what is of another kind, or has more to tell, or was not renewed by such a script, which does nothing
+// where anything is unusual.
+func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []Renewal) (alone []Renewal) {
+	type alike struct {
+		script *lua.Script
+		lasts  time.Duration
+	}
+	groups := make(map[alike][]Renewal, 1)
+	for _, one := range asked {
+		if s := one.Proto.Renewals; s != nil && one.Entries == "" && (!one.Wishes || one.Said && !one.Final) {
+			group := alike{s, one.Lasts}
+			groups[group] = append(groups[group], one)
+		} else {
+			alone = append(alone, one)
+		}
+	}
+	var jobs []conn.Job
+	var parts [][]Renewal
+	for as, group := range groups {
+		for _, part := range inScripts(group, r.Servers.Clustered()) {
+			if len(part) == 1 {
+				alone = append(alone, part[0])
+				continue
+			}
+			jobs = append(jobs, job(as.script, as.lasts, part, a))
+			parts = append(parts, part)
+		}
+	}
+	if len(jobs) == 0 {
+		return alone
+	}
+	var reply lua.Reply // One for all: nobody keeps it.
+	for i, res := range r.Servers.RunBeside(n, jobs) {
+		part := parts[i]
+		now, ends, left, err := jobs[i].Script.DecodeRenewals(res, len(part))
+		switch {
+		case err == nil:
+			n.Clock.Observe(a, now, false)
+		case conn.Answered(err):
+			alone = append(alone, part...) // Each is told why by its own.
+			continue
+		}
+		for k, one := range part {
+			if len(left) > 0 && left[0] == k {
+				left = left[1:]
+				alone = append(alone, one)
+				continue
+			}
+			if err == nil && !one.still {
+				one.Kept = ends + lua.Spare.Microseconds()
+			}
+			reply = lua.Reply{Status: lua.Granted, Now: now, Token: one.Token, Until: ends}
+			one.Hold.Renewed(one, a, &reply, err)
+		}
+	}
+	return alone
+}
+
+// inScripts parts renewals into those that one script may do: in a cluster, of one slot.
+func inScripts(group []Renewal, clustered bool) (parts [][]Renewal) {
+	if !clustered {
+		return slices.Collect(slices.Chunk(group, inScript))
+	}
+	slices.SortFunc(group, func(a, b Renewal) int { return cmp.Compare(a.Slot, b.Slot) })
+	for len(group) > 0 {
+		n := 1
+		for n < min(len(group), inScript) && group[n].Slot == group[0].Slot {
+			n++
+		}
+		parts = append(parts, group[:n])
+		group = group[n:]
+	}
+	return parts
+}
+
+// job is several renewals as one script does them.
+func job(s *lua.Script, lasts time.Duration, part []Renewal, a conn.Attempt) conn.Job {
+	keys := make([]string, len(part))
+	args := make([]string, 3, 3+2*len(part))
+	phases := make([]byte, len(part))
+	for i := range part {
+		r := &part[i]
+		r.still = !r.Final && !r.Wishes && r.outlives(a.Latest)
+		switch {
+		case r.Final:
+			phases[i] = lua.RenewFinal
+		case r.Wishes && r.Idle:
+			phases[i] = lua.RenewIdle
+		case r.Wishes:
+			phases[i] = lua.RenewWants
+		case r.still:
+			phases[i] = lua.RenewStill
+		default:
+			phases[i] = lua.RenewHeld
+		}
+		keys[i] = r.Keys.Lock
+		args = append(args, r.Ticket, strconv.FormatUint(r.Token, 10))
+	}
+	args[0], args[1], args[2] = a.NotAfter, strconv.FormatInt(lasts.Milliseconds(), 10), string(phases)
+	return conn.Job{Script: s, Keys: keys, Args: args}
+}
+
+// outlives reports whether the key of a hold is known to live longer than a lease that begins no later than latest, in
+// server µs. Then a renewal need not prolong it. That is safe: every script that sets the life of a key leaves at least a
+// minute beyond the present lease, and the lease of a hold only ever moves later.
+func (r *Renewal) outlives(latest int64) bool {
+	return latest+(r.Lasts+lua.Least).Microseconds() <= r.Kept
+}
