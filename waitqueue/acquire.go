@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -136,7 +137,7 @@ type wait struct {
 	joined bool          // it entered the hold of another ticket
 	taken  int64         // how many permits a drain has
 	lasts  notify.Reminder
-	ahead  [1]*end // room for those that its ask takes along
+	ahead  [1]*outbox.Item[end] // room for those that its ask takes along
 }
 
 // run goes from state to state until the ticket holds, or has passed, or cannot.

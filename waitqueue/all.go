@@ -217,8 +217,8 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 		return err
 	}
 	c := holds[0].ticket.site.client
-	c.ends.owe() // Close waits for it.
-	defer c.ends.done(1)
+	c.ends.Owe() // Close waits for it.
+	defer c.ends.Done(1)
 	a := conn.Sending()
 	c.stats.ends.Add(1)
 	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -25,13 +26,13 @@ type ask struct {
 	ticket  *ticket
 	text    string
 	args    []string
-	room    [16]string // where args are
-	light   int        // how many of args will do in the usual case; 0: all are needed
-	moves   bool       // it is for a hold in transit
-	bound   *bound     // nil if it has none
-	hearing int        // how often the channel was confirmed before it was sent
-	ahead   []*end     // go in the same round trip
-	jobs    []conn.Job // of these; the room is used again
+	room    [16]string          // where args are
+	light   int                 // how many of args will do in the usual case; 0: all are needed
+	moves   bool                // it is for a hold in transit
+	bound   *bound              // nil if it has none
+	hearing int                 // how often the channel was confirmed before it was sent
+	ahead   []*outbox.Item[end] // go in the same round trip
+	jobs    []conn.Job          // of these; the room is used again
 }
 
 // send sends one ask of a call and takes in the reply. Where the answer may be long in coming, all of that is
@@ -46,7 +47,7 @@ func (w *wait) send() answer {
 	}
 	q := w.prepare(n)
 	if q == nil {
-		c.ends.unclaim(ahead)
+		c.ends.Unclaim(n, ahead)
 		return answer{} // A message was faster, or the ticket is ending.
 	}
 	q.takeAlong(ahead)
@@ -58,7 +59,7 @@ func (w *wait) send() answer {
 	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
 		begun = true
 		if w.ctx.Err() != nil {
-			c.ends.unclaim(ahead)
+			c.ends.Unclaim(n, ahead)
 			s.unsent(w.ticket)
 			return answer{}, w.ctx.Err()
 		}
@@ -66,7 +67,7 @@ func (w *wait) send() answer {
 		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
-		c.ends.unclaim(ahead)
+		c.ends.Unclaim(n, ahead)
 		s.unsent(w.ticket)
 	}
 	a.err = err

@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -43,7 +44,7 @@ type client struct {
 	stats    counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals.Renewals
-	ends     ends
+	ends     outbox.Outbox[end]
 
 	// Locks are taken in this order: that of a layer, the client's, a site's, and one of those that nothing is called under:
 	// of the timers, the ends, the renewals, the routes, a listener, and of the work.
@@ -82,6 +83,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		return nil, err
 	}
 	c.renewals.Servers = c.servers
+	c.ends.Spawn, c.ends.Send = c.servers.Spawn, c.sendEnds
 	if err := c.servers.Probe(); err != nil {
 		c.shut()
 		return nil, err
@@ -96,9 +98,8 @@ func newClient(o Options) *client {
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
-	c.renewals.Sent, c.ends.client = &c.stats.renewals, c
+	c.renewals.Sent = &c.stats.renewals
 	c.again.Target = timers.Func(c.sayAgain)
-	c.ends.ready = make(map[*conn.Node]*outbox)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	return c
 }

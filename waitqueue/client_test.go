@@ -52,9 +52,7 @@ func (c *Client) remains() remains {
 	c.mu.Unlock()
 	r.timers = c.servers.Timers.Len()
 	r.channels, r.listening = c.servers.Subscribed()
-	c.ends.mu.Lock()
-	r.ends = c.ends.open
-	c.ends.mu.Unlock()
+	r.ends, _ = c.ends.Open()
 	r.renewals = c.renewals.Due()
 	return r
 }

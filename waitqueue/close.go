@@ -51,7 +51,7 @@ func (c *Client) Close(ctx context.Context) error {
 		s.close()
 		o.collect(s, now)
 	}
-	err := o.unconfirmed(now, c.ends.wait(ctx, func() time.Time {
+	err := o.unconfirmed(now, c.ends.Wait(ctx, func() time.Time {
 		until, _, _, _ := o.look(now)
 		return until
 	}))

@@ -212,11 +212,11 @@ type answer struct {
 // answers are its error. over, if there is one, is called when all is answered, or nothing was sent.
 func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []*ask, ends []*end, over func()) []answer {
 	if len(ends) > 0 {
-		c.ends.owe() // Close waits for it.
+		c.ends.Owe() // Close waits for it.
 	}
 	done := func() {
 		if len(ends) > 0 {
-			c.ends.done(1)
+			c.ends.Done(1)
 		}
 		if over != nil {
 			over()

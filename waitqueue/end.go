@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lua"
@@ -27,40 +28,17 @@ const endsTime = time.Minute
 
 var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 
-// ends sends the ends that nobody waits for, several to one node in one round trip.
-type ends struct {
-	client *client
-
-	mu      sync.Mutex             // guards the fields below; nothing is called under it but spawn and the timers
-	ready   map[*conn.Node]*outbox // present while its goroutine runs
-	open    int                    // ends not yet over, those that wait for a timer included
-	settled chan struct{}          // closed when one of them is; nil while nobody waits for that
-}
-
-// An outbox has the ends that are to be sent to a node. A goroutine sends them, and ends when there are none. Where asks
-// have taken along what it was started for, they may go on doing so: then the outbox lingers, and a timer that each such
-// ask sets back starts the goroutine. To start it each time would take longer than the ends themselves.
-type outbox struct {
-	ready   []*end
-	lingers bool
-	timer   *time.Timer // of that
-}
-
-// lingerTime is how long that is. It delays an end by so much at the most, and only one that may linger
-// ([ticket.lingersLocked]).
-const lingerTime = 5 * time.Millisecond
-
 // endPool has those that were answered: a release takes one and gives it back.
 var endPool = sync.Pool{New: func() any { return &end{} }}
 
 // An end is the last request of a ticket, on its way.
 type end struct {
+	item   outbox.Item[end]
 	site   *site
 	text   string
 	token  uint64  // only if it holds with this token, or with one that has led to it ([Hold.Pass]); 0 for any
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
-	taken  bool    // somebody sends it, or it rests before it is sent again; guarded by the lock of ends
 	tries  int
 	heir   *lua.Transit // where the hold goes; nil: to the next in the queue
 	until  time.Time    // when repeating is given up
@@ -73,6 +51,21 @@ type end struct {
 
 // end is the last request of the ticket.
 func (t *ticket) end() end { return end{site: t.site, text: t.text, ticket: t, token: t.used} }
+
+// push sees that the end is sent: at once, or also with an ask that comes soon.
+func (d *end) push(atOnce bool) {
+	d.item.Of = d
+	d.site.client.ends.Push(d.site.node(), &d.item, atOnce)
+}
+
+// sendEnds sends what is in the outbox for a node.
+func (c *client) sendEnds(to *conn.Node, batch []*outbox.Item[end]) {
+	ends := make([]*end, len(batch))
+	for i, one := range batch {
+		ends[i] = one.Of
+	}
+	c.send(to, nil, ends)
+}
 
 // finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
 // clean says that the last answer said so.
@@ -98,7 +91,7 @@ func (s *site) endLocked(t *ticket) {
 	t.to(ending)
 	t.endAgain = t.endAgain || t.inflight > 0
 	d := t.end()
-	s.client.ends.push(&d, true)
+	d.push(true)
 }
 
 // forgetLocked drops a ticket whose end is acknowledged, or was never needed.
@@ -111,7 +104,7 @@ func (s *site) forgetLocked(t *ticket) {
 	}
 	if t.owed {
 		t.owed = false
-		s.client.ends.done(1)
+		s.client.ends.Done(1)
 	}
 	t.unlockedLocked(nil, cmp.Or(t.refused, errNoAnswer))
 	t.acknowledgeLocked()
@@ -146,8 +139,8 @@ func (t *ticket) overLocked() <-chan struct{} {
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
 func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
-	s.client.ends.owe() // Close waits for it.
-	defer s.client.ends.done(1)
+	s.client.ends.Owe() // Close waits for it.
+	defer s.client.ends.Done(1)
 	sent := conn.Sending()
 	sent.Note = t.note
 	s.client.stats.ends.Add(1)
@@ -222,7 +215,6 @@ func (d *end) note() string {
 
 // endAnswered takes in the answer to an end, or its lack.
 func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
-	c := s.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := d.ticket
@@ -232,7 +224,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}
 	if err != nil && conn.Transient(err) {
-		c.ends.retryLocked(d)
+		d.retryLocked()
 		return
 	}
 	if d.repeat {
@@ -245,11 +237,11 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 		t.endAgain = true
 		if !t.owed {
 			t.owed = true
-			c.ends.owe()
+			s.client.ends.Owe()
 		}
 	case a.Sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
-		c.ends.repeatLocked(t)
+		t.repeatLocked()
 	case t.repeats == 0: // Close waits for ends that are to be sent again as long as there is the ticket.
 		s.forgetLocked(t)
 	}
@@ -260,18 +252,18 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 const mostLeaving = 4096
 
 // giveBackLocked ends a grant to a ticket that is not known here any more.
-func (e *ends) giveBackLocked(s *site, text string, token uint64) {
-	if lua.TicketClient(text) != e.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
-		e.client.stats.forged.Add(1)
+func (s *site) giveBackLocked(text string, token uint64) {
+	if lua.TicketClient(text) != s.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
+		s.client.stats.forged.Add(1)
 		return
 	}
-	e.push(s.newEndLocked(text, token, time.Now()), true)
+	s.newEndLocked(text, token, time.Now()).push(true)
 }
 
 // endGhostLocked ends what a ticket has under a number that it does not go by any more, when no request that names it
 // can run after that.
-func (e *ends) endGhostLocked(s *site, text string, at time.Time) {
-	e.later(s.newEndLocked(text, 0, at), at)
+func (s *site) endGhostLocked(text string, at time.Time) {
+	s.newEndLocked(text, 0, at).later(at)
 }
 
 // newEndLocked notes the end of what has no ticket, and was granted, or will have been, at a time.
@@ -285,22 +277,22 @@ func (s *site) newEndLocked(text string, token uint64, at time.Time) *end {
 }
 
 // repeatLocked sends the end of a ticket once more when what was in flight for it cannot run any more.
-func (e *ends) repeatLocked(t *ticket) {
+func (t *ticket) repeatLocked() {
 	t.endAgain = false
 	t.repeats++
 	d := &end{site: t.site, text: t.text, ticket: t, repeat: true}
 	if !t.acknowledged {
 		d.token = t.used // Else what the ticket has now is another grant, whatever its token.
 	}
-	e.later(d, t.ghost)
+	d.later(t.ghost)
 	if t.owed {
 		t.owed = false
-		e.done(1)
+		t.site.client.ends.Done(1)
 	}
 }
 
 // retryLocked sends an end again that was not answered, for as long as that can help.
-func (e *ends) retryLocked(d *end) {
+func (d *end) retryLocked() {
 	d.tries++
 	if d.until.IsZero() {
 		d.until = timers.Later(time.Now().Add(endsTime), d.owes)
@@ -315,7 +307,7 @@ func (e *ends) retryLocked(d *end) {
 		d.overLocked(errNoAnswer)
 		return
 	}
-	e.later(d, time.Now().Add(retry.Backoff(d.tries-1)))
+	d.later(time.Now().Add(retry.Backoff(d.tries - 1)))
 }
 
 // overLocked notes that an end is sent no more, and why it was not confirmed, if it was given up.
@@ -329,168 +321,17 @@ func (d *end) overLocked(why error) {
 	d.site.forgetLocked(d.ticket)
 }
 
-func (e *ends) later(d *end, at time.Time) {
-	e.owe()
+// later sends an end at a time.
+func (d *end) later(at time.Time) {
+	c := d.site.client
+	c.ends.Owe()
 	d.entry.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
-			e.client.servers.Timers.Before(&d.entry, at)
+			c.servers.Timers.Before(&d.entry, at)
 			return
 		}
-		e.push(d, true)
-		e.done(1)
+		d.push(true)
+		c.ends.Done(1)
 	})
-	e.client.servers.Timers.Before(&d.entry, at)
-}
-
-// push makes an end ready, and sees that it is sent: at once, or also with an ask that comes soon.
-func (e *ends) push(d *end, atOnce bool) {
-	n := d.site.node()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	o, runs := e.ready[n], true
-	if o == nil {
-		o, runs = &outbox{}, false
-		e.ready[n] = o
-	}
-	d.taken = false
-	o.ready = append(o.ready, d)
-	e.open++
-	if !runs || o.lingers && atOnce {
-		e.startLocked(n, o)
-	}
-}
-
-// startLocked begins to send what is in an outbox.
-func (e *ends) startLocked(to *conn.Node, o *outbox) {
-	if o.lingers = false; !e.client.servers.Spawn(func() { e.send(to, o) }) {
-		e.dropLocked(to, o)
-	}
-}
-
-// lingerLocked lets the next ask take along what is pushed.
-func (e *ends) lingerLocked(to *conn.Node, o *outbox) {
-	o.lingers = true
-	if o.timer != nil {
-		o.timer.Reset(lingerTime)
-		return
-	}
-	o.timer = time.AfterFunc(lingerTime, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		switch {
-		case !o.lingers:
-		case len(o.ready) > 0:
-			e.startLocked(to, o)
-		default:
-			e.dropLocked(to, o)
-		}
-	})
-}
-
-// dropLocked is the end of an outbox that is empty. Its node may have another one by now: a timer that is set back when it
-// has just fired ends the outbox once, and then fires again.
-func (e *ends) dropLocked(to *conn.Node, o *outbox) {
-	o.lingers = false
-	if e.ready[to] == o {
-		delete(e.ready, to)
-	}
-}
-
-// hasten sends what lingers: somebody waits for it.
-func (e *ends) hasten(to *conn.Node) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if o := e.ready[to]; o != nil && o.lingers && len(o.ready) > 0 {
-		e.startLocked(to, o)
-	}
-}
-
-// owe notes an end that is sent elsewhere, or must be sent again when something in flight has landed.
-func (e *ends) owe() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.open++
-}
-
-// done notes that n ends are over or counted elsewhere.
-func (e *ends) done(n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.settleLocked(n)
-}
-
-func (e *ends) settleLocked(n int) {
-	e.open -= n
-	if e.settled != nil {
-		close(e.settled)
-		e.settled = nil
-	}
-}
-
-// endsBatch is how many ends go in one round trip.
-const endsBatch = 128
-
-// send runs in the background while there is something to send to a node.
-func (e *ends) send(to *conn.Node, o *outbox) {
-	for {
-		batch, passed := e.nextBatch(to, o)
-		if len(batch) == 0 {
-			return
-		}
-		e.client.send(to, nil, batch)
-		e.done(passed)
-	}
-}
-
-// nextBatch takes what goes in one round trip out of an outbox. Where there is nothing to send, the outbox lingers or is
-// over. passed is how many ends are in it no more, those included that an ask has taken along.
-func (e *ends) nextBatch(to *conn.Node, o *outbox) (batch []*end, passed int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for len(batch) < endsBatch && passed < len(o.ready) {
-		if d := o.ready[passed]; !d.taken {
-			d.taken = true
-			batch = append(batch, d)
-		}
-		passed++
-	}
-	o.ready = o.ready[passed:]
-	switch {
-	case len(batch) > 0:
-	case passed > 0:
-		e.settleLocked(passed)
-		e.lingerLocked(to, o)
-	default:
-		e.dropLocked(to, o)
-	}
-	return batch, passed
-}
-
-// wait returns when every end is over, or nothing is owed any more, or with an error when ctx ends.
-func (e *ends) wait(ctx context.Context, owed func() time.Time) error {
-	for {
-		e.mu.Lock()
-		if e.open == 0 {
-			e.mu.Unlock()
-			return nil
-		}
-		if e.settled == nil {
-			e.settled = make(chan struct{})
-		}
-		settled := e.settled
-		e.mu.Unlock()
-		left := time.Until(owed()) // After that: what settles from here on is told by the channel.
-		if left <= 0 {
-			return nil
-		}
-		timer := time.NewTimer(left)
-		select {
-		case <-settled:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return retry.WhyEnded(ctx)
-		}
-		timer.Stop()
-	}
+	c.servers.Timers.Before(&d.entry, at)
 }

@@ -69,7 +69,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		return nil
 	}
 	if g.over() {
-		s.client.ends.giveBackLocked(s, t.text, g.token)
+		s.giveBackLocked(t.text, g.token)
 		t.ranOutLocked(true)
 		return nil
 	}

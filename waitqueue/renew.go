@@ -224,8 +224,8 @@ func (w *wait) giveWay() {
 	d := s.newEndLocked(t.text, t.grant.token, time.Now())
 	t.arrival = arrival
 	t.lapsedLocked(idling)
-	c.ends.owe() // Close waits for it.
-	defer c.ends.done(1)
+	c.ends.Owe() // Close waits for it.
+	defer c.ends.Done(1)
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.

@@ -81,7 +81,7 @@ func (s *site) offerLocked(g lua.Grant, from time.Time, slept time.Duration, not
 	if t == nil {
 		s.client.stats.givenBack.Add(1)
 		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: g.Ticket})
-		s.client.ends.giveBackLocked(s, g.Ticket, g.Token)
+		s.giveBackLocked(g.Ticket, g.Token)
 		return
 	}
 	lasts := time.Duration(g.Until-g.At) * time.Microsecond
@@ -110,7 +110,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 			t.ghost = a.Expires
 		}
 		if text != t.text {
-			s.client.ends.endGhostLocked(s, text, a.Expires)
+			s.endGhostLocked(text, a.Expires)
 		}
 		// The lost reply may have told of a grant to another ticket of this client.
 		s.checkInLocked(retry.Backoff(1))
@@ -122,7 +122,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 func (s *site) settledLocked(t *ticket) {
 	t.inflight--
 	if t.state == ending && t.inflight == 0 && t.endAgain {
-		s.client.ends.repeatLocked(t)
+		t.repeatLocked()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -51,14 +52,14 @@ func (t *ticket) unlockLocked(held time.Duration) {
 	t.endAgain = t.endAgain || t.inflight > 0
 	t.unlock = &unlock{end: t.end(), index: len(s.unlocks), held: held}
 	s.unlocks = append(s.unlocks, t.unlock)
-	s.client.ends.push(&t.unlock.end, !t.lingersLocked(held))
+	t.unlock.push(!t.lingersLocked(held))
 }
 
-// lingersLocked reports whether the end of a hold may wait for the next ask, though not for longer than [lingerTime]: it
+// lingersLocked reports whether the end of a hold may wait for the next ask, though not for longer than [outbox.Linger]: it
 // was got at once, which says that nobody waited, and so short a time ago that nobody will have come since; of this client
 // nobody has, as a call that waits has a check to come (I5).
 func (t *ticket) lingersLocked(held time.Duration) bool {
-	return t.arrival == 0 && held < lingerTime && t.hold.wish != fulfilled && t.site.check.IsZero() && !t.site.checking
+	return t.arrival == 0 && held < outbox.Linger && t.hold.wish != fulfilled && t.site.check.IsZero() && !t.site.checking
 }
 
 // unlockedLocked notes that the end of a hold was answered with r, or given up for an error, if Unlock has sent it.
@@ -84,19 +85,19 @@ func (t *ticket) unlockedLocked(r *lua.Head, err error) {
 var errUnsettled = errors.New("the end of an earlier hold of this client has not been answered")
 
 // endsAhead returns the ends that an ask is to take along, and waits where some are under way.
-func (w *wait) endsAhead() ([]*end, error) {
+func (w *wait) endsAhead() ([]*outbox.Item[end], error) {
 	s := w.site
 	s.mu.Lock()
 	n := len(s.unlocks)
-	if n == 0 || n > endsBatch || len(s.lowers) > 0 {
+	if n == 0 || n > outbox.Batch || len(s.lowers) > 0 {
 		s.mu.Unlock()
 		return nil, s.afterEnds(w.ctx, w.mode)
 	}
 	ahead := w.ahead[:0]
 	for _, u := range s.unlocks {
-		ahead = append(ahead, &u.end)
+		ahead = append(ahead, &u.item)
 	}
-	taken := s.client.ends.claim(ahead)
+	taken := s.client.ends.Claim(s.node(), ahead)
 	s.mu.Unlock()
 	if taken {
 		return ahead, nil
@@ -119,7 +120,7 @@ func (s *site) afterEnds(ctx context.Context, mode string) error {
 	if len(before) == 0 {
 		return nil
 	}
-	s.client.ends.hasten(s.node())
+	s.client.ends.Hasten(s.node())
 	patience := ctx
 	if mode != lua.Wait {
 		var cancel context.CancelFunc
@@ -145,44 +146,11 @@ func (s *site) unsettled() bool {
 	return len(s.unlocks)+len(s.lowers) > 0
 }
 
-// claim takes ends out of the hands of the background: all, or none if it has begun to send one of them.
-func (e *ends) claim(all []*end) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, d := range all {
-		if d.taken {
-			return false
-		}
-	}
-	for _, d := range all {
-		d.taken = true
-	}
-	e.open += len(all)
-	n := all[0].site.node()
-	if o := e.ready[n]; o != nil && o.lingers {
-		before := len(o.ready)
-		o.ready = slices.DeleteFunc(o.ready, func(d *end) bool { return d.taken })
-		e.settleLocked(before - len(o.ready))
-		if len(o.ready) == 0 { // Else the timer is for others.
-			e.lingerLocked(n, o)
-		}
-	}
-	return true
-}
-
-// unclaim gives them back.
-func (e *ends) unclaim(all []*end) {
-	for _, d := range all {
-		e.push(d, true)
-	}
-	e.done(len(all))
-}
-
 // takeAlong lets ends go ahead of an ask.
-func (q *ask) takeAlong(all []*end) {
+func (q *ask) takeAlong(all []*outbox.Item[end]) {
 	q.ahead, q.jobs = all, q.jobs[:0]
-	for _, d := range all {
-		q.jobs = append(q.jobs, d.job())
+	for _, i := range all {
+		q.jobs = append(q.jobs, i.Of.job())
 	}
 }
 
@@ -190,11 +158,12 @@ func (q *ask) takeAlong(all []*end) {
 func (s *site) endedAhead(q *ask) {
 	s.client.stats.ends.Add(uint64(len(q.ahead)))
 	sent := q.Attempt
-	for i, d := range q.ahead {
+	for i, one := range q.ahead {
+		d := one.Of
 		sent.Note = d.note()
 		s.ended(d, sent, q.jobs[i].Result)
 	}
-	s.client.ends.done(len(q.ahead))
+	s.client.ends.Done(len(q.ahead))
 	q.ahead = nil
 	clear(q.jobs)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -79,16 +80,15 @@ func TestAnAskTakesTheUnlockBeforeItAlong(t *testing.T) {
 			l.Unlock()
 		}
 		synctest.Wait()
-		time.Sleep(lingerTime) // Of the bubble.
+		time.Sleep(outbox.Linger) // Of the bubble.
 		synctest.Wait()
 		require.Equal(t, uint64(100), mine.Stats().Ends)
 		info, err := q.Inspect(t.Context())
 		require.NoError(t, err)
 		require.False(t, info.Held)
-		mine.ends.mu.Lock()
-		defer mine.ends.mu.Unlock()
-		require.Zero(t, mine.ends.open)
-		require.Empty(t, mine.ends.ready)
+		open, nodes := mine.ends.Open()
+		require.Zero(t, open)
+		require.Zero(t, nodes)
 	})
 }
 
@@ -106,11 +106,11 @@ func TestAnUnlockIsNotPutOffByAsksForOtherNames(t *testing.T) {
 		require.NoError(t, err)
 		l.Unlock()
 		unlocked := time.Now()
-		for time.Since(unlocked) <= lingerTime {
+		for time.Since(unlocked) <= outbox.Linger {
 			l, err := busy.Acquire(t.Context())
 			require.NoError(t, err)
 			l.Unlock()
-			time.Sleep(lingerTime / 8) // Of the bubble.
+			time.Sleep(outbox.Linger / 8) // Of the bubble.
 		}
 		synctest.Wait()
 		_, err = benchQueue(theirs, 1).Try(t.Context())
@@ -150,7 +150,7 @@ func TestUnlocksWithoutAnAnswerCostARecordEach(t *testing.T) {
 		require.Less(t, runtime.NumGoroutine(), goroutines+10)
 		require.Less(t, (heap()-before)/manyUnlocks, int64(unlockRoom))
 		d.Heal()
-		ended := func() int { mine.ends.mu.Lock(); defer mine.ends.mu.Unlock(); return mine.ends.open }
+		ended := func() int { open, _ := mine.ends.Open(); return open }
 		for began := time.Now(); ended() > 0 && time.Since(began) < lease.DefaultLease; {
 			time.Sleep(100 * time.Millisecond) // Of the bubble.
 		}
@@ -194,43 +194,6 @@ func TestCloseWaitsForAnUnlock(t *testing.T) {
 	})
 }
 
-// A timer that was set back when it had just fired ends its outbox, and nobody else's when it fires again.
-func TestAnOutboxEndsItselfAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, mine, _ := pair(t)
-		q := benchQueue(mine, 0)
-		for range 3 {
-			l, err := q.Acquire(t.Context())
-			require.NoError(t, err)
-			l.Unlock()
-		}
-		synctest.Wait()
-		time.Sleep(lingerTime) // Of the bubble.
-		synctest.Wait()
-		n, e := mine.servers.NodeAt(0), &mine.ends
-		e.mu.Lock()
-		old, next := &outbox{}, &outbox{}
-		e.ready[n] = old
-		e.lingerLocked(n, old)
-		e.mu.Unlock()
-		e.mu.Lock()
-		time.Sleep(lingerTime) // Of the bubble: it fires, and waits for the lock.
-		e.lingerLocked(n, old)
-		e.mu.Unlock()
-		synctest.Wait()
-		e.mu.Lock()
-		require.NotContains(t, e.ready, n)
-		e.ready[n] = next
-		e.mu.Unlock()
-		time.Sleep(lingerTime) // Of the bubble.
-		synctest.Wait()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		require.Same(t, next, e.ready[n])
-		delete(e.ready, n)
-	})
-}
-
 // primed lets the ends of a client linger.
 func primed(t *testing.T, c *Client) {
 	t.Helper()
@@ -258,7 +221,7 @@ func TestAnUnlockDoesNotLingerWhereACallWaits(t *testing.T) {
 		synctest.Wait()
 		l.Unlock()
 		next := <-got
-		require.Less(t, time.Since(begun), lingerTime)
+		require.Less(t, time.Since(begun), outbox.Linger)
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
@@ -278,7 +241,7 @@ func TestAnUnlockDoesNotLingerForACallForSeveralNames(t *testing.T) {
 		refused, err := AskAll(t.Context(), []*Claim{c}, false, func() {})
 		require.NoError(t, err)
 		require.False(t, refused)
-		require.Less(t, time.Since(begun), lingerTime)
+		require.Less(t, time.Since(begun), outbox.Linger)
 		c.Leave(nil)
 	})
 }

@@ -1,0 +1,237 @@
+// Package outbox sends what nobody waits for, several requests to one node in one round trip, and knows when all is over.
+package outbox
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
+)
+
+const (
+	// Linger is for how long something is delayed at the most that may wait for a request which takes it along.
+	Linger = 5 * time.Millisecond
+	// Batch is how many requests go in one round trip.
+	Batch = 128
+)
+
+// An Item is a request in an outbox.
+type Item[T any] struct {
+	Of    *T
+	taken bool // somebody sends it, or it rests before it is sent again; guarded by the lock of the outbox
+}
+
+// An Outbox has what is to be sent to each node, and counts what is not over: what was pushed, and what is owed otherwise.
+// Spawn and Send are set before it is used.
+type Outbox[T any] struct {
+	Spawn func(func()) bool            // runs something in the background; false: its client was closed
+	Send  func(*conn.Node, []*Item[T]) // sends to a node, and takes in the answers
+
+	mu      sync.Mutex // guards the fields below; nothing is called under it but Spawn and timers
+	ready   map[*conn.Node]*box[T]
+	open    int           // what is not yet over
+	settled chan struct{} // closed when one of that is; nil while nobody waits for it
+}
+
+// A box has what is to be sent to a node. A goroutine sends it, and ends when there is nothing. Where requests have taken
+// along what it was started for, they may go on doing so: then the box lingers, and a timer that each such request sets
+// back starts the goroutine. To start it each time would take longer than what it sends.
+type box[T any] struct {
+	ready   []*Item[T]
+	lingers bool
+	timer   *time.Timer // of that
+}
+
+// Push makes an item ready for a node, and sees that it is sent: at once, or also with a request that comes soon.
+func (o *Outbox[T]) Push(n *conn.Node, i *Item[T], atOnce bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b, runs := o.ready[n], true
+	if b == nil {
+		b, runs = &box[T]{}, false
+		if o.ready == nil {
+			o.ready = make(map[*conn.Node]*box[T])
+		}
+		o.ready[n] = b
+	}
+	i.taken = false
+	b.ready = append(b.ready, i)
+	o.open++
+	if !runs || b.lingers && atOnce {
+		o.startLocked(n, b)
+	}
+}
+
+// startLocked begins to send what is in a box.
+func (o *Outbox[T]) startLocked(to *conn.Node, b *box[T]) {
+	if b.lingers = false; !o.Spawn(func() { o.send(to, b) }) {
+		o.dropLocked(to, b)
+	}
+}
+
+// lingerLocked lets the next request take along what is pushed.
+func (o *Outbox[T]) lingerLocked(to *conn.Node, b *box[T]) {
+	b.lingers = true
+	if b.timer != nil {
+		b.timer.Reset(Linger)
+		return
+	}
+	b.timer = time.AfterFunc(Linger, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		switch {
+		case !b.lingers:
+		case len(b.ready) > 0:
+			o.startLocked(to, b)
+		default:
+			o.dropLocked(to, b)
+		}
+	})
+}
+
+// dropLocked is the end of a box that is empty. Its node may have another one by now: a timer that is set back when it
+// has just fired ends the box once, and then fires again.
+func (o *Outbox[T]) dropLocked(to *conn.Node, b *box[T]) {
+	b.lingers = false
+	if o.ready[to] == b {
+		delete(o.ready, to)
+	}
+}
+
+// Hasten sends what lingers: somebody waits for it.
+func (o *Outbox[T]) Hasten(to *conn.Node) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if b := o.ready[to]; b != nil && b.lingers && len(b.ready) > 0 {
+		o.startLocked(to, b)
+	}
+}
+
+// Owe notes something that is sent elsewhere, or must be sent again when something in flight has landed.
+func (o *Outbox[T]) Owe() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open++
+}
+
+// Done notes that n things are over or counted elsewhere.
+func (o *Outbox[T]) Done(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settleLocked(n)
+}
+
+func (o *Outbox[T]) settleLocked(n int) {
+	o.open -= n
+	if o.settled != nil {
+		close(o.settled)
+		o.settled = nil
+	}
+}
+
+// send runs in the background while there is something to send to a node.
+func (o *Outbox[T]) send(to *conn.Node, b *box[T]) {
+	for {
+		batch, passed := o.nextBatch(to, b)
+		if len(batch) == 0 {
+			return
+		}
+		o.Send(to, batch)
+		o.Done(passed)
+	}
+}
+
+// nextBatch takes what goes in one round trip out of a box. Where there is nothing to send, the box lingers or is over.
+// passed is how many items are in it no more, those included that a request has taken along.
+func (o *Outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*Item[T], passed int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(batch) < Batch && passed < len(b.ready) {
+		if i := b.ready[passed]; !i.taken {
+			i.taken = true
+			batch = append(batch, i)
+		}
+		passed++
+	}
+	b.ready = b.ready[passed:]
+	switch {
+	case len(batch) > 0:
+	case passed > 0:
+		o.settleLocked(passed)
+		o.lingerLocked(to, b)
+	default:
+		o.dropLocked(to, b)
+	}
+	return batch, passed
+}
+
+// Claim takes items for a node out of the hands of the background: all, or none if it has begun to send one of them.
+func (o *Outbox[T]) Claim(n *conn.Node, all []*Item[T]) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, i := range all {
+		if i.taken {
+			return false
+		}
+	}
+	for _, i := range all {
+		i.taken = true
+	}
+	o.open += len(all)
+	if b := o.ready[n]; b != nil && b.lingers {
+		before := len(b.ready)
+		b.ready = slices.DeleteFunc(b.ready, func(i *Item[T]) bool { return i.taken })
+		o.settleLocked(before - len(b.ready))
+		if len(b.ready) == 0 { // Else the timer is for others.
+			o.lingerLocked(n, b)
+		}
+	}
+	return true
+}
+
+// Unclaim gives them back.
+func (o *Outbox[T]) Unclaim(n *conn.Node, all []*Item[T]) {
+	for _, i := range all {
+		o.Push(n, i, true)
+	}
+	o.Done(len(all))
+}
+
+// Open is how much is not over, and to how many nodes something is to be sent.
+func (o *Outbox[T]) Open() (open, nodes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.open, len(o.ready)
+}
+
+// Wait returns when all is over, or nothing is owed any more, or with an error when ctx ends.
+func (o *Outbox[T]) Wait(ctx context.Context, owed func() time.Time) error {
+	for {
+		o.mu.Lock()
+		if o.open == 0 {
+			o.mu.Unlock()
+			return nil
+		}
+		if o.settled == nil {
+			o.settled = make(chan struct{})
+		}
+		settled := o.settled
+		o.mu.Unlock()
+		left := time.Until(owed()) // After that: what settles from here on is told by the channel.
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-settled:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return retry.WhyEnded(ctx)
+		}
+		timer.Stop()
+	}
+}
