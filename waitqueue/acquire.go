@@ -71,7 +71,7 @@ func obtain(ctx context.Context, q Queue, mode string, from *lua.Transit) (*leas
 	ctx, free, err := retry.InTime(ctx, q.terms.MaxWait)
 	if err == nil {
 		defer free()
-		err = q.terms.admits(ctx, mode)
+		err = q.terms.Admits(ctx, mode)
 	}
 	if err != nil {
 		return nil, 0, err

@@ -99,7 +99,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 	if len(asked) == 0 {
 		return false, false, nil
 	}
-	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.headStart(), 10), c.highest(), c.servers.Counted(), first.phase()}, tickets...)
+	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.HeadStart(), 10), c.highest(), c.servers.Counted(), first.phase()}, tickets...)
 	c.stats.asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == lua.Late
@@ -132,7 +132,7 @@ func (c *Claim) Again() *Claim {
 	if arrival == 0 && !c.asked.IsZero() {
 		// It was granted at once, or by a message after an ask whose answer was lost: nobody has told.
 		if earliest := s.node().Clock.AtLeast(c.asked); earliest > 0 {
-			arrival = earliest - t.queue.headStart()
+			arrival = earliest - t.queue.terms.HeadStart()
 		}
 	}
 	again := newClaim(c.ctx, c.queue, c.wait.mode)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/outbox"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -29,7 +30,7 @@ type ask struct {
 	room    [16]string          // where args are
 	light   int                 // how many of args will do in the usual case; 0: all are needed
 	moves   bool                // it is for a hold in transit
-	bound   *bound              // nil if it has none
+	bound   *terms.Bound        // nil if it has none
 	hearing int                 // how often the channel was confirmed before it was sent
 	ahead   []*outbox.Item[end] // go in the same round trip
 	jobs    []conn.Job          // of these; the room is used again
@@ -86,7 +87,7 @@ func (s *site) replied(q *ask, res rueidis.RedisResult) answer {
 	}
 	r, err := s.proto.Ask.Decode(res)
 	r.Complete(q.ticket.lease(), 0)
-	refused := cmp.Or(busyBy(&r), q.bound.fullBy(&r))
+	refused := cmp.Or(busyBy(&r), q.bound.FullBy(&r))
 	s.taken(q, &r, err)
 	return answer{r.Head(), r.Drained(), refused, err}
 }
@@ -113,15 +114,15 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	s.mu.Unlock()
 
-	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.queue.headStart(), 10)
+	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.queue.terms.HeadStart(), 10)
 	if q.light, q.moves = 0, w.from != nil; q.moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.text, "0", w.from.Hex(), t.phase(), q.NotAfter, c.highest(), c.servers.Counted())
 		return q
 	}
 	if light, _ := s.proto.Light(); light {
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
-		q.args = q.bound.args(q.args)
-		if q.bound == nil && arrival == 0 && t.queue.headStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+		q.args = q.bound.Args(q.args)
+		if q.bound == nil && arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = askFloor
 			if c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0)) {
 				q.light++
@@ -134,7 +135,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
-	q.args = q.bound.args(q.args)
+	q.args = q.bound.Args(q.args)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
 	}
@@ -179,7 +180,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 	case r.Status == lua.Waiting:
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
-			s.node().Clock.Showed(r.Arrival + t.queue.headStart())
+			s.node().Clock.Showed(r.Arrival + t.queue.terms.HeadStart())
 		}
 		if t.state == asking {
 			t.place = int(r.Place)

@@ -1,25 +1,14 @@
 package waitqueue
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
-
-// What is off sends what was sent before there was such a thing.
-func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
-	b := DefaultTerms().bound(t.Context())
-	require.Nil(t, b)
-	require.Equal(t, []string{"ticket", "wait"}, b.args([]string{"ticket", "wait"}))
-	require.Equal(t, "1700000000123456", b.behind(1700000000123456))
-}
 
 // An ask is what it always was, word for word, without an option; and goes without all keys.
 func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
@@ -55,22 +44,4 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	plain[0], plain[2] = text, a.NotAfter
 	require.Equal(t, append(plain, "3:"), a.args)
 	require.NoError(t, c.Close(t.Context()))
-}
-
-func TestABoundSaysHowManyMayWaitAndWhatIsLeft(t *testing.T) {
-	limited := Terms{QueueLimit: 3}.bound(t.Context())
-	require.Equal(t, []string{"ticket", "3:"}, limited.args([]string{"ticket"}))
-	require.Equal(t, "7:3:", limited.behind(7))
-
-	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancel()
-	require.Equal(t, "0:0", Terms{Admission: true}.bound(ctx).String(), "what is over leaves nothing, and not less")
-	require.Equal(t, "2:", Terms{QueueLimit: 2}.bound(ctx).String(), "the deadline counts for admission alone")
-}
-
-func TestACheckTellsHowFullAQueueIs(t *testing.T) {
-	var full *lease.QueueFullError
-	require.ErrorAs(t, Terms{QueueLimit: 3}.bound(t.Context()).told("4 1000000", 1500000), &full)
-	require.Equal(t, lease.QueueFullError{Waiting: 4, Oldest: 500 * time.Millisecond}, *full)
-	require.ErrorIs(t, Terms{QueueLimit: 3}.bound(t.Context()).told("many", 0), lease.ErrQueueFull)
 }

@@ -272,7 +272,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 			t.inflight++
 			named = append(named, t)
 			texts = append(texts, t.text)
-			args = append(args, t.text, t.bound.behind(t.arrival))
+			args = append(args, t.text, t.bound.Behind(t.arrival))
 		}
 	}
 	s.mu.Unlock()
@@ -345,7 +345,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 		}
 	case lua.StateFull:
 		if t.waits() && t.bound != nil {
-			t.refuseLocked(t.bound.told(place, v.now))
+			t.refuseLocked(t.bound.Told(place, v.now))
 		}
 	}
 }

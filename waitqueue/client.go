@@ -164,7 +164,7 @@ func (c *client) siteLocked(q *binding) *site {
 
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
 func (q *binding) newTicket(ctx context.Context) *ticket {
-	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.bound(ctx)}
+	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx)}
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}

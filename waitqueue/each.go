@@ -62,7 +62,7 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 			continue
 		}
 		defer free()
-		if all[i].Err = q.terms.admits(mine, mode); all[i].Err != nil {
+		if all[i].Err = q.terms.Admits(mine, mode); all[i].Err != nil {
 			continue
 		}
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {

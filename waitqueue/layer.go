@@ -91,7 +91,7 @@ func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 		return nil, err
 	}
 	if !try {
-		c.wait.mode, err = lua.Wait, q.terms.admits(ctx, lua.Wait)
+		c.wait.mode, err = lua.Wait, q.terms.Admits(ctx, lua.Wait)
 	}
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (c *Claim) Await(ctx context.Context) (*lease.Lease, error) {
 func (c *Claim) enter(late bool) error {
 	servers := c.queue.client.servers
 	if now, ok := servers.NodeOf(c.queue.keys.Lock).Clock.Steady(); ok && late {
-		c.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - c.queue.headStart()
+		c.arrival = now.Add(-time.Since(c.wait.begun)).UnixMicro() - c.queue.terms.HeadStart()
 	}
 	return c.Enter(c.wait.begun)
 }

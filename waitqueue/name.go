@@ -5,53 +5,36 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
 // Terms are how a primitive asks for a name and holds it.
-type Terms struct {
-	Lease    time.Duration // how long a hold lasts unless renewed
-	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
-	MaxStall time.Duration // after which a hold ends without progress; 0: never
-	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
-	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number. Admission refuses
-	// calls that would wait for longer than their contexts let them.
-	QueueLimit int
-	Admission  bool
-	Priority   int // head start in steps of PriorityStep
-	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
-	// agree on, instead of the server's time of their first ask. Priority then has no effect.
-	Arrival int64
-	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it; OnDisk: when it is on their disks,
-	// and on the master's.
-	Replicas        int
-	ReplicasTimeout time.Duration
-	OnDisk          bool
-	// Shared: several may hold at once, by tokens of their own.
-	Shared bool
-	// SafeRestart: no hold from a server that may have forgotten another's.
-	SafeRestart bool
-	// History is how many hand-offs of the name Redis keeps; 0: none. It is for protocols with scripts that can.
-	History int
-	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
-	WithoutRenewal bool
+type Terms = terms.Terms
+
+const (
+	// PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
+	// at most so long before it.
+	PriorityStep = terms.PriorityStep
+	// MaxHistory is how many hand-offs of a name can be kept: some 100 kB.
+	MaxHistory = terms.MaxHistory
+)
+
+// DefaultTerms are those of a primitive without options.
+func DefaultTerms() Terms { return Terms{Lease: lease.DefaultLease} }
+
+// With returns the terms with the options applied, from the defaults on.
+func With[O interface{ Apply(*Terms) }](opts []O) Terms {
+	t := DefaultTerms()
+	for _, o := range opts {
+		o.Apply(&t)
+	}
+	return t
 }
-
-// PriorityStep is what one level of priority is worth: a call overtakes those of the level below that came
-// at most so long before it.
-const PriorityStep = time.Second
-
-// MaxHistory is how many hand-offs of a name can be kept: some 100 kB.
-const MaxHistory = 1000
-
-// maxPriority keeps the head start far below what an arrival can count: 11 days.
-const maxPriority = 1_000_000
 
 // A Queue is one name as one client sees it: what a primitive is made of. It is immutable, and cheap to pass on.
 type Queue struct{ *binding }
@@ -139,7 +122,7 @@ func (q *binding) on(t Terms) {
 	if t.WithoutRenewal {
 		t.MaxHold = t.Lease
 	}
-	q.terms, q.termsErr = t, t.check()
+	q.terms, q.termsErr = t, t.Check()
 }
 
 // Refusing returns the queue with a reason why no call can ask for it, where there is one: a primitive's own option.
@@ -169,64 +152,6 @@ func checkName(name string) error {
 		return fmt.Errorf("%w: the name begins with a closing brace, so its keys would not share a slot: put something before it", lease.ErrInvalid)
 	}
 	return names.Check(name, nil)
-}
-
-func (t Terms) check() error {
-	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
-		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
-	}
-	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
-		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
-	}
-	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
-		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
-	}
-	if n := t.QueueLimit; n < 0 || n > lease.MaxQueueLimit {
-		if n < 0 {
-			n++ // As it was given: 0 is none here.
-		}
-		return fmt.Errorf("%w: WithQueueLimit: a limit of %d must be from 1 to %d", lease.ErrInvalid, n, lease.MaxQueueLimit)
-	}
-	if t.Priority > maxPriority || t.Priority < -maxPriority {
-		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
-	}
-	if t.History < 0 || t.History > MaxHistory {
-		return fmt.Errorf("%w: WithHistory: %d hand-offs must be from 0 to %d", lease.ErrTooLarge, t.History, MaxHistory)
-	}
-	if t.Arrival < 0 {
-		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)
-	}
-	option := "WithReplicas"
-	if t.OnDisk {
-		option = "WithFsync"
-	}
-	if t.Replicas < 0 {
-		return fmt.Errorf("%w: %s: %d replicas must not be negative", lease.ErrInvalid, option, t.Replicas)
-	}
-	if t.acks() != (conn.Acks{}) && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
-		return fmt.Errorf("%w: %s: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, option, t.ReplicasTimeout, t.Lease)
-	}
-	return nil
-}
-
-// first returns the lease of a first grant, and whether it ends at the maximum hold.
-func (t Terms) first() (lasts time.Duration, phase string) {
-	if t.MaxHold > 0 && t.MaxHold <= t.Lease {
-		return t.MaxHold.Truncate(time.Millisecond), lua.PhaseFinal
-	}
-	return t.Lease.Truncate(time.Millisecond), lua.PhaseHeld
-}
-
-// DefaultTerms are those of a primitive without options.
-func DefaultTerms() Terms { return Terms{Lease: lease.DefaultLease} }
-
-// With returns the terms with the options applied, from the defaults on.
-func With[O interface{ Apply(*Terms) }](opts []O) Terms {
-	t := DefaultTerms()
-	for _, o := range opts {
-		o.Apply(&t)
-	}
-	return t
 }
 
 // Unwoken is [lease.ErrUnwoken] with the right that is missing.

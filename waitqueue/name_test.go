@@ -58,65 +58,6 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-func TestTerms(t *testing.T) {
-	good := Terms{Lease: lease.DefaultLease}
-	require.NoError(t, good.check())
-	for _, change := range []func(*Terms){
-		func(t *Terms) { t.Lease = lease.MinLease },
-		func(t *Terms) { t.Lease = lease.MaxLease },
-		func(t *Terms) { t.MaxHold = lease.MinLease },
-		func(t *Terms) { t.MaxHold = lease.MaxLease },
-		func(t *Terms) { t.Priority = maxPriority },
-		func(t *Terms) { t.Priority = -maxPriority },
-	} {
-		terms := good
-		change(&terms)
-		require.NoError(t, terms.check(), "%+v", terms)
-	}
-	for _, change := range []func(*Terms){
-		func(t *Terms) { t.Lease = 0 },
-		func(t *Terms) { t.Lease = -1 },
-		func(t *Terms) { t.Lease = lease.MinLease - 1 },
-		func(t *Terms) { t.Lease = lease.MaxLease + 1 },
-		func(t *Terms) { t.Lease = math.MaxInt64 },
-		func(t *Terms) { t.MaxHold = -1 },
-		func(t *Terms) { t.MaxHold = lease.MinLease - 1 },
-		func(t *Terms) { t.MaxHold = lease.MaxLease + 1 },
-	} {
-		terms := good
-		change(&terms)
-		require.ErrorIs(t, terms.check(), lease.ErrInvalid, "%+v", terms)
-	}
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.check(), lease.ErrTooLarge)
-	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.check(), lease.ErrTooLarge)
-}
-
-// What Lua counts with is exact up to 2^53.
-func TestTheLargestTimesAreExactInLua(t *testing.T) {
-	const exact = 1 << 53
-	latest := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	require.Less(t, latest+2*lease.MaxLease.Microseconds(), int64(exact))
-	require.Less(t, latest+int64(maxPriority)*PriorityStep.Microseconds(), int64(exact))
-}
-
-func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
-	for _, c := range []struct {
-		terms Terms
-		lasts time.Duration
-		phase string
-	}{
-		{Terms{Lease: 10 * time.Second}, 10 * time.Second, lua.PhaseHeld},
-		{Terms{Lease: 10 * time.Second, MaxHold: time.Minute}, 10 * time.Second, lua.PhaseHeld},
-		{Terms{Lease: 10 * time.Second, MaxHold: 10 * time.Second}, 10 * time.Second, lua.PhaseFinal},
-		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, lua.PhaseFinal},
-		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, lua.PhaseHeld},
-	} {
-		lasts, phase := c.terms.first()
-		require.Equal(t, c.lasts, lasts)
-		require.Equal(t, c.phase, phase)
-	}
-}
-
 func TestOptions(t *testing.T) {
 	o, err := Options{}.withDefaults()
 	require.NoError(t, err)

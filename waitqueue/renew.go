@@ -17,7 +17,7 @@ import (
 
 // Where is the node that has the hold, and what must acknowledge its renewals.
 func (h *hold) Where() (*conn.Node, conn.Acks) {
-	return h.ticket.site.node(), h.ticket.queue.terms.acks()
+	return h.ticket.site.node(), h.ticket.queue.terms.Acks()
 }
 
 // Saw takes in what the answer to a renewal says of the name.
@@ -186,19 +186,11 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 
 // proof is what a hold of the site on these terms needs beside the word of its node; nothing by default.
 func (s *site) proof(t Terms) conn.Proof {
-	p := conn.Proof{Acks: t.acks()}
+	p := conn.Proof{Acks: t.Acks()}
 	if t.SafeRestart && !s.node().Sound(s.slot, t.Lease) {
 		p.Lease, p.Mark = t.Lease, lua.MarkKey(s.client.opts.Prefix, s.slot, s.client.servers.Clustered())
 	}
 	return p
-}
-
-// acks are the part of the proof that renewals need too.
-func (t *Terms) acks() conn.Acks {
-	if t.Replicas == 0 && !t.OnDisk {
-		return conn.Acks{}
-	}
-	return conn.Acks{Replicas: t.Replicas, Disk: t.OnDisk, Timeout: t.ReplicasTimeout}
 }
 
 // giveWay gives a hold back whose call had to wait behind a restart, if others that came before it have come back to the
@@ -213,7 +205,7 @@ func (w *wait) giveWay() {
 	arrival := t.arrival
 	s.mu.Unlock()
 	if now, ok := n.Clock.Steady(); arrival == 0 && ok {
-		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.headStart()
+		arrival = now.Add(-time.Since(w.begun)).UnixMicro() - t.queue.terms.HeadStart()
 	}
 	r, err := lua.Ahead.Decode(c.servers.RunFor(w.ctx, lua.Ahead.Script, s.keys.All(), strconv.FormatInt(arrival, 10)))
 	s.mu.Lock()

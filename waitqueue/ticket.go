@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -17,7 +18,7 @@ type ticket struct {
 
 	text    string        // what the queue has it as
 	takes   time.Duration // how long a grant by message waits for it
-	bound   *bound        // until it has a place, if it does not get one everywhere
+	bound   *terms.Bound  // until it has a place, if it does not get one everywhere
 	arrival int64         // 0 until an ask has been answered, unless its terms give one
 	place   int           // at the last look; -1: unknown. Of an event: what its scripts tell there
 	grant   grant         // while confirming or held
@@ -81,18 +82,15 @@ func (t *ticket) number() {
 
 // lease is how long its first lease lasts.
 func (t *ticket) lease() time.Duration {
-	lasts, _ := t.queue.terms.first()
+	lasts, _ := t.queue.terms.First()
 	return lasts
 }
 
 // phase says whether that is followed by others.
 func (t *ticket) phase() string {
-	_, phase := t.queue.terms.first()
+	_, phase := t.queue.terms.First()
 	return phase
 }
-
-// headStart is what the priority of its calls is worth, in µs.
-func (q *binding) headStart() int64 { return int64(q.terms.Priority) * PriorityStep.Microseconds() }
 
 // waking returns the channel to wait at for a change of what was seen under the site's lock, which is held. A call
 // that does not wait has none.

@@ -47,8 +47,9 @@ var layers = map[string][]string{
 	"internal/outbox":   {"internal/conn", "internal/retry"},                          // Requests that nobody waits for.
 	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	"internal/renewals": {"lua", "internal/conn"},                                     // Renewals that go together.
+	"internal/terms":    {"lua", "lease", "internal/conn"},                            // How a name is asked for and held.
 	// L2
-	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/timers", rueidis, uuid},
+	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.

@@ -1,4 +1,4 @@
-package waitqueue
+package terms
 
 import (
 	"context"
@@ -10,26 +10,26 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
-// A bound is what a queue may be like that a ticket without a place comes to (I11).
-type bound struct {
+// A Bound is what a queue may be like that a ticket without a place comes to (I11).
+type Bound struct {
 	limit int       // how many may wait; 0: any number
 	by    time.Time // when its call has to hold; zero: at any time
 }
 
-// bound is that of a call, nil if it has none.
-func (t Terms) bound(ctx context.Context) *bound {
+// Bound is that of a call, nil if it has none.
+func (t Terms) Bound(ctx context.Context) *Bound {
 	if t.QueueLimit == 0 && !t.Admission {
 		return nil
 	}
-	b := &bound{limit: t.QueueLimit}
+	b := &Bound{limit: t.QueueLimit}
 	if t.Admission {
 		b.by, _ = ctx.Deadline()
 	}
 	return b
 }
 
-// admits is why a call with a context cannot be admitted, whatever the queue is like.
-func (t Terms) admits(ctx context.Context, mode string) error {
+// Admits is why a call with a context cannot be admitted, whatever the queue is like.
+func (t Terms) Admits(ctx context.Context, mode string) error {
 	if _, ok := ctx.Deadline(); !ok && t.Admission && mode == lua.Wait {
 		return fmt.Errorf("%w: WithAdmission: the context has no deadline, and there is no WithMaxWait", lease.ErrInvalid)
 	}
@@ -37,7 +37,7 @@ func (t Terms) admits(ctx context.Context, mode string) error {
 }
 
 // String is the bound as scripts want it: the limit, and what is left of the time in µs.
-func (b *bound) String() string {
+func (b *Bound) String() string {
 	text := strconv.Itoa(b.limit) + ":"
 	if !b.by.IsZero() {
 		text += strconv.FormatInt(max(time.Until(b.by), 0).Microseconds(), 10)
@@ -45,16 +45,16 @@ func (b *bound) String() string {
 	return text
 }
 
-// args adds the bound to the arguments of an ask, if there is one.
-func (b *bound) args(to []string) []string {
+// Args adds the bound to the arguments of an ask, if there is one.
+func (b *Bound) Args(to []string) []string {
 	if b == nil {
 		return to
 	}
 	return append(to, b.String())
 }
 
-// fullBy is why an ask was refused that found no room; nil if it was not.
-func (b *bound) fullBy(r *lua.Reply) error {
+// FullBy is why an ask was refused that found no room; nil if it was not.
+func (b *Bound) FullBy(r *lua.Reply) error {
 	if r.Status != lua.Full || b == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (b *bound) fullBy(r *lua.Reply) error {
 }
 
 // full is the error of a call with the bound that finds so many waiters, the first of whom came at a time of the server.
-func (b *bound) full(waiting int, now, oldest int64) error {
+func (b *Bound) full(waiting int, now, oldest int64) error {
 	e := &lease.QueueFullError{Waiting: waiting, Oldest: time.Duration(now-oldest) * time.Microsecond}
 	if b.limit == 0 || waiting < b.limit {
 		e.Left = max(time.Until(b.by), 1)
@@ -70,8 +70,8 @@ func (b *bound) full(waiting int, now, oldest int64) error {
 	return e
 }
 
-// told is that error from what a check says behind the state of a ticket.
-func (b *bound) told(text string, now int64) error {
+// Told is that error from what a check says behind the state of a ticket.
+func (b *Bound) Told(text string, now int64) error {
 	var waiting int
 	var oldest int64
 	if _, err := fmt.Sscan(text, &waiting, &oldest); err != nil {
@@ -80,8 +80,8 @@ func (b *bound) told(text string, now int64) error {
 	return b.full(waiting, now, oldest)
 }
 
-// behind is an arrival with the bound behind it, if there is one, as a check tells them.
-func (b *bound) behind(arrival int64) string {
+// Behind is an arrival with the bound behind it, if there is one, as a check tells them.
+func (b *Bound) Behind(arrival int64) string {
 	text := strconv.FormatInt(arrival, 10)
 	if b != nil {
 		text += ":" + b.String()

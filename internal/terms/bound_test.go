@@ -1,0 +1,37 @@
+package terms
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lease"
+)
+
+// What is off sends what was sent before there was such a thing.
+func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
+	b := Terms{}.Bound(t.Context())
+	require.Nil(t, b)
+	require.Equal(t, []string{"ticket", "wait"}, b.Args([]string{"ticket", "wait"}))
+	require.Equal(t, "1700000000123456", b.Behind(1700000000123456))
+}
+
+func TestABoundSaysHowManyMayWaitAndWhatIsLeft(t *testing.T) {
+	limited := Terms{QueueLimit: 3}.Bound(t.Context())
+	require.Equal(t, []string{"ticket", "3:"}, limited.Args([]string{"ticket"}))
+	require.Equal(t, "7:3:", limited.Behind(7))
+
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	require.Equal(t, "0:0", Terms{Admission: true}.Bound(ctx).String(), "what is over leaves nothing, and not less")
+	require.Equal(t, "2:", Terms{QueueLimit: 2}.Bound(ctx).String(), "the deadline counts for admission alone")
+}
+
+func TestACheckTellsHowFullAQueueIs(t *testing.T) {
+	var full *lease.QueueFullError
+	require.ErrorAs(t, Terms{QueueLimit: 3}.Bound(t.Context()).Told("4 1000000", 1500000), &full)
+	require.Equal(t, lease.QueueFullError{Waiting: 4, Oldest: 500 * time.Millisecond}, *full)
+	require.ErrorIs(t, Terms{QueueLimit: 3}.Bound(t.Context()).Told("many", 0), lease.ErrQueueFull)
+}

@@ -1,0 +1,108 @@
+// Package terms has how a name is asked for and held: what the terms may be, and what a queue may be like that a call with a
+// bound comes to.
+package terms
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Terms are how a primitive asks for a name and holds it.
+type Terms struct {
+	Lease    time.Duration // how long a hold lasts unless renewed
+	MaxHold  time.Duration // after which a hold ends, renewed or not; 0: never
+	MaxStall time.Duration // after which a hold ends without progress; 0: never
+	MaxWait  time.Duration // after which a call ends that has no hold yet; 0: never
+	// QueueLimit is how many may wait for the name when a call comes that has to wait too; 0: any number. Admission refuses
+	// calls that would wait for longer than their contexts let them.
+	QueueLimit int
+	Admission  bool
+	Priority   int // head start in steps of PriorityStep
+	// Arrival, if not 0, is the place of calls in the order of the queue, in µs of a time that all who use the name
+	// agree on, instead of the server's time of their first ask. Priority then has no effect.
+	Arrival int64
+	// Replicas must acknowledge a hold within ReplicasTimeout before a call returns it; OnDisk: when it is on their disks,
+	// and on the master's.
+	Replicas        int
+	ReplicasTimeout time.Duration
+	OnDisk          bool
+	// Shared: several may hold at once, by tokens of their own.
+	Shared bool
+	// SafeRestart: no hold from a server that may have forgotten another's.
+	SafeRestart bool
+	// History is how many hand-offs of the name Redis keeps; 0: none. It is for protocols with scripts that can.
+	History int
+	// WithoutRenewal: a hold ends with its lease. It is a MaxHold of Lease.
+	WithoutRenewal bool
+}
+
+// PriorityStep is what one level of priority is worth.
+const PriorityStep = time.Second
+
+// MaxHistory is how many hand-offs of a name can be kept.
+const MaxHistory = 1000
+
+// maxPriority keeps the head start far below what an arrival can count: 11 days.
+const maxPriority = 1_000_000
+
+// Check is what is wrong with the terms, if something is.
+func (t Terms) Check() error {
+	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
+		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
+	}
+	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
+	}
+	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
+		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
+	}
+	if n := t.QueueLimit; n < 0 || n > lease.MaxQueueLimit {
+		if n < 0 {
+			n++ // As it was given: 0 is none here.
+		}
+		return fmt.Errorf("%w: WithQueueLimit: a limit of %d must be from 1 to %d", lease.ErrInvalid, n, lease.MaxQueueLimit)
+	}
+	if t.Priority > maxPriority || t.Priority < -maxPriority {
+		return fmt.Errorf("%w: WithPriority: a priority of %d must be from %d to %d", lease.ErrTooLarge, t.Priority, -maxPriority, maxPriority)
+	}
+	if t.History < 0 || t.History > MaxHistory {
+		return fmt.Errorf("%w: WithHistory: %d hand-offs must be from 0 to %d", lease.ErrTooLarge, t.History, MaxHistory)
+	}
+	if t.Arrival < 0 {
+		return fmt.Errorf("%w: an arrival before 1970", lease.ErrInvalid)
+	}
+	option := "WithReplicas"
+	if t.OnDisk {
+		option = "WithFsync"
+	}
+	if t.Replicas < 0 {
+		return fmt.Errorf("%w: %s: %d replicas must not be negative", lease.ErrInvalid, option, t.Replicas)
+	}
+	if t.Acks() != (conn.Acks{}) && (t.ReplicasTimeout < time.Millisecond || t.ReplicasTimeout > t.Lease/2) {
+		return fmt.Errorf("%w: %s: a time-out of %v must be from 1ms to half the lease of %v", lease.ErrInvalid, option, t.ReplicasTimeout, t.Lease)
+	}
+	return nil
+}
+
+// First returns the lease of a first grant, and whether it ends at the maximum hold.
+func (t Terms) First() (lasts time.Duration, phase string) {
+	if t.MaxHold > 0 && t.MaxHold <= t.Lease {
+		return t.MaxHold.Truncate(time.Millisecond), lua.PhaseFinal
+	}
+	return t.Lease.Truncate(time.Millisecond), lua.PhaseHeld
+}
+
+// HeadStart is what the priority is worth, in µs.
+func (t *Terms) HeadStart() int64 { return int64(t.Priority) * PriorityStep.Microseconds() }
+
+// Acks are the part of what a grant must have beside the word of its server that renewals need too.
+func (t *Terms) Acks() conn.Acks {
+	if t.Replicas == 0 && !t.OnDisk {
+		return conn.Acks{}
+	}
+	return conn.Acks{Replicas: t.Replicas, Disk: t.OnDisk, Timeout: t.ReplicasTimeout}
+}

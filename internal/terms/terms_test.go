@@ -1,0 +1,71 @@
+package terms
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+func TestTerms(t *testing.T) {
+	good := Terms{Lease: lease.DefaultLease}
+	require.NoError(t, good.Check())
+	for _, change := range []func(*Terms){
+		func(t *Terms) { t.Lease = lease.MinLease },
+		func(t *Terms) { t.Lease = lease.MaxLease },
+		func(t *Terms) { t.MaxHold = lease.MinLease },
+		func(t *Terms) { t.MaxHold = lease.MaxLease },
+		func(t *Terms) { t.Priority = maxPriority },
+		func(t *Terms) { t.Priority = -maxPriority },
+	} {
+		changed := good
+		change(&changed)
+		require.NoError(t, changed.Check(), "%+v", changed)
+	}
+	for _, change := range []func(*Terms){
+		func(t *Terms) { t.Lease = 0 },
+		func(t *Terms) { t.Lease = -1 },
+		func(t *Terms) { t.Lease = lease.MinLease - 1 },
+		func(t *Terms) { t.Lease = lease.MaxLease + 1 },
+		func(t *Terms) { t.Lease = math.MaxInt64 },
+		func(t *Terms) { t.MaxHold = -1 },
+		func(t *Terms) { t.MaxHold = lease.MinLease - 1 },
+		func(t *Terms) { t.MaxHold = lease.MaxLease + 1 },
+	} {
+		changed := good
+		change(&changed)
+		require.ErrorIs(t, changed.Check(), lease.ErrInvalid, "%+v", changed)
+	}
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: maxPriority + 1}.Check(), lease.ErrTooLarge)
+	require.ErrorIs(t, Terms{Lease: lease.DefaultLease, Priority: -maxPriority - 1}.Check(), lease.ErrTooLarge)
+}
+
+// What Lua counts with is exact up to 2^53.
+func TestTheLargestTimesAreExactInLua(t *testing.T) {
+	const exact = 1 << 53
+	latest := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	require.Less(t, latest+2*lease.MaxLease.Microseconds(), int64(exact))
+	require.Less(t, latest+int64(maxPriority)*PriorityStep.Microseconds(), int64(exact))
+}
+
+func TestTheFirstLeaseIsNoLongerThanTheMaximumHold(t *testing.T) {
+	for _, c := range []struct {
+		terms Terms
+		lasts time.Duration
+		phase string
+	}{
+		{Terms{Lease: 10 * time.Second}, 10 * time.Second, lua.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Minute}, 10 * time.Second, lua.PhaseHeld},
+		{Terms{Lease: 10 * time.Second, MaxHold: 10 * time.Second}, 10 * time.Second, lua.PhaseFinal},
+		{Terms{Lease: 10 * time.Second, MaxHold: time.Second}, time.Second, lua.PhaseFinal},
+		{Terms{Lease: 1999 * time.Microsecond}, time.Millisecond, lua.PhaseHeld},
+	} {
+		lasts, phase := c.terms.First()
+		require.Equal(t, c.lasts, lasts)
+		require.Equal(t, c.phase, phase)
+	}
+}
