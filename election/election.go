@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter"
@@ -165,9 +166,44 @@ func (e *Election) look(ctx context.Context) (lease.Leader, int64, error) {
 // The channel is closed when ctx ends. Where the client is closed, or Redis has an error that no retry mends, the last
 // Leader says so in Err, and the channel is closed.
 func (e *Election) Observe(ctx context.Context) <-chan lease.Leader {
-	return waitqueue.Follow(ctx, e.watch, e.look, func(err error) lease.Leader {
-		return lease.Leader{Err: fmt.Errorf("election: observe %q: %w", e.watch.Label(), err)}
-	})
+	retry.Given(ctx)
+	leaders := make(chan lease.Leader, 1)
+	put := func(l lease.Leader) {
+		select {
+		case <-leaders:
+		default:
+		}
+		leaders <- l // There is room: nobody else sends.
+	}
+	over := func(err error) {
+		if ctx.Err() == nil {
+			put(lease.Leader{Err: fmt.Errorf("election: observe %q: %w", e.watch.Label(), err)})
+		}
+		close(leaders)
+	}
+	if err := e.watch.Spawn(func() { over(e.follow(ctx, put)) }); err != nil {
+		over(err)
+	}
+	return leaders
+}
+
+// follow puts one leader after the other, until an error.
+func (e *Election) follow(ctx context.Context, put func(lease.Leader)) error {
+	var last lease.Leader
+	for first := true; ; first = false {
+		l, generation, err := e.look(ctx)
+		if err != nil {
+			return err
+		}
+		if first || l != last {
+			put(l)
+		}
+		last = l
+		seen := []string{strconv.FormatInt(generation, 10)}
+		if _, err := e.watch.Await(ctx, waitqueue.Event{Extras: func(_, _ string) []string { return seen }}); err != nil {
+			return err
+		}
+	}
 }
 
 // Inspect tells who leads and who campaigns. It takes no place in any order.

@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -202,4 +203,142 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 		}
 		askPool.Put(q) // Without an answer it may still be on its way.
 	}
+}
+
+// A light request has only the keys and arguments that the usual case needs. In any other case the script answers UNUSUAL
+// and has changed nothing; then it is sent all of them.
+
+// askFor sends an ask, light if it can be. One to a sluggish node, if given, is sent once and with everything, whoever
+// waits for it.
+func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.RedisResult {
+	servers, ahead, script := s.client.servers, q.jobs, s.proto.Ask
+	if q.moves {
+		script = lua.Move
+	}
+	if q.light > 0 && sluggish == nil {
+		// It ends no hold, so it has nothing to add to a history.
+		if res := servers.RunBehind(ctx, ahead, script, s.keys.Light(), q.args[:q.light]...); !lua.Unusual(res) {
+			return res
+		}
+		ahead = nil
+	}
+	j := s.job(script, s.keys.All(), q.inFull(s.client))
+	if sluggish != nil {
+		return servers.Patiently(sluggish, ahead, j.Script, j.Keys, j.Args)
+	}
+	return servers.RunBehind(ctx, ahead, j.Script, j.Keys, j.Args...)
+}
+
+// job is a request as it is sent: where the name keeps a history, with that.
+func (s *site) job(script *lua.Script, keys, args []string) conn.Job {
+	return conn.Job{Script: script, Keys: keys, Args: args}.Logged(int(s.history.Load()), s.keys.History)
+}
+
+// endFor sends the end of a ticket, light if it can be.
+func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
+	servers := s.client.servers
+	if args := d.lightly(); args != nil {
+		j := s.job(d.script(), s.keys.Light(), args)
+		if res := servers.RunFor(ctx, j.Script, j.Keys, j.Args...); !lua.Unusual(res) {
+			return res
+		}
+	}
+	j := d.job()
+	return servers.RunFor(ctx, j.Script, j.Keys, j.Args...)
+}
+
+// lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its
+// grant; for any other lightly is nil.
+func (d *end) lightly() []string {
+	h := d.ticket.hold
+	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
+		return nil
+	}
+	args, note := append(d.room[:0], d.text), d.note()
+	seen := d.site.client.floor.Load()
+	if seen > h.token || note != "" {
+		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
+	}
+	if note != "" {
+		args = append(args, "0", "1", note)
+	}
+	return args
+}
+
+// An answer is what the call behind an ask or an end learns of the reply; what it says of the name, the site has taken in.
+type answer struct {
+	lua.Head
+	drained int64 // how many permits a drain has
+	refused error // why a try failed, or that there was no room
+	err     error
+}
+
+// sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the
+// answers are its error. over, if there is one, is called when all is answered, or nothing was sent.
+func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []*ask, ends []*end, over func()) []answer {
+	if len(ends) > 0 {
+		c.ends.Owe() // Close waits for it.
+	}
+	done := func() {
+		if len(ends) > 0 {
+			c.ends.Done(1)
+		}
+		if over != nil {
+			over()
+		}
+	}
+	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
+		defer done()
+		return c.send(n, asks, ends), nil
+	})
+	if err == nil {
+		return answers
+	}
+	if errors.Is(err, lease.ErrClosed) { // Nothing was sent.
+		for _, q := range asks {
+			if q != nil {
+				q.ticket.site.unsent(q.ticket)
+			}
+		}
+		done()
+	}
+	answers = make([]answer, len(asks)+len(ends))
+	for i := range answers {
+		answers[i].err = err
+	}
+	return answers
+}
+
+// send sends asks, and ends behind them, in one round trip to one node, and takes in the answers. It returns them in the
+// order of the requests; for an ask that is nil, as there was nothing to ask, a reply that says nothing.
+//
+// What is sent alone, for a call whose context may end, goes by [wait.send] and [site.sendEnd]; what one script asks or
+// ends for several names, by package multilock.
+func (c *client) send(n *conn.Node, asks []*ask, ends []*end) []answer {
+	jobs := make([]conn.Job, 0, len(asks)+len(ends))
+	for _, q := range asks {
+		if q != nil {
+			s := q.ticket.site
+			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.inFull(s.client)))
+		}
+	}
+	c.stats.asks.Add(uint64(len(jobs)))
+	c.stats.ends.Add(uint64(len(ends)))
+	for _, d := range ends {
+		jobs = append(jobs, d.job())
+	}
+	sent := conn.Sending()
+	results := c.servers.RunAll(n, jobs)
+	answers := make([]answer, len(asks)+len(ends))
+	for i, q := range asks {
+		if q != nil {
+			answers[i] = q.ticket.site.replied(q, results[0])
+			results = results[1:]
+		}
+	}
+	for i, d := range ends {
+		sent.Note = d.note()
+		answers[len(asks)+i] = d.site.ended(d, sent, results[i])
+	}
+	return answers
 }

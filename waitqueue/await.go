@@ -1,16 +1,11 @@
 package waitqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/retry"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -242,98 +237,4 @@ func (s *site) nextEventCheckLocked(v sight, d time.Duration, one *ticket) time.
 		d = min(d, v.left()+time.Millisecond+jitter(0, eventSpread))
 	}
 	return d
-}
-
-// An Attempt is what scripts are told of each sending of a request.
-type Attempt struct {
-	NotAfter string // server µs after which it changes nothing (R7)
-	Repeats  string // ms for which the request may come again: as long as an id of it must be known
-	Floor    string // the highest token that the client has seen
-	Counted  string // 1 if subscribers can be counted
-}
-
-// RequestID returns an id for a request that is to have its effect once, however often it is sent.
-func (q Queue) RequestID() string {
-	return q.client.id + ":" + strconv.FormatUint(q.client.numbers.Add(1), 10)
-}
-
-// Call runs a script that waits for nothing, again and again until it is answered: it must do the same when
-// it runs twice. args gets the not-after of an attempt. It gives up when ctx ends, and after limit if that is
-// not 0; then the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
-func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit time.Duration, args func(Attempt) []string) (R, error) {
-	t, err := q.call(ctx, q.keys.All(), request.Script, limit, args)
-	r, strange := request.Of(&t)
-	return r, cmp.Or(err, strange)
-}
-
-// call is Call with the keys that the script wants.
-func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
-	retry.Given(ctx)
-	if q.err != nil {
-		return lua.Tuple{}, q.err
-	}
-	if ctx.Err() != nil {
-		return lua.Tuple{}, retry.WhyEnded(ctx)
-	}
-	if q.client.servers.Over() {
-		return lua.Tuple{}, lease.ErrClosed
-	}
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
-	last, ends := ctx.Deadline()
-	if !ends {
-		last = time.Now().Add(lease.MaxLease)
-	}
-	c := q.client
-	budget, unsure := conn.AttemptTime, false
-	for tries := 0; ; tries++ {
-		n := c.servers.NodeOf(q.keys.Lock)
-		a := n.Attempt(budget)
-		r, err := script.Tuple(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
-		switch {
-		case err == nil && r.Status == lua.Late:
-			c.saw(n, a, q.proto, q.name, r.Head(), 0)
-			budget = min(2*budget, conn.LongestAttempt)
-			continue
-		case err == nil:
-			q.took(a, &r)
-			return r, nil
-		case conn.Answered(err) && !conn.Transient(err):
-			return r, conn.Advise(err)
-		case !conn.Answered(err):
-			unsure = true
-		}
-		if !conn.Transient(err) && ctx.Err() == nil {
-			return r, unsureOf(unsure, conn.Advise(err))
-		}
-		if ended := c.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err)))
-		}
-	}
-}
-
-// repeats is for how many ms a request may come again that is given up at that time: an attempt that is sent by
-// then may be under way for long.
-func repeats(last time.Time) string {
-	return strconv.FormatInt((max(time.Until(last), 0) + conn.LongestAttempt).Milliseconds(), 10)
-}
-
-func unsureOf(unsure bool, err error) error {
-	if unsure {
-		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
-	}
-	return err
-}
-
-// took takes in a reply to a request that belongs to no ticket.
-func (q *binding) took(a conn.Attempt, r *lua.Tuple) {
-	c, s := q.client, q.client.known(q.keys.Site)
-	if reply := q.proto.Reply(r); s != nil && reply != nil {
-		s.absorb(a, reply, false)
-		return
-	}
-	c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), q.proto.Token(r))
 }

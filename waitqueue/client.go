@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,9 +19,11 @@ import (
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outbox"
+	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -301,5 +304,88 @@ func (c *Client) Stats() Stats {
 		Skipped: s.skipped.Load(), Expired: s.expired.Load(), Late: s.late.Load(),
 		Stepped: s.stepped.Load(), Forged: s.forged.Load(),
 		Refused: s.refused.Load(),
+	}
+}
+
+// raise keeps the highest token seen, for scripts to rise above (I2).
+func (c *client) raise(token uint64) { c.floor.raise(token) }
+
+// Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
+// is for primitives on several servers, whose tokens are to agree.
+func Above(c *Client, token uint64) { c.raise(token) }
+
+// highest is the highest token seen, for scripts.
+func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
+
+// A tokenFloor is the highest token seen.
+type tokenFloor struct{ atomic.Uint64 }
+
+func (f *tokenFloor) raise(token uint64) {
+	for {
+		seen := f.Load()
+		if token <= seen || f.CompareAndSwap(seen, token) {
+			return
+		}
+	}
+}
+
+// Wiring is how a client reaches its servers beside the protocol. It is for packages doctor and
+// inspect, which look at them.
+type Wiring = outside.Wiring
+
+// WiringOf returns how a client reaches its servers, or [lease.ErrClosed].
+func WiringOf(c *Client) (Wiring, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return Wiring{}, lease.ErrClosed
+	}
+	return outside.Of(c.servers, c.servers.Owned()), nil
+}
+
+// Wire is the wiring of a client that [Dial] would make, also where Dial refuses the server. The caller ends it.
+func Wire(o Options) (w Wiring, end func(), err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return Wiring{}, nil, err
+	}
+	c := newClient(o)
+	var hangUp func()
+	if c.servers, hangUp, err = conn.Peek(c.wants()); err != nil {
+		c.notifier.Stop()
+		return Wiring{}, nil, err
+	}
+	_ = c.servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
+	return outside.Of(c.servers, true), func() {
+		hangUp()
+		c.notifier.Stop()
+	}, nil
+}
+
+// What operators are told of a client is in a key of the client, and not in all that it holds and waits for. Nothing
+// else depends on it: where the key is missing, they are told the client's id.
+
+const (
+	// whoEvery is how often a client says who it is while it uses a name.
+	whoEvery = 20 * time.Second
+	// whoLasts is how long that is known.
+	whoLasts = time.Minute
+)
+
+// introduce says who the client is. An answer makes no difference.
+func (c *client) introduce() {
+	c.mu.Lock()
+	c.said = time.Now()
+	c.mu.Unlock()
+	key := lua.ClientKey(c.opts.Prefix, c.id)
+	_ = c.servers.Run(lua.Introduce, []string{key}, c.who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
+}
+
+// sayAgain says it again while the client uses a name.
+func (c *client) sayAgain(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.sites) > 0 {
+		c.servers.Spawn(c.introduce)
+		c.servers.Timers.Before(&c.again, now.Add(whoEvery))
 	}
 }

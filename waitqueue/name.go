@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
@@ -189,4 +191,42 @@ func (v Verdicts) of(status lua.Status, states []string) error {
 		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
 	}
 	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
+}
+
+// Seen is the name of the queue as [Wiring.InspectAll] wants it.
+func (q Queue) Seen() outside.Name {
+	return outside.Name{Proto: q.proto, Keys: q.keys, History: q.terms.History, Err: q.err}
+}
+
+// Inspect tells who holds and who waits. It changes nothing, and takes no place in any order. The arguments are
+// what the script wants beside the number of tickets to tell.
+func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) {
+	retry.Given(ctx)
+	if q.err != nil {
+		return lease.Info{}, q.err
+	}
+	return outside.Of(q.client.servers, false).Inspect(ctx, q.Seen(), args)
+}
+
+// ForceRelease frees the name whoever holds it, and lets the next in the queue hold. The holder is told:
+// its context ends with the cause [lease.ErrForced], at once from a quarter of a second of holding on, since from then on
+// its client listens, else with the next renewal. Until then it may still act as the holder, so what it protects should
+// look at fencing tokens.
+//
+// A token other than 0 limits this to the hold with that token: what was seen is what is freed. Where several may hold it
+// is needed, and 0 is [lease.ErrInvalid]; the hold is looked for among the 10,000 whose leases end first. It returns
+// what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
+func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	retry.Given(ctx)
+	if q.err != nil {
+		return lease.Holder{}, q.err
+	}
+	c := q.client
+	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), token, c.highest, func(a conn.Attempt, r *lua.Reply) {
+		c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), r.Token)
+	})
+	if unwoken {
+		err = q.Unwoken()
+	}
+	return freed, err
 }

@@ -125,8 +125,8 @@ func ExampleCall() {
 	// open: <nil>
 }
 
-// How an election is made: a script that only the holder may run, and a channel with the newest state.
-func ExampleFollow() {
+// How an election is made: a script that only the holder may run, and others that look in the background.
+func ExampleQueue_Spawn() {
 	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
@@ -143,17 +143,15 @@ func ExampleFollow() {
 	fmt.Println(err)
 
 	watch := clients[0].Queue(lua.Leadership, "scheduler", waitqueue.DefaultTerms()).For(lua.Party, 1)
-	leaders := waitqueue.Follow(ctx, watch, func(ctx context.Context) (string, int64, error) {
+	leader := make(chan string, 1)
+	err = watch.Spawn(func() {
 		reply, err := waitqueue.Call(ctx, watch, lua.ElectionLeader, 0, func(waitqueue.Attempt) []string { return nil })
-		if err != nil {
-			return "", 0, err
-		}
-		return reply.Value, reply.Generation, nil
-	}, error.Error)
-	fmt.Println(<-leaders)
+		leader <- fmt.Sprint(reply.Value, " ", err)
+	})
+	fmt.Println(<-leader, err)
 	// Output:
 	// <nil>
-	// 10.0.0.1:7000
+	// 10.0.0.1:7000 <nil> <nil>
 }
 
 // The hold of one process goes on in another, which got the text.
