@@ -152,7 +152,7 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 	}
 	t.to(asking)
 	t.inflight++
-	q.ticket, q.text, q.hearing = t, t.text, s.trust.confirmed
+	q.ticket, q.text, q.hearing = t, t.text, s.trust.Confirmed
 	return mode
 }
 

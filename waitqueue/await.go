@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -154,7 +155,7 @@ func (s *site) eventAnsweredLocked(t *ticket, r *lua.EventReply, hearing int) {
 		default:
 			t.to(subscribing)
 		}
-		if t.arrival <= s.news || s.hearsLocked() && s.trust.confirmed != hearing {
+		if t.arrival <= s.news || s.hearsLocked() && s.trust.Confirmed != hearing {
 			s.startCheckLocked() // The message may have overtaken the answer, or come before the subscription.
 		}
 	}
@@ -234,7 +235,7 @@ func (s *site) nextEventCheckLocked(v sight, d time.Duration, one *ticket) time.
 		}
 	}
 	if v.until > 0 {
-		d = min(d, v.left()+time.Millisecond+jitter(0, eventSpread))
+		d = min(d, v.left()+time.Millisecond+retry.Jitter(0, eventSpread))
 	}
 	return d
 }

@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"cmp"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -35,17 +35,8 @@ const (
 	frontStep = 5 * time.Millisecond
 	// lookSlack is how long after the end of a grant lease the client looks that handed on.
 	lookSlack = 20 * time.Millisecond
-	// deafEvery is how often a client looks that cannot hear.
-	deafEvery = 100 * time.Millisecond
 	// soonEnough is how long a message may be slower than the check that found its grant.
 	soonEnough = 250 * time.Millisecond
-	// pollEvery is how long a client without subscriptions pauses between two looks at the least: the head of the queue, and
-	// the n-th n times as long. As time goes by, that becomes a pollShare of how long nothing has changed, but no more of a
-	// grant lease, so that no grant runs out before it is seen, and no more than pollMost: clients that are called have a
-	// second to look.
-	pollEvery = 2 * time.Millisecond
-	pollShare = 4
-	pollMost  = 500 * time.Millisecond
 	// freeAgain is when to look at a lock that is free with a queue, and without a mark that says when.
 	freeAgain = 20 * time.Millisecond
 )
@@ -85,10 +76,10 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	if s.proto.Broadcast {
-		s.trust.since = now
+		s.trust.Since = now
 	}
 	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, t), now.Add(checkFirst)))
-	if deaf && s.trust.want() {
+	if deaf && s.trust.Want() {
 		s.subscribeLocked()
 	} else if deaf && s.hearsLocked() && !s.proto.Broadcast {
 		s.startCheckLocked() // The confirmation came between the ask and its answer.
@@ -99,25 +90,25 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 // ends if they are in front, and in any case after a time that grows with the number of clients that wait.
 func (s *site) nextCheckLocked(v sight, now time.Time, one *ticket) time.Time {
 	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
-	d := jitter(every*3/4, every*5/4)
+	d := retry.Jitter(every*3/4, every*5/4)
 	if s.proto.Broadcast {
-		d = s.trust.pause(d, 1, now.Sub(s.trust.since), every)
+		d = s.trust.Pause(d, 1, now.Sub(s.trust.Since), every)
 		return now.Add(s.nextEventCheckLocked(v, d, one))
 	}
-	place, most := v.waiting, pollMost
+	place, most := v.waiting, trust.PollMost
 	for t := range s.amongLocked(one) {
 		if t.waits() && t.place >= 0 {
-			place, most = min(place, t.place), min(most, t.takes/pollShare)
+			place, most = min(place, t.place), min(most, t.takes/trust.PollShare)
 		}
 	}
-	// A hand-off takes half a pollEvery in the mean, and so many are ahead.
-	d = s.trust.pause(d, place, s.trust.still(v, now), most+time.Duration(place)*pollEvery/2)
+	// A hand-off takes half a trust.PollEvery in the mean, and so many are ahead.
+	d = s.trust.Pause(d, place, s.trust.Still(v.last, v.now, now), most+time.Duration(place)*trust.PollEvery/2)
 	if place <= frontRow {
 		left := freeAgain
 		if v.until > 0 {
 			left = v.left()
 		}
-		d = min(d, left+time.Millisecond+jitter(0, frontStep*time.Duration(place+1)))
+		d = min(d, left+time.Millisecond+retry.Jitter(0, frontStep*time.Duration(place+1)))
 	}
 	return now.Add(d)
 }
@@ -230,7 +221,7 @@ type round struct {
 
 // newRoundLocked chooses the tickets of a look, the oldest first.
 func (s *site) newRoundLocked() *round {
-	r := &round{mode: s.trust.mode()}
+	r := &round{mode: s.trust.Mode()}
 	for _, t := range s.tickets {
 		if t.waits() {
 			r.rest = append(r.rest, t)
@@ -299,7 +290,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 		}
 	}
 	if err == nil && r.Status == lua.Done && round.mode == lua.Proven {
-		s.trust.proven = false
+		s.trust.Proven = false
 	}
 	return r, v, err
 }
@@ -316,7 +307,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 	case lua.StateMissed:
 		// It was granted before this check. The news of it, a message or another reply, may still be on its
 		// way; if it does not come, this client does not hear (R10).
-		if mode != lua.Deaf && s.trust.heard && !t.told {
+		if mode != lua.Deaf && s.trust.Heard && !t.told {
 			s.missing, s.missBy = t.text, time.Now().Add(soonEnough)
 			s.armLocked(s.missBy)
 		}
@@ -327,7 +318,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.
 			}
-			if mode != lua.Deaf && s.trust.heard {
+			if mode != lua.Deaf && s.trust.Heard {
 				s.droppedLocked(t)
 			}
 		}
@@ -348,12 +339,4 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 			t.refuseLocked(t.bound.Told(place, v.now))
 		}
 	}
-}
-
-// jitter returns a time between two others.
-func jitter(from, to time.Duration) time.Duration {
-	if to <= from {
-		return from
-	}
-	return from + rand.N(to-from)
 }

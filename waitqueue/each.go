@@ -343,7 +343,7 @@ func (c *Claim) Hear() (hears bool, changed <-chan struct{}) {
 		return true, nil // It is granted, or the client was closed.
 	}
 	t.to(idling) // It is poked when the site hears.
-	if s.trust.want() {
+	if s.trust.Want() {
 		s.subscribeLocked()
 	}
 	return s.hearsLocked(), t.waking()
@@ -354,7 +354,7 @@ func (c *Claim) Granted(ctx context.Context) bool {
 	s, t := c.wait.site, c.wait.ticket
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.waits() && s.trust.polls {
+	if t.waits() && s.trust.Polls {
 		looked := s.lookLocked()
 		s.mu.Unlock()
 		select {

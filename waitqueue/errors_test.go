@@ -24,8 +24,8 @@ func TestPausesGrowToALimitAndAreLeftToChance(t *testing.T) {
 		}
 		require.Greater(t, len(seen), 50)
 	}
-	require.Equal(t, time.Second, jitter(time.Second, time.Second))
-	require.Equal(t, time.Second, jitter(time.Second, 0))
+	require.Equal(t, time.Second, retry.Jitter(time.Second, time.Second))
+	require.Equal(t, time.Second, retry.Jitter(time.Second, 0))
 }
 
 func TestSentinelsAreToldApart(t *testing.T) {

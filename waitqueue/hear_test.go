@@ -42,7 +42,7 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 		}
 		deafen := func() {
 			s.mu.Lock()
-			s.trust.heard = false
+			s.trust.Heard = false
 			s.mu.Unlock()
 		}
 		kept, own, other := s.ears, &ears{hears: true}, &ears{}

@@ -263,7 +263,7 @@ func (h *hold) attendLocked(now, next time.Time) time.Time {
 			return timers.Earlier(next, at)
 		}
 	}
-	if l := s.client.servers.Ears(s.slot); h.ears != l && !s.trust.polls {
+	if l := s.client.servers.Ears(s.slot); h.ears != l && !s.trust.Polls {
 		if h.ears != nil {
 			h.ears.Leave()
 		}

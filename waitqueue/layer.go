@@ -52,7 +52,7 @@ func (q Queue) Subscribe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = time.Now()
-	if s.trust.want() {
+	if s.trust.Want() {
 		s.subscribeLocked()
 	}
 }

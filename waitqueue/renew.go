@@ -256,10 +256,10 @@ func (sh *share) Want() {
 		h.awaitedLocked()
 	case h.wish == noWish:
 		h.wish = unsaid
-		if s.trust.want() {
+		if s.trust.Want() {
 			s.subscribeLocked() // The confirmation hurries.
 		}
-		if s.trust.heard || s.trust.polls {
+		if s.trust.Heard || s.trust.Polls {
 			h.hurryLocked()
 		}
 	}
@@ -290,7 +290,7 @@ func (h *hold) wishedLocked(r *renewals.Renewal, wanted bool) {
 	case h.wish != unsaid && h.wish != said:
 	case wanted:
 		h.wantedLocked()
-	case r.Wishes && !h.ticket.site.trust.polls:
+	case r.Wishes && !h.ticket.site.trust.Polls:
 		h.wish = said
 	default:
 		h.wish = unsaid

@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -32,8 +33,8 @@ type site struct {
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
 	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
 
-	ears  conn.Ears // where the subscription is asked for
-	trust trust     // and what is known of it
+	ears  conn.Ears   // where the subscription is asked for
+	trust trust.Trust // and what is known of it
 
 	// Of an event.
 	news       int64 // the newest generation that a message told of
@@ -58,7 +59,7 @@ type site struct {
 func newSite(c *client, q *binding) *site {
 	s := &site{
 		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
-		tickets: make(map[string]*ticket), used: time.Now(), trust: trust{polls: c.opts.WithoutSubscribe},
+		tickets: make(map[string]*ticket), used: time.Now(), trust: trust.Trust{Polls: c.opts.WithoutSubscribe},
 	}
 	if c.servers.Clustered() {
 		s.slot = lua.Slot(q.keys.Lock)
@@ -72,7 +73,7 @@ func newSite(c *client, q *binding) *site {
 func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 
 // hearsLocked reports whether tickets may queue (R2).
-func (s *site) hearsLocked() bool { return s.trust.hears() }
+func (s *site) hearsLocked() bool { return s.trust.Hears() }
 
 // offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's grant,
 // and slept what lease.Slept said when that was reckoned.
@@ -217,7 +218,7 @@ func (s *site) Message(text string, received time.Time) {
 	case lua.MessageWanted:
 		s.wantedLocked(m.Token)
 	case lua.MessageEcho:
-		if s.trust.echoed(m.Nonce) {
+		if s.trust.Echoed(m.Nonce) {
 			s.all = true
 			s.startCheckLocked()
 		}
@@ -238,8 +239,8 @@ func (s *site) ticked(now time.Time) {
 			s.doubtLocked()
 		}
 	}
-	if due(s.trust.echoBy) {
-		s.trust.overdue()
+	if due(s.trust.EchoBy) {
+		s.trust.Overdue()
 		s.ears.Reconnect()
 	}
 	if due(s.look) {
@@ -259,7 +260,7 @@ func (s *site) ticked(now time.Time) {
 		return
 	}
 	next := s.used.Add(s.client.opts.Linger)
-	for _, at := range []time.Time{s.missBy, s.trust.echoBy, s.look, s.check} {
+	for _, at := range []time.Time{s.missBy, s.trust.EchoBy, s.look, s.check} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
@@ -292,7 +293,7 @@ func (c *client) retireLocked(s *site) {
 		// A call may have found the site since, and have no ticket yet.
 		until := s.used.Add(c.opts.Linger)
 		over := !now.Before(until)
-		leave, ears := over && s.trust.wanted, s.ears
+		leave, ears := over && s.trust.Wanted, s.ears
 		if over {
 			if c.sites[s.keys.Site] == s {
 				delete(c.sites, s.keys.Site)
@@ -300,7 +301,7 @@ func (c *client) retireLocked(s *site) {
 			if len(c.sites) == 0 {
 				c.servers.Timers.Remove(&c.again)
 			}
-			s.retired, s.trust = true, trust{polls: s.trust.polls}
+			s.retired, s.trust = true, trust.Trust{Polls: s.trust.Polls}
 		} else {
 			s.armLocked(until)
 		}

@@ -79,3 +79,11 @@ func Rest(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Jitter returns a time between two others.
+func Jitter(from, to time.Duration) time.Duration {
+	if to <= from {
+		return from
+	}
+	return from + rand.N(to-from)
+}

@@ -48,8 +48,9 @@ var layers = map[string][]string{
 	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
 	"internal/renewals": {"lua", "internal/conn"},                                     // Renewals that go together.
 	"internal/terms":    {"lua", "lease", "internal/conn"},                            // How a name is asked for and held.
+	"internal/trust":    {"lua", "internal/retry"},                                    // Whether a client hears of a name.
 	// L2
-	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", rueidis, uuid},
+	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", "internal/trust", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.
