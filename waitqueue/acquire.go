@@ -22,38 +22,13 @@ func (q Queue) Acquire(ctx context.Context) (*lease.Lease, error) {
 }
 
 // Try returns the hold if it can be had at once and nobody waits, and an error that wraps [lease.ErrBusy]
-// otherwise. A client that only keeps what it held is called ([Calling]).
+// otherwise. A client that only keeps what it held is called ([retry.Calling]).
 func (q Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	return Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
+	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
 		l, _, err := obtain(ctx, q, lua.Try, nil)
 		return l, err
 	}, q.Acquire)
 }
-
-// Calling tries. Where a client may only keep what is wanted for its next call, it is called: then the try waits in the
-// queue, for 50 ms at most.
-func Calling(ctx context.Context, try, wait func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
-	l, err := try(ctx)
-	var busy *lease.BusyError
-	if !errors.As(err, &busy) || !busy.Kept || busy.Waiting > 0 {
-		return l, err
-	}
-	short, cancel := context.WithTimeoutCause(ctx, calledTime, errCalled)
-	defer cancel()
-	l, called := wait(short)
-	switch {
-	case called == nil:
-		return l, nil
-	case short.Err() != nil || errors.Is(called, lease.ErrQueueFull):
-		return nil, err // It does not say that it has waited, as it has not for long.
-	}
-	return nil, called
-}
-
-// calledTime is how long a try waits for a client that is called because it may only keep what it held.
-const calledTime = 50 * time.Millisecond
-
-var errCalled = errors.New("called")
 
 // Drain returns a hold on all permits that are free, and their number, if nobody waits for them.
 func (q Queue) Drain(ctx context.Context) (*lease.Lease, int64, error) {
@@ -244,22 +219,6 @@ func (w *wait) answered(a *answer) error {
 	}
 	w.tries, w.last = 0, nil
 	return nil
-}
-
-// busyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
-func busyBy(r *lua.Reply) error {
-	if r.Status != lua.Busy {
-		return nil
-	}
-	e := &lease.BusyError{Client: lua.TicketClient(r.Owner()), Waiting: r.Waiting, Kept: lua.KeptBy(r.Owner())}
-	if e.Client == "" {
-		return e
-	}
-	e.Token = r.Token
-	if ago := r.Now - int64(r.Token); ago >= 0 {
-		e.Since = time.Now().Add(-time.Duration(ago) * time.Microsecond)
-	}
-	return e
 }
 
 // rest waits, but not beyond the context.

@@ -53,7 +53,7 @@ func (w *wait) send() answer {
 		return answer{} // A message was faster, or the ticket is ending.
 	}
 	q.takeAlong(ahead)
-	c.stats.asks.Add(1)
+	c.stats.Asks.Add(1)
 	if w.ctx.Done() == nil || !n.Sluggish() {
 		return s.replied(q, s.askFor(w.ctx, nil, q))
 	}
@@ -88,7 +88,7 @@ func (s *site) replied(q *ask, res rueidis.RedisResult) answer {
 	}
 	r, err := s.proto.Ask.Decode(res)
 	r.Complete(q.ticket.lease(), 0)
-	refused := cmp.Or(busyBy(&r), q.bound.FullBy(&r))
+	refused := cmp.Or(terms.BusyBy(&r), q.bound.FullBy(&r))
 	s.taken(q, &r, err)
 	return answer{r.Head(), r.Drained(), refused, err}
 }
@@ -322,8 +322,8 @@ func (c *client) send(n *conn.Node, asks []*ask, ends []*end) []answer {
 			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.inFull(s.client)))
 		}
 	}
-	c.stats.asks.Add(uint64(len(jobs)))
-	c.stats.ends.Add(uint64(len(ends)))
+	c.stats.Asks.Add(uint64(len(jobs)))
+	c.stats.Ends.Add(uint64(len(ends)))
 	for _, d := range ends {
 		jobs = append(jobs, d.job())
 	}

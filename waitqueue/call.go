@@ -60,44 +60,19 @@ func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, l
 		last = time.Now().Add(lease.MaxLease)
 	}
 	c := q.client
-	budget, unsure := conn.AttemptTime, false
-	for tries := 0; ; tries++ {
-		n := c.servers.NodeOf(q.keys.Lock)
-		a := n.Attempt(budget)
-		r, err := script.Tuple(c.servers.RunFor(ctx, script, keys, args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})...))
-		switch {
-		case err == nil && r.Status == lua.Late:
-			c.saw(n, a, q.proto, q.name, r.Head(), 0)
-			budget = min(2*budget, conn.LongestAttempt)
-			continue
-		case err == nil:
-			q.took(a, &r)
-			return r, nil
-		case conn.Answered(err) && !conn.Transient(err):
-			return r, conn.Advise(err)
-		case !conn.Answered(err):
-			unsure = true
-		}
-		if !conn.Transient(err) && ctx.Err() == nil {
-			return r, unsureOf(unsure, conn.Advise(err))
-		}
-		if ended := c.servers.Rest(ctx, retry.Backoff(tries)); ended != nil {
-			return r, unsureOf(unsure, fmt.Errorf("%w (last error: %w)", ended, conn.Advise(err)))
-		}
+	a, r, err := c.servers.Repeat(ctx, script, keys, func(a conn.Attempt) []string {
+		return args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})
+	}, func(n *conn.Node, a conn.Attempt, r lua.Head) { c.saw(n, a, q.proto, q.name, r, 0) })
+	if err == nil {
+		q.took(a, &r)
 	}
+	return r, err
 }
 
 // repeats is for how many ms a request may come again that is given up at that time: an attempt that is sent by
 // then may be under way for long.
 func repeats(last time.Time) string {
 	return strconv.FormatInt((max(time.Until(last), 0) + conn.LongestAttempt).Milliseconds(), 10)
-}
-
-func unsureOf(unsure bool, err error) error {
-	if unsure {
-		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
-	}
-	return err
 }
 
 // took takes in a reply to a request that belongs to no ticket.
@@ -156,7 +131,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	r := t.Head()
 	switch {
 	case err != nil && ctx.Err() == nil && during.Err() != nil: // What ended is the hold.
-		return r, unsureOf(errors.Is(err, lease.ErrOutcomeUnknown), context.Cause(during))
+		return r, conn.Unsure(errors.Is(err, lease.ErrOutcomeUnknown), context.Cause(during))
 	case err != nil || r.Status != lua.Refused:
 		return r, err
 	}

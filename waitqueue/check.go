@@ -271,7 +271,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 		args = append(args, named[0].queue.extras...)
 	}
 
-	c.stats.checks.Add(1)
+	c.stats.Checks.Add(1)
 	j := s.job(s.proto.Check, s.keys.All(), args)
 	r, v, err := s.read(s.proto.Check, a, c.servers.Run(j.Script, j.Keys, j.Args...), nil, true)
 	s.mu.Lock()
@@ -313,7 +313,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 		}
 	case lua.StateAgain, lua.StateQueued:
 		if state == lua.StateAgain && t.state == waiting {
-			s.client.stats.rejoined.Add(1)
+			s.client.stats.Rejoined.Add(1)
 			s.tell(observe.Observation{Moment: observe.Rejoined, Ticket: t.text})
 			if len(s.tickets) > checkBatch {
 				s.all, s.again = true, true // The server may have forgotten the others too.

@@ -3,11 +3,8 @@ package waitqueue
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -44,7 +42,7 @@ type client struct {
 
 	numbers  atomic.Uint64 // of tickets
 	floor    tokenFloor
-	stats    counters
+	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals.Renewals
 	ends     outbox.Outbox[end]
@@ -76,7 +74,7 @@ func New(rc rueidis.Client, o Options) (*Client, error) {
 
 // made makes a client, with the connections that connect makes, and probes the server.
 func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client, error) {
-	o, err := o.withDefaults()
+	o, err := terms.Defaults(o)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +99,7 @@ func newClient(o Options) *client {
 		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
 		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
-	c.renewals.Sent = &c.stats.renewals
+	c.renewals.Sent = &c.stats.Renewals
 	c.again.Target = timers.Func(c.sayAgain)
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
 	return c
@@ -177,81 +175,7 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 }
 
 // Options is what a client needs to know. Only Redis.InitAddress must be set.
-type Options struct {
-	// Redis says where the server is and how to log on. The fields that the protocol depends on are set by
-	// [Dial]: one connection for commands, no client-side cache, no retries below the library's own.
-	Redis rueidis.ClientOption
-	// Prefix begins every key and channel: Prefix:<kind>:{name}. The default is "headwaiter". Clients with
-	// different prefixes do not meet.
-	Prefix string
-	// Name is what operators see of this client, beside its host and process id. The default is the name
-	// of the program.
-	Name string
-	// GrantLease is how long a grant that was sent as a message lasts before its client confirms it by a
-	// renewal: the time that a stopped process can hold up the queue. The default is 2 s.
-	GrantLease time.Duration
-	// Linger is how long a subscription is kept after its last use, so that a hot lock does not subscribe
-	// for every wait. The default is 5 s, the least 100 ms.
-	Linger time.Duration
-	// WithoutSkip turns off the counting of subscribers. It is for servers behind a proxy, where PUBSUB
-	// NUMSUB says nothing: there a dead waiter costs one grant lease instead of nothing. Where a server refuses PUBSUB to
-	// scripts, it is as if set.
-	WithoutSkip bool
-	// WithoutSubscribe is for proxies and gateways without subscriptions, and includes WithoutSkip. Order and exclusion are
-	// as ever; waiters look for their grants, every 2 ms at first, and the more rarely the longer nothing changes and the
-	// more are ahead: a hand-off takes some milliseconds, after a long hold up to 0.7 s. A hold learns by its renewals of a
-	// release by force, and of waiters if it wants to, and a lock that is kept (fairlock.WithKeep) that it is called: up to a
-	// second late. A dead waiter costs a grant lease. All clients of a Prefix set it or none: others take these for dead.
-	// docs/deploy.md has the cost.
-	WithoutSubscribe bool
-	// Observer is told what happens to the calls and holds of this client. The default is nobody, which costs nothing.
-	Observer observe.Observer
-	// Log gets the same as records: what is usual at level debug, what others may have to wait for at info, what
-	// operators should look into at warn. A goroutine of the client writes it, so a slow handler holds up no lock; what
-	// does not fit into its queue of 1,024 records is counted, and told. What is told after Close has returned is not written. The default is no log.
-	Log *slog.Logger
-	// HeldTooLong and WaitedTooLong are how long a hold, and the wait of a call, may last before the Observer and the Log
-	// are told: then, and again each time that it has doubled. The default is not to look.
-	HeldTooLong, WaitedTooLong time.Duration
-}
-
-// Defaults and limits, each with its reason.
-const (
-	defaultPrefix     = "headwaiter"
-	defaultGrantLease = 2 * time.Second
-	defaultLinger     = 5 * time.Second
-	// minLinger bounds how often a name that is in use is looked at for whether it still is.
-	minLinger = 100 * time.Millisecond
-
-	// maxPrefix, for the same reason.
-	maxPrefix = 128
-)
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
-	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
-		return o, fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
-	}
-	if o.GrantLease == 0 {
-		o.GrantLease = defaultGrantLease
-	}
-	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
-		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
-	}
-	if o.Linger == 0 {
-		o.Linger = defaultLinger
-	}
-	if o.Linger < 0 {
-		return o, errors.New("headwaiter: linger must not be negative")
-	}
-	if o.HeldTooLong < 0 || o.WaitedTooLong < 0 {
-		return o, errors.New("headwaiter: held too long, and waited too long, must not be negative")
-	}
-	o.Linger = max(o.Linger, minLinger)
-	return o, nil
-}
+type Options = terms.Options
 
 // minLifetime: less would not outlive a server that is away for a while.
 const minLifetime = time.Minute
@@ -265,46 +189,13 @@ func CheckLifetime(d time.Duration) error {
 }
 
 // Stats counts what a client has done since it was made.
-type Stats struct {
-	Asks       uint64 // scripts that asked for a lock
-	Ends       uint64 // scripts that released, left or gave back
-	Renewals   uint64
-	Checks     uint64
-	Subscribes uint64 // channels subscribed to, again ones included
-	Messages   uint64 // messages heard
-	HandOffs   uint64 // grants to other clients, by message, in this client's scripts
-	Granted    uint64 // holds
-	Lost       uint64 // holds lost
-	GivenBack  uint64 // grants that came for tickets that had ended
-	Rejoined   uint64 // tickets that a check found unknown and queued again
-	Missed     uint64 // grants whose message did not come
-	Suspected  uint64 // times this client was told that it let a lease run out
-	Skipped    uint64 // tickets of dead clients dropped in this client's scripts
-	Expired    uint64 // leases of others that had run out when this client's scripts came
-	Late       uint64 // requests that ran after their not-after
-	Stepped    uint64 // leases cut because the server's clock stepped back
-	Forged     uint64 // messages that made no sense
-	Refused    uint64 // steps of tickets that the package documentation does not list: not taken, and a bug
-}
-
-// counters is Stats, as it is counted.
-type counters struct {
-	asks, ends, renewals, checks, messages, handOffs, granted, lost, givenBack,
-	rejoined, missed, suspected, skipped, expired, late, stepped, forged, refused atomic.Uint64
-}
+type Stats = observe.Stats
 
 // Stats returns the counters as they are now.
 func (c *Client) Stats() Stats {
-	s := &c.stats
-	return Stats{
-		Asks: s.asks.Load(), Ends: s.ends.Load(), Renewals: s.renewals.Load(), Checks: s.checks.Load(),
-		Subscribes: c.servers.Subscribes.Load(), Messages: s.messages.Load(), HandOffs: s.handOffs.Load(),
-		Granted: s.granted.Load(), Lost: s.lost.Load(), GivenBack: s.givenBack.Load(),
-		Rejoined: s.rejoined.Load(), Missed: s.missed.Load(), Suspected: s.suspected.Load(),
-		Skipped: s.skipped.Load(), Expired: s.expired.Load(), Late: s.late.Load(),
-		Stepped: s.stepped.Load(), Forged: s.forged.Load(),
-		Refused: s.refused.Load(),
-	}
+	s := c.stats.Now()
+	s.Subscribes = c.servers.Subscribes.Load()
+	return s
 }
 
 // raise keeps the highest token seen, for scripts to rise above (I2).
@@ -345,7 +236,7 @@ func WiringOf(c *Client) (Wiring, error) {
 
 // Wire is the wiring of a client that [Dial] would make, also where Dial refuses the server. The caller ends it.
 func Wire(o Options) (w Wiring, end func(), err error) {
-	if o, err = o.withDefaults(); err != nil {
+	if o, err = terms.Defaults(o); err != nil {
 		return Wiring{}, nil, err
 	}
 	c := newClient(o)

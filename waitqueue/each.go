@@ -11,6 +11,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -289,7 +290,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 		return false, false, nil
 	}
 	args := append([]string{mode, a.NotAfter, strconv.FormatInt(first.queue.terms.HeadStart(), 10), c.highest(), c.servers.Counted(), first.phase()}, tickets...)
-	c.stats.asks.Add(1)
+	c.stats.Asks.Add(1)
 	replies, err := lua.MultiAsk.DecodeAll(c.servers.RunFor(ctx, lua.MultiAsk, keys, args...), len(asked))
 	late = err == nil && len(replies) == 1 && replies[0].Status == lua.Late
 	for i, p := range asked {
@@ -301,7 +302,7 @@ func askAll(ctx context.Context, claims []*Claim, mode string, budget time.Durat
 		}
 		p.wait.clean = r.Status == lua.Busy
 		if p.busy = nil; r.Owner() != "" || r.Waiting > 0 { // Else it is free, and only others are not.
-			p.busy = busyBy(&r)
+			p.busy = terms.BusyBy(&r)
 		}
 		refused = refused || p.wait.clean
 		if late || p.wait.clean {
@@ -409,7 +410,7 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 	c.ends.Owe() // Close waits for it.
 	defer c.ends.Done(1)
 	a := conn.Sending()
-	c.stats.ends.Add(1)
+	c.stats.Ends.Add(1)
 	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)
 	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(holds))
 	for i, h := range holds {

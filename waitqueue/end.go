@@ -143,7 +143,7 @@ func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer
 	defer s.client.ends.Done(1)
 	sent := conn.Sending()
 	sent.Note = t.note
-	s.client.stats.ends.Add(1)
+	s.client.stats.Ends.Add(1)
 	d := endPool.Get().(*end)
 	*d = t.end()
 	d.heir = heir
@@ -254,7 +254,7 @@ const mostLeaving = 4096
 // giveBackLocked ends a grant to a ticket that is not known here any more.
 func (s *site) giveBackLocked(text string, token uint64) {
 	if lua.TicketClient(text) != s.client.id || strings.Count(text, ":") != 5 || len(s.leaving) >= mostLeaving {
-		s.client.stats.forged.Add(1)
+		s.client.stats.Forged.Add(1)
 		return
 	}
 	s.newEndLocked(text, token, time.Now()).push(true)

@@ -84,7 +84,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 	if t.doubted {
 		h.due = time.Now()
 	}
-	s.client.stats.granted.Add(1)
+	s.client.stats.Granted.Add(1)
 	s.client.servers.Timers.Before(&h.entry, h.tellLongLocked(g.from, timers.Earlier(timers.Earlier(h.due, h.endsLocked()), g.from.Add(attendAfter))))
 	s.ownLocked(t)
 	return l
@@ -149,7 +149,7 @@ func (h *hold) loseLocked(cause error) {
 	}
 	h.gone = cause
 	if h.idle.IsZero() { // Else no call has lost anything.
-		t.site.client.stats.lost.Add(1)
+		t.site.client.stats.Lost.Add(1)
 		h.tellLostLocked(cause)
 	}
 	h.unwatchLocked()
@@ -284,10 +284,10 @@ func (h *hold) unwatchLocked() {
 
 // told takes in what was heard on the client's own channel. It runs on the reader of the connection.
 func (c *client) told(text string) {
-	c.stats.messages.Add(1)
+	c.stats.Messages.Add(1)
 	m, err := lua.ParseMessage(text)
 	if err != nil || m.Kind != lua.MessageForced {
-		c.stats.forged.Add(1)
+		c.stats.Forged.Add(1)
 		return
 	}
 	s := c.known(m.Lock)

@@ -247,7 +247,7 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 	if to.wait.ticket != nil {
 		h.ctx = to.wait.ticket.tellGrantedLocked(h.ctx, t.used, h.waited, note)
 	}
-	s.client.stats.granted.Add(1)
+	s.client.stats.Granted.Add(1)
 	return true
 }
 

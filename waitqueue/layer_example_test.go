@@ -2,7 +2,6 @@ package waitqueue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -74,20 +73,4 @@ func ExampleQueue_Claim() {
 	// 2 <nil> <nil>
 	// <nil> context canceled context canceled
 	// <nil> true <nil>
-}
-
-// How a try that a layer makes calls a client that only keeps what is wanted.
-func ExampleCalling() {
-	kept := func(context.Context) (*lease.Lease, error) { return nil, &lease.BusyError{Client: "A", Kept: true} }
-	wait := func(ctx context.Context) (*lease.Lease, error) {
-		_, bounded := ctx.Deadline()
-		fmt.Println("waits, for a short time:", bounded)
-		<-ctx.Done() // It is not only kept.
-		return nil, ctx.Err()
-	}
-	_, err := waitqueue.Calling(context.Background(), kept, wait)
-	fmt.Println(errors.Is(err, lease.ErrBusy), errors.Is(err, context.DeadlineExceeded))
-	// Output:
-	// waits, for a short time: true
-	// true false
 }

@@ -60,7 +60,7 @@ type binding struct {
 }
 
 // Verdicts are a primitive's own errors for what the server may answer.
-type Verdicts map[lua.Status]error
+type Verdicts = terms.Verdicts
 
 // heldKey finds the lease on a lock in a context.
 type heldKey struct {
@@ -169,28 +169,14 @@ func excess(t *ticket, limit string) error {
 }
 
 // Verdict converts a reply that is no success into the error of the primitive.
-func (q Queue) Verdict(r *lua.Head) error { return q.verdicts.of(r.Status, r.States) }
+func (q Queue) Verdict(r *lua.Head) error { return q.verdicts.Of(r.Status, r.States) }
 
 // verdict converts a reply that ends the wait of a ticket into an error.
 func (t *ticket) verdict(status lua.Status, states []string) error {
 	if status == lua.Excess && len(states) > 0 {
 		return excess(t, states[0])
 	}
-	return t.queue.verdicts.of(status, states)
-}
-
-func (v Verdicts) of(status lua.Status, states []string) error {
-	if err := v[status]; err != nil {
-		return err
-	}
-	state := ""
-	if len(states) > 0 {
-		state = states[0]
-	}
-	if status == lua.Mismatch {
-		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
-	}
-	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
+	return t.queue.verdicts.Of(status, states)
 }
 
 // Seen is the name of the queue as [Wiring.InspectAll] wants it.

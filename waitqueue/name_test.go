@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/names"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -59,7 +60,7 @@ func FuzzNames(f *testing.F) {
 }
 
 func TestOptions(t *testing.T) {
-	o, err := Options{}.withDefaults()
+	o, err := terms.Defaults(Options{})
 	require.NoError(t, err)
 	require.Equal(t, "headwaiter", o.Prefix)
 	require.Equal(t, 2*time.Second, o.GrantLease)
@@ -75,7 +76,7 @@ func TestOptions(t *testing.T) {
 		"linger must not be negative":  {Linger: -1},
 		"grant lease 2562047h47m16.85": {GrantLease: math.MaxInt64},
 	} {
-		_, err := o.withDefaults()
+		_, err := terms.Defaults(o)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "headwaiter: ")
 		require.Less(t, len(err.Error()), 200)

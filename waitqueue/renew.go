@@ -142,7 +142,7 @@ func (s *site) confirm(t *ticket) (lua.Reply, error) {
 	j := wanted.Job(a)
 	s.mu.Unlock()
 
-	c.stats.renewals.Add(1)
+	c.stats.Renewals.Add(1)
 	connection := n.Connection()
 	v := &c.servers.Vouch(n, []conn.Job{j}, s.proof(t.queue.terms))[0]
 	n.Aged(s.slot, v, a.Sent, connection)

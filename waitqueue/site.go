@@ -80,7 +80,7 @@ func (s *site) hearsLocked() bool { return s.trust.Hears() }
 func (s *site) offerLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
-		s.client.stats.givenBack.Add(1)
+		s.client.stats.GivenBack.Add(1)
 		s.tell(observe.Observation{Moment: observe.GivenBack, Ticket: g.Ticket})
 		s.giveBackLocked(g.Ticket, g.Token)
 		return
@@ -170,18 +170,18 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 	c.raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 	if r.Status == lua.Late {
-		c.stats.late.Add(1)
+		c.stats.Late.Add(1)
 	}
 	if r.Flags == 0 && r.Skipped == 0 && r.Expired == 0 {
 		return
 	}
-	c.stats.skipped.Add(uint64(r.Skipped))
-	c.stats.expired.Add(uint64(r.Expired))
+	c.stats.Skipped.Add(uint64(r.Skipped))
+	c.stats.Expired.Add(uint64(r.Expired))
 	if r.Has(lua.Handed) {
-		c.stats.handOffs.Add(1)
+		c.stats.HandOffs.Add(1)
 	}
 	if r.Has(lua.Stepped) {
-		c.stats.stepped.Add(1)
+		c.stats.Stepped.Add(1)
 	}
 	c.served(p.Kind, name, &r)
 }
@@ -189,10 +189,10 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
 func (s *site) Message(text string, received time.Time) {
 	c := s.client
-	c.stats.messages.Add(1)
+	c.stats.Messages.Add(1)
 	m, err := lua.ParseMessage(text)
 	if err != nil {
-		c.stats.forged.Add(1)
+		c.stats.Forged.Add(1)
 		return
 	}
 	s.tell(observe.Observation{Moment: observe.Woken, Count: len(m.Grants)})
@@ -234,7 +234,7 @@ func (s *site) ticked(now time.Time) {
 		missed := s.missing
 		s.missBy, s.missing = time.Time{}, ""
 		if missed != "" {
-			s.client.stats.missed.Add(1)
+			s.client.stats.Missed.Add(1)
 			s.tell(observe.Observation{Moment: observe.Missed, Ticket: missed})
 			s.doubtLocked()
 		}

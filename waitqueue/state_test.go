@@ -79,14 +79,14 @@ func TestAStepThatIsNotInTheTableIsRefused(t *testing.T) {
 	for from := range leads {
 		for to := range leads {
 			ticket := &ticket{site: &site{client: c}, state: state(from)}
-			before := c.stats.refused.Load()
+			before := c.stats.Refused.Load()
 			ticket.to(state(to))
 			if from == to || leads[from].has(state(to)) {
 				require.Equal(t, state(to), ticket.state)
-				require.Equal(t, before, c.stats.refused.Load())
+				require.Equal(t, before, c.stats.Refused.Load())
 			} else {
 				require.Equal(t, state(from), ticket.state)
-				require.Equal(t, before+1, c.stats.refused.Load())
+				require.Equal(t, before+1, c.stats.Refused.Load())
 			}
 		}
 	}
@@ -172,5 +172,5 @@ func TestAForgedGrantToACallThatWaitsForAnEventIsLeftOut(t *testing.T) {
 	x.offerLocked(grant{token: 7, from: time.Now(), lasts: time.Second})
 	require.Equal(t, waiting, x.state)
 	require.Zero(t, x.grant)
-	require.EqualValues(t, 1, c.stats.forged.Load())
+	require.EqualValues(t, 1, c.stats.Forged.Load())
 }

@@ -172,6 +172,6 @@ func (c *client) served(kind, name string, r *lua.Head) {
 
 // suspect counts that the server says that this client let a lease run out.
 func (s *site) suspect() {
-	s.client.stats.suspected.Add(1)
+	s.client.stats.Suspected.Add(1)
 	s.tell(observe.Observation{Moment: observe.Suspected})
 }

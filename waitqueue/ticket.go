@@ -137,7 +137,7 @@ func (t *ticket) refuseLocked(err error) {
 // offerLocked brings the notice of a grant, from a reply or a message, to a ticket that is known (R8).
 func (t *ticket) offerLocked(g grant) {
 	if t.site.proto.Broadcast {
-		t.site.client.stats.forged.Add(1) // An event grants nothing.
+		t.site.client.stats.Forged.Add(1) // An event grants nothing.
 		return
 	}
 	switch t.state {
@@ -294,6 +294,6 @@ func (t *ticket) to(next state) {
 			t.bound = nil // It has had a place, or better (I11).
 		}
 	default:
-		t.site.client.stats.refused.Add(1)
+		t.site.client.stats.Refused.Add(1)
 	}
 }

@@ -156,7 +156,7 @@ func (q *ask) takeAlong(all []*outbox.Item[end]) {
 
 // endedAhead takes in the answers to the ends that went ahead of an ask.
 func (s *site) endedAhead(q *ask) {
-	s.client.stats.ends.Add(uint64(len(q.ahead)))
+	s.client.stats.Ends.Add(uint64(len(q.ahead)))
 	sent := q.Attempt
 	for i, one := range q.ahead {
 		d := one.Of

@@ -22,9 +22,9 @@ const (
 // Keeps reports whether holds are kept.
 func (q *Queue) Keeps() bool { return q.keep > 0 }
 
-// Try returns a hold if it can be had at once, and an error that wraps [lease.ErrBusy] otherwise; see [waitqueue.Calling].
+// Try returns a hold if it can be had at once, and an error that wraps [lease.ErrBusy] otherwise; see [retry.Calling].
 func (q *Queue) Try(ctx context.Context) (*lease.Lease, error) {
-	return waitqueue.Calling(ctx, q.try, q.Acquire)
+	return retry.Calling(ctx, q.try, q.Acquire)
 }
 
 func (q *Queue) try(ctx context.Context) (*lease.Lease, error) {

@@ -86,3 +86,11 @@ func Advise(err error) error {
 	}
 	return err
 }
+
+// Unsure is an error that says, if that is so, that a request may have run.
+func Unsure(unsure bool, err error) error {
+	if unsure {
+		return fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
+	}
+	return err
+}

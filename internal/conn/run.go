@@ -3,12 +3,14 @@ package conn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -294,4 +296,36 @@ func (c *Servers) Counted() string {
 		return "0"
 	}
 	return "1"
+}
+
+// Repeat runs a script again and again until it is answered: it must do the same when it runs twice. args gets each
+// attempt; late is told of those that came too late, and more time is left for the next. It gives up when ctx ends; then
+// the error wraps [lease.ErrOutcomeUnknown] if the script may have run.
+func (c *Servers) Repeat(
+	ctx context.Context, s *lua.Script, keys []string, args func(Attempt) []string, late func(*Node, Attempt, lua.Head),
+) (Attempt, lua.Tuple, error) {
+	budget, unsure := AttemptTime, false
+	for tries := 0; ; tries++ {
+		n := c.NodeOf(keys[0])
+		a := n.Attempt(budget)
+		r, err := s.Tuple(c.RunFor(ctx, s, keys, args(a)...))
+		switch {
+		case err == nil && r.Status == lua.Late:
+			late(n, a, r.Head())
+			budget = min(2*budget, LongestAttempt)
+			continue
+		case err == nil:
+			return a, r, nil
+		case Answered(err) && !Transient(err):
+			return a, r, Advise(err)
+		case !Answered(err):
+			unsure = true
+		}
+		if !Transient(err) && ctx.Err() == nil {
+			return a, r, Unsure(unsure, Advise(err))
+		}
+		if ended := c.Rest(ctx, retry.Backoff(tries)); ended != nil {
+			return a, r, Unsure(unsure, fmt.Errorf("%w (last error: %w)", ended, Advise(err)))
+		}
+	}
 }

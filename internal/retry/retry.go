@@ -87,3 +87,28 @@ func Jitter(from, to time.Duration) time.Duration {
 	}
 	return from + rand.N(to-from)
 }
+
+// Calling tries. Where a client may only keep what is wanted for its next call, it is called: then the try waits in the
+// queue, for 50 ms at most.
+func Calling(ctx context.Context, try, wait func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
+	l, err := try(ctx)
+	var busy *lease.BusyError
+	if !errors.As(err, &busy) || !busy.Kept || busy.Waiting > 0 {
+		return l, err
+	}
+	short, cancel := context.WithTimeoutCause(ctx, calledTime, errCalled)
+	defer cancel()
+	l, called := wait(short)
+	switch {
+	case called == nil:
+		return l, nil
+	case short.Err() != nil || errors.Is(called, lease.ErrQueueFull):
+		return nil, err // It does not say that it has waited, as it has not for long.
+	}
+	return nil, called
+}
+
+// calledTime is how long a try waits for a client that is called because it may only keep what it held.
+const calledTime = 50 * time.Millisecond
+
+var errCalled = errors.New("called")

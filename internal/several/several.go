@@ -54,9 +54,9 @@ func Acquire(ctx context.Context, queues []waitqueue.Queue, bound time.Duration)
 }
 
 // Try returns a lease on all of the names if they can be had at once and nobody waits for any, and an error that wraps
-// [lease.ErrBusy] otherwise; see [waitqueue.Calling].
+// [lease.ErrBusy] otherwise; see [retry.Calling].
 func Try(ctx context.Context, queues []waitqueue.Queue) (*lease.Lease, error) {
-	return waitqueue.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
+	return retry.Calling(ctx, func(ctx context.Context) (*lease.Lease, error) {
 		return acquire(&whole{ctx: ctx, try: true, bound: lease.MaxLease, begun: time.Now()}, queues)
 	}, func(ctx context.Context) (*lease.Lease, error) { return Acquire(ctx, queues, 0) })
 }

@@ -1,5 +1,5 @@
-// Package terms has how a name is asked for and held: what the terms may be, and what a queue may be like that a call with a
-// bound comes to.
+// Package terms has what can be set: the options of a client, on which terms a name is asked for and held, and what a queue
+// may be like that a call with a bound comes to. It says what is wrong with them, and what a refusal means.
 package terms
 
 import (

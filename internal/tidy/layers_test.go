@@ -44,11 +44,11 @@ var layers = map[string][]string{
 	"internal/tty": {},
 	// L1
 	"internal/conn":     {"lua", "lease", "internal/retry", "internal/timers", rueidis},
-	"internal/outbox":   {"internal/conn", "internal/retry"},                          // Requests that nobody waits for.
-	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis}, // Looking at names; waitqueue gives it the connections.
-	"internal/renewals": {"lua", "internal/conn"},                                     // Renewals that go together.
-	"internal/terms":    {"lua", "lease", "internal/conn"},                            // How a name is asked for and held.
-	"internal/trust":    {"lua", "internal/retry"},                                    // Whether a client hears of a name.
+	"internal/outbox":   {"internal/conn", "internal/retry"},                                     // Requests that nobody waits for.
+	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis},            // Looking at names; waitqueue gives it the connections.
+	"internal/renewals": {"lua", "internal/conn"},                                                // Renewals that go together.
+	"internal/terms":    {"lua", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
+	"internal/trust":    {"lua", "internal/retry"},                                               // Whether a client hears of a name.
 	// L2
 	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", "internal/trust", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.

@@ -1,0 +1,43 @@
+package terms
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// Verdicts are a primitive's own errors for what the server may answer.
+type Verdicts map[lua.Status]error
+
+// Of converts an answer that is no success into the error of the primitive.
+func (v Verdicts) Of(status lua.Status, states []string) error {
+	if err := v[status]; err != nil {
+		return err
+	}
+	state := ""
+	if len(states) > 0 {
+		state = states[0]
+	}
+	if status == lua.Mismatch {
+		return fmt.Errorf("%w: it was made with %s: state the same here, or wait until nobody has used it for a while", lease.ErrMismatch, state)
+	}
+	return fmt.Errorf("the server answered %d %q, which is no answer to this request: is a client of another version using the same names?", status, state)
+}
+
+// BusyBy is why a try failed; nil if it did not. A token that is not ahead of the clock is the time of its grant.
+func BusyBy(r *lua.Reply) error {
+	if r.Status != lua.Busy {
+		return nil
+	}
+	e := &lease.BusyError{Client: lua.TicketClient(r.Owner()), Waiting: r.Waiting, Kept: lua.KeptBy(r.Owner())}
+	if e.Client == "" {
+		return e
+	}
+	e.Token = r.Token
+	if ago := r.Now - int64(r.Token); ago >= 0 {
+		e.Since = time.Now().Add(-time.Duration(ago) * time.Microsecond)
+	}
+	return e
+}
