@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/shares"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -22,13 +23,10 @@ import (
 type hold struct {
 	ticket *ticket
 	token  uint64
-	use    use         // what the call has of it that holds now
-	first  share       // the lease of the call that got the hold
-	more   []*share    // those of calls that entered it again
-	open   int         // how many of them are not released
-	writes int         // and of these, how many are for writing
+	use    use   // what the call has of it that holds now
+	first  share // the lease of the call that got the hold
+	leases shares.Shares
 	lasts  lease.Until // local end of what is confirmed
-	counts uint64      // how often the number of its leases has changed
 
 	entry    timers.Timer
 	ears     conn.Ears // that was asked to hear of a release by force; nil before that
@@ -107,11 +105,11 @@ func (h *hold) Fired(now time.Time) {
 	s := t.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.state != held || h.releasingLocked() {
+	if t.state != held || h.leases.Releasing() {
 		return
 	}
-	if h.overdueLocked() {
-		if !h.releasingLocked() { // Else it was released just now.
+	if h.leases.Overdue() {
+		if !h.leases.Releasing() { // Else it was released just now.
 			h.loseLocked(lease.ErrExpired)
 		}
 		return
@@ -144,8 +142,8 @@ func (h *hold) loseLocked(cause error) {
 	if t.state != held {
 		return
 	}
-	for sh := range h.sharesLocked {
-		sh.keeper.Lose(cause)
+	for sh := range h.leases.Each {
+		sh.Keeper.Lose(cause)
 	}
 	h.gone = cause
 	if h.idle.IsZero() { // Else no call has lost anything.

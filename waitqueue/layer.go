@@ -196,7 +196,7 @@ type Hold struct {
 }
 
 // Context ends with the hold.
-func (h *Hold) Context() context.Context { return h.hold.first.keeper.Lease().Context() }
+func (h *Hold) Context() context.Context { return h.hold.first.Keeper.Lease().Context() }
 
 // Lease makes the lease of the call that uses the hold. It ends with the hold, as far as anybody looks at it; who waits
 // for its end the layer tells, when [Hold.Context] has ended. It leaves what a release does to the layer, and what Wanted
@@ -285,7 +285,7 @@ func (h *Hold) calledLocked() bool {
 func (h *Hold) lastsLocked() bool {
 	o, t := h.hold, h.hold.ticket
 	return int64(o.use.token-o.token)+1 < t.queue.permits &&
-		t.state == held && !t.doubted && o.failures == 0 && !o.overdueLocked() && time.Until(o.lasts.Deadline) >= o.spans/4
+		t.state == held && !t.doubted && o.failures == 0 && !o.leases.Overdue() && time.Until(o.lasts.Deadline) >= o.spans/4
 }
 
 // restsLocked sees that a hold that rests is given back in time, and returns when to look again.
@@ -309,8 +309,8 @@ func (h *hold) restsLocked(now, next time.Time) time.Time {
 // itself.
 func (h *Hold) Release(ctx context.Context, next *Claim, ready func()) error {
 	sh, ended := &h.hold.first, ctx.Err() != nil
-	if !sh.keeper.Overdue() {
-		sh.keeper.End()
+	if !sh.Keeper.Overdue() {
+		sh.Keeper.End()
 	}
 	todo := sh.takeOff(ended)
 	if next == nil {

@@ -38,7 +38,7 @@ func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
-	r.Hold, r.Kept, r.Entries = h, h.kept, h.entries()
+	r.Hold, r.Kept, r.Entries = h, h.kept, h.leases.Entries()
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said
 	}
@@ -75,14 +75,14 @@ func (h *hold) Renewed(r renewals.Renewal, a conn.Attempt, reply *lua.Reply, err
 			h.short = a.Expires
 		}
 	}
-	if h.ticket.state != held || h.releasingLocked() {
+	if h.ticket.state != held || h.leases.Releasing() {
 		return
 	}
 	switch {
 	case err != nil:
 		h.failures++
-		for sh := range h.sharesLocked {
-			sh.keeper.Failing(h.lasts.Deadline.Add(-h.spans), err)
+		for sh := range h.leases.Each {
+			sh.Keeper.Failing(h.lasts.Deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
 		h.use.teller.tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Err: err})
@@ -113,7 +113,7 @@ func (h *hold) Renewed(r renewals.Renewal, a conn.Attempt, reply *lua.Reply, err
 		}
 		h.wishedLocked(&r, reply.Has(lua.Wanted))
 		h.shortenLocked()
-		if r.Entries != h.entries() && !r.Final {
+		if r.Entries != h.leases.Entries() && !r.Final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.
 		}
 		if !hurried {
@@ -276,8 +276,8 @@ func (h *hold) wantedLocked() {
 }
 
 func (h *hold) awaitedLocked() {
-	for sh := range h.sharesLocked {
-		sh.keeper.Awaited()
+	for sh := range h.leases.Each {
+		sh.Keeper.Awaited()
 	}
 	if h.awaited != nil {
 		h.ticket.site.client.servers.Spawn(h.awaited)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/names"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/shares"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -41,11 +42,8 @@ const (
 
 // A share is one lease on a hold. The lock of the site guards it.
 type share struct {
-	hold   *hold
-	keeper *lease.Keeper
-	kind   byte
-	over   bool // released; only of the first, which stays where it is
-	at     int  // in more of the hold, of any but the first
+	shares.Share
+	hold *hold
 }
 
 type ownerKey struct{}
@@ -63,96 +61,21 @@ func ownerOf(ctx context.Context) string {
 
 // grantLocked makes a lease on the hold.
 func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {
-	sh.hold, sh.kind = h, q.kind
-	h.open++
-	if sh.kind == lua.Write {
-		h.writes++
-	}
-	sh.keeper = lease.New(ctx, lease.Terms{
+	sh.hold = h
+	sh.Keeper = lease.New(ctx, lease.Terms{
 		Name: names.Label(q.name), Token: h.token, Until: h.lasts, Waited: waited, Release: sh.release, Unlock: sh.unlock,
 		Engine: sh, Key: q.held, Shared: q.terms.Shared, Stall: h.stall,
 	})
-	return sh.keeper.Lease()
-}
-
-// sharesLocked goes through the leases that are not released.
-func (h *hold) sharesLocked(yield func(*share) bool) {
-	if !h.first.over && !yield(&h.first) {
-		return
-	}
-	for _, sh := range h.more {
-		if !yield(sh) {
-			return
-		}
-	}
-}
-
-// leave takes a lease off the hold that is not the last one, and reports whether it was the last for writing.
-func (h *hold) leave(sh *share) (lower bool) {
-	h.open--
-	if sh == &h.first {
-		sh.over = true
-	} else {
-		last := len(h.more) - 1
-		h.more[sh.at], h.more[last].at = h.more[last], sh.at
-		h.more[last] = nil
-		h.more = h.more[:last]
-	}
-	return h.unwrite(sh)
-}
-
-// unwrite notes that a lease is not for writing any more, and reports whether it was the last.
-func (h *hold) unwrite(sh *share) (lower bool) {
-	if sh.kind != lua.Write {
-		return false
-	}
-	sh.kind = lua.Read
-	h.writes--
-	return h.writes == 0
-}
-
-// entries is what the server is told of the number of leases; nothing while there was never more than one.
-func (h *hold) entries() string {
-	if h.counts == 0 {
-		return ""
-	}
-	return strconv.FormatUint(h.counts, 10) + ":" + strconv.Itoa(h.open)
+	h.leases.Add(&sh.Share, q.kind)
+	return sh.Keeper.Lease()
 }
 
 // extendLocked moves the end of all leases, and reports whether there was time for that: where one has run out
 // meanwhile, the hold is lost with all of them.
 func (h *hold) extendLocked(u lease.Until) bool {
 	h.lasts = u
-	for sh := range h.sharesLocked {
-		if !sh.keeper.Extend(u) && !sh.released() {
-			return false
-		}
-	}
-	return true
+	return h.leases.Extend(u)
 }
-
-// overdueLocked reports whether all leases have ended.
-func (h *hold) overdueLocked() bool {
-	for sh := range h.sharesLocked {
-		if !sh.keeper.Overdue() {
-			return false
-		}
-	}
-	return true
-}
-
-// releasingLocked reports whether the last owner has begun to release: then the rest is the release's.
-func (h *hold) releasingLocked() bool {
-	for sh := range h.sharesLocked {
-		if !sh.released() {
-			return false
-		}
-	}
-	return true
-}
-
-func (sh *share) cause() error   { return context.Cause(sh.keeper.Lease().Context()) }
-func (sh *share) released() bool { return errors.Is(sh.cause(), lease.ErrReleased) }
 
 // ownLocked notes on whose behalf a ticket holds, and lets the calls of the same owner enter.
 func (s *site) ownLocked(t *ticket) {
@@ -234,16 +157,14 @@ func (s *site) reenter(ctx context.Context, h *hold, q *binding) (*lease.Lease, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case h.ticket.state != held || h.releasingLocked() || h.overdueLocked():
+	case h.ticket.state != held || h.leases.Releasing() || h.leases.Overdue():
 		return nil, nil
-	case q.kind == lua.Write && h.writes == 0:
+	case q.kind == lua.Write && h.leases.Writes == 0:
 		return nil, lease.ErrUpgrade
-	case h.open >= MaxEntries:
+	case h.leases.Open >= MaxEntries:
 		return nil, fmt.Errorf("%w: it was entered %d times", lease.ErrTooLarge, MaxEntries)
 	}
-	sh := &share{at: len(h.more)}
-	l := h.grantLocked(ctx, sh, q, 0)
-	h.more = append(h.more, sh)
+	l := h.grantLocked(ctx, &share{}, q, 0)
 	h.recountLocked()
 	return l, nil
 }
@@ -254,7 +175,7 @@ func (h *hold) recountLocked() {
 	if !s.proto.Entries {
 		return
 	}
-	h.counts++
+	h.leases.Recount()
 	if h.due.IsZero() {
 		return // The last renewal was sent.
 	}
@@ -307,18 +228,18 @@ func (sh *share) takeOff(ended bool) (todo remainder) {
 	t := h.ticket
 	t.site.mu.Lock()
 	defer t.site.mu.Unlock()
-	if !sh.released() {
-		h.loseLocked(sh.cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
+	if !sh.Released() {
+		h.loseLocked(sh.Cause()) // If nobody had noticed before: it is the loss of all leases on the hold.
 	}
 	if t.state != held {
-		todo.gone = sh.cause()
+		todo.gone = sh.Cause()
 		if h.gone != nil && errors.Is(todo.gone, lease.ErrReleased) {
 			todo.gone = h.gone // The server's word came between the end of the context and this.
 		}
 		return todo
 	}
-	if h.open > 1 {
-		todo.lower = h.leave(sh)
+	if h.leases.Open > 1 {
+		todo.lower = h.leases.Leave(&sh.Share)
 		h.recountLocked()
 		return todo
 	}
@@ -340,11 +261,11 @@ func (sh *share) let() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// A deadline that has passed is a loss, however late anybody looks.
-	if t.state != held || h.open != 1 || sh.keeper.Overdue() {
+	if t.state != held || h.leases.Open != 1 || sh.Keeper.Overdue() {
 		return false
 	}
-	sh.keeper.End()
-	if !sh.released() {
+	sh.Keeper.End()
+	if !sh.Released() {
 		return false // The deadline has passed just now.
 	}
 	h.endLocked()
@@ -395,8 +316,8 @@ func (q Queue) Downgrade(ctx context.Context, l *lease.Lease) error {
 		s.mu.Unlock()
 		return context.Cause(l.Context())
 	}
-	h.unwrite(sh)
-	lower := h.ticket.queue.kind == lua.Write && h.writes == 0
+	h.leases.Unwrite(&sh.Share)
+	lower := h.ticket.queue.kind == lua.Write && h.leases.Writes == 0
 	s.mu.Unlock()
 	if !lower {
 		return nil
@@ -419,14 +340,14 @@ func (q Queue) HoldCount(ctx context.Context, kind byte) int {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.ticket.state != held || h.overdueLocked() {
+	if h.ticket.state != held || h.leases.Overdue() {
 		return 0
 	}
 	switch kind {
 	case lua.Write:
-		return h.writes
+		return h.leases.Writes
 	case lua.Read:
-		return h.open - h.writes
+		return h.leases.Open - h.leases.Writes
 	}
-	return h.open
+	return h.leases.Open
 }

@@ -105,8 +105,8 @@ func (h *hold) ended(by observe.Moment, held time.Duration, err error) {
 // tellLostLocked tells of a loss, with the cause that the holder sees: a lease may have ended by itself before.
 func (h *hold) tellLostLocked(cause error) {
 	if h.ticket.site.client.notifier != nil {
-		for sh := range h.sharesLocked {
-			if seen := sh.cause(); errors.Is(seen, lease.ErrLost) {
+		for sh := range h.leases.Each {
+			if seen := sh.Cause(); errors.Is(seen, lease.ErrLost) {
 				cause = seen
 			}
 		}

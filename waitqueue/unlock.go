@@ -36,7 +36,7 @@ func (sh *share) unlock() {
 	s.lowers = append(s.lowers, over)
 	s.mu.Unlock()
 	s.client.servers.Spawn(func() { // Else the client was closed, and nobody asks any more.
-		ctx, cancel := context.WithDeadline(context.Background(), sh.keeper.Lease().Deadline())
+		ctx, cancel := context.WithDeadline(context.Background(), sh.Keeper.Lease().Deadline())
 		defer cancel()
 		_ = h.lower(ctx) // A loss is told to the leases that are left.
 		s.mu.Lock()

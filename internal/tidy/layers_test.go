@@ -49,8 +49,9 @@ var layers = map[string][]string{
 	"internal/renewals": {"lua", "internal/conn"},                                                // Renewals that go together.
 	"internal/terms":    {"lua", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
 	"internal/trust":    {"lua", "internal/retry"},                                               // Whether a client hears of a name.
+	"internal/shares":   {"lua", "lease"},                                                        // The leases on one hold.
 	// L2
-	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", "internal/trust", rueidis, uuid},
+	"waitqueue":        {"lua", "lease", "observe", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/shares", "internal/terms", "internal/timers", "internal/trust", rueidis, uuid},
 	"internal/cohort":  {"lease", "internal/retry", "waitqueue"},                                    // Calls that pass a hold on; fairlock uses it.
 	"internal/several": {"lease", "internal/conn", "internal/names", "internal/retry", "waitqueue"}, // All or none of several names; multilock uses it.
 	// L3: what a program imports first. Nothing below imports it.

@@ -12,7 +12,7 @@ import (
 // What a program gets that imports package fairlock, of this module: these packages, and so many lines, comments and
 // scripts left out.
 var reach = []string{
-	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/terms", "internal/timers", "internal/trust", "lease", "lua", "observe", "waitqueue",
+	".", "fairlock", "internal/cohort", "internal/conn", "internal/names", "internal/notify", "internal/outbox", "internal/outside", "internal/renewals", "internal/retry", "internal/shares", "internal/terms", "internal/timers", "internal/trust", "lease", "lua", "observe", "waitqueue",
 }
 
 // maxReach grows with what a lock can do, and with nothing else: say with each change what for. Of 24 November 2026 are
