@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/terms"
+	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -199,7 +200,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 	if err == nil {
 		s.absorb(q.Attempt, r, false)
 		if r.Status == lua.Waiting {
-			s.await(t, sight{r.Waiting, r.Now, r.Until, int64(r.Token)}, r.Place < 0)
+			s.await(t, trust.SightOf(r.Waiting, r.Now, r.Until, r.Token), r.Place < 0)
 		}
 		askPool.Put(q) // Without an answer it may still be on its way.
 	}

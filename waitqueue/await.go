@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
-	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -113,7 +112,7 @@ func (w *wait) open(ok bool) (lua.EventReply, error) {
 }
 
 // sightOf is what a reply to waiters for an event says of when to look again.
-func sightOf(r *lua.EventReply) sight { return sight{waiting: r.Waiting, now: r.Now, until: r.Until} }
+func sightOf(r *lua.EventReply) trust.Sight { return trust.SightOf(r.Waiting, r.Now, r.Until, 0) }
 
 // told takes in the answer to an ask for an event, or its lack.
 func (s *site) told(q *ask, r *lua.EventReply, err error) {
@@ -219,23 +218,4 @@ func (s *site) eventLocked(m lua.Message) {
 	if unsure {
 		s.startCheckLocked()
 	}
-}
-
-// eventSpread is how long the looks of all clients are spread over that wait for the same time.
-const eventSpread = 50 * time.Millisecond
-
-// nextEventCheckLocked says when to look again for an event: before the lease of a place in it runs out, when that of
-// another does, and after d at the latest.
-func (s *site) nextEventCheckLocked(v sight, d time.Duration, one *ticket) time.Duration {
-	if s.proto.End != nil {
-		for t := range s.amongLocked(one) {
-			if t.waits() {
-				d = min(d, t.lease()/3)
-			}
-		}
-	}
-	if v.until > 0 {
-		d = min(d, v.left()+time.Millisecond+retry.Jitter(0, eventSpread))
-	}
-	return d
 }

@@ -2,7 +2,6 @@ package waitqueue
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,23 +21,13 @@ import (
 const (
 	// checkBatch is how many tickets one check names.
 	checkBatch = 100
-	// checkEvery is how often a client with waiting tickets looks at the least; with many clients each looks
-	// so much more rarely that all together make about 200 looks a second.
-	checkEvery  = 2 * time.Second
-	checkClient = 5 * time.Millisecond
 	// checkFirst is how long after an ask a client looks at the latest: an ask tells how many tickets wait, and only a
 	// check how many clients.
 	checkFirst = 10 * time.Second
-	// frontRow is how many places from the head look at the moment the present lease ends.
-	frontRow = 8
-	// frontStep is how much later each of them looks than the one before.
-	frontStep = 5 * time.Millisecond
 	// lookSlack is how long after the end of a grant lease the client looks that handed on.
 	lookSlack = 20 * time.Millisecond
 	// soonEnough is how long a message may be slower than the check that found its grant.
 	soonEnough = 250 * time.Millisecond
-	// freeAgain is when to look at a lock that is free with a queue, and without a mark that says when.
-	freeAgain = 20 * time.Millisecond
 )
 
 // checkAtLocked sets a time for a check, unless there is an earlier one.
@@ -56,29 +45,18 @@ func (s *site) checkInLocked(d time.Duration) {
 	}
 }
 
-// A sight is what a reply says of when to look again.
-type sight struct {
-	waiting    int   // tickets, or an estimate of the clients, that wait
-	now, until int64 // server µs: of the reply, and of the end of the present lease; 0 if nothing ends
-	last       int64 // the last token, which is when the last grant was, in server µs; 0 if there are none
-}
-
-// left is how long after the reply the present lease ends.
-func (v sight) left() time.Duration {
-	return max(time.Duration(v.until-v.now)*time.Microsecond, 0)
-}
-
 // await makes sure that a site is subscribed, and that a check is scheduled, after a ticket was told to wait; deaf says
 // that it has no place in the queue, because the client is not known to hear. Only this ticket counts: the checks of
 // the others were scheduled after their own replies, and there may be thousands.
-func (s *site) await(t *ticket, v sight, deaf bool) {
+func (s *site) await(t *ticket, v trust.Sight, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	if s.proto.Broadcast {
 		s.trust.Since = now
 	}
-	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(v, now, t), now.Add(checkFirst)))
+	t.sees(&v)
+	s.checkAtLocked(timers.Earlier(s.nextCheckLocked(&v, now), now.Add(checkFirst)))
 	if deaf && s.trust.Want() {
 		s.subscribeLocked()
 	} else if deaf && s.hearsLocked() && !s.proto.Broadcast {
@@ -86,46 +64,23 @@ func (s *site) await(t *ticket, v sight, deaf bool) {
 	}
 }
 
-// nextCheckLocked says when to look again after a reply, for one ticket or, by nil, for all: about when the present lease
-// ends if they are in front, and in any case after a time that grows with the number of clients that wait.
-func (s *site) nextCheckLocked(v sight, now time.Time, one *ticket) time.Time {
-	every := max(checkEvery, time.Duration(v.waiting)*checkClient)
-	d := retry.Jitter(every*3/4, every*5/4)
-	if s.proto.Broadcast {
-		d = s.trust.Pause(d, 1, now.Sub(s.trust.Since), every)
-		return now.Add(s.nextEventCheckLocked(v, d, one))
+// sees adds a ticket that waits to what a look is for.
+func (t *ticket) sees(v *trust.Sight) {
+	switch {
+	case !t.waits():
+	case !t.site.proto.Broadcast:
+		v.See(t.place, t.takes)
+	case t.site.proto.End != nil:
+		v.Keep(t.lease())
 	}
-	place, most := v.waiting, trust.PollMost
-	for t := range s.amongLocked(one) {
-		if t.waits() && t.place >= 0 {
-			place, most = min(place, t.place), min(most, t.takes/trust.PollShare)
-		}
-	}
-	// A hand-off takes half a trust.PollEvery in the mean, and so many are ahead.
-	d = s.trust.Pause(d, place, s.trust.Still(v.last, v.now, now), most+time.Duration(place)*trust.PollEvery/2)
-	if place <= frontRow {
-		left := freeAgain
-		if v.until > 0 {
-			left = v.left()
-		}
-		d = min(d, left+time.Millisecond+retry.Jitter(0, frontStep*time.Duration(place+1)))
-	}
-	return now.Add(d)
 }
 
-// amongLocked goes through one ticket or, by nil, all. Its users allocate nothing.
-func (s *site) amongLocked(one *ticket) iter.Seq[*ticket] {
-	return func(yield func(*ticket) bool) {
-		if one != nil {
-			yield(one)
-			return
-		}
-		for _, t := range s.tickets {
-			if !yield(t) {
-				return
-			}
-		}
+// nextCheckLocked says when to look again.
+func (s *site) nextCheckLocked(v *trust.Sight, now time.Time) time.Time {
+	if s.proto.Broadcast {
+		return now.Add(s.trust.NextOfEvent(v, now))
 	}
+	return now.Add(s.trust.Next(v, now))
 }
 
 // startCheckLocked runs a check in the background, or after the one that is under way.
@@ -154,7 +109,7 @@ func (s *site) runChecks() {
 		s.again, s.all = false, false
 		s.mu.Unlock()
 		var reply lua.Head
-		var last sight
+		var last trust.Sight
 		var err error
 		more := false
 		for ok := true; ok; ok = round.next() {
@@ -173,7 +128,10 @@ func (s *site) runChecks() {
 			continue
 		case s.anyWaits():
 			s.failures = 0
-			s.checkAtLocked(s.nextCheckLocked(last, time.Now(), nil))
+			for _, t := range s.tickets {
+				t.sees(&last)
+			}
+			s.checkAtLocked(s.nextCheckLocked(&last, time.Now()))
 		}
 		s.checking = false
 		if s.looked != nil {
@@ -251,7 +209,7 @@ func (r *round) next() bool {
 }
 
 // checkOnce sends one check and takes in the reply.
-func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
+func (s *site) checkOnce(round *round) (lua.Head, trust.Sight, error) {
 	c := s.client
 	a := s.node().Attempt(conn.AttemptTime)
 	args := []string{c.id, round.mode, a.NotAfter, c.highest(), c.servers.Counted()}
@@ -284,7 +242,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 		switch {
 		case err != nil || i >= len(r.States) || t.text != texts[i]:
 		case s.proto.Broadcast:
-			s.eventCheckedLocked(t, r.States[i], v.waiting)
+			s.eventCheckedLocked(t, r.States[i], v.Waiting)
 		default:
 			s.ticketCheckedLocked(t, r.States[i], v, round.mode)
 		}
@@ -296,7 +254,7 @@ func (s *site) checkOnce(round *round) (lua.Head, sight, error) {
 }
 
 // ticketCheckedLocked takes in what a check says of one ticket.
-func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string) {
+func (s *site) ticketCheckedLocked(t *ticket, state string, v trust.Sight, mode string) {
 	state, place, _ := strings.Cut(state, " ")
 	if n, err := strconv.Atoi(place); err == nil {
 		t.place = n
@@ -324,7 +282,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 		}
 		if t.waits() {
 			t.to(waiting)
-			t.tellQueuedLocked(v.waiting)
+			t.tellQueuedLocked(v.Waiting)
 		}
 	case lua.StateGone:
 		if t.waits() {
@@ -336,7 +294,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v sight, mode string
 		}
 	case lua.StateFull:
 		if t.waits() && t.bound != nil {
-			t.refuseLocked(t.bound.Told(place, v.now))
+			t.refuseLocked(t.bound.Told(place, v.Now))
 		}
 	}
 }

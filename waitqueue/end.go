@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/internal/trust"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -163,7 +164,7 @@ func (s *site) ended(d *end, a conn.Attempt, res rueidis.RedisResult) answer {
 
 // read reads the reply to a request about the site's name that is no ask, and takes in what it says beside the fate of
 // tickets; ended is that which it ends.
-func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult, ended *ticket, check bool) (lua.Head, sight, error) {
+func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult, ended *ticket, check bool) (lua.Head, trust.Sight, error) {
 	if s.proto.Broadcast {
 		r, err := s.proto.DecodeEvent(script, res)
 		if err == nil {
@@ -178,7 +179,7 @@ func (s *site) read(script *lua.Script, a conn.Attempt, res rueidis.RedisResult,
 	if err == nil {
 		s.absorb(a, &r, check)
 	}
-	return r.Head(), sight{r.Waiting, r.Now, r.Until, int64(r.Token)}, err
+	return r.Head(), trust.SightOf(r.Waiting, r.Now, r.Until, r.Token), err
 }
 
 // job is an end as it is sent with other requests.
