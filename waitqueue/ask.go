@@ -50,7 +50,7 @@ func (w *wait) send() answer {
 	}
 	q := w.prepare(n)
 	if q == nil {
-		c.ends.Unclaim(n, ahead)
+		c.ends.Unclaim(s.node(), ahead)
 		return answer{} // A message was faster, or the ticket is ending.
 	}
 	q.takeAlong(ahead)
@@ -62,7 +62,7 @@ func (w *wait) send() answer {
 	a, err := conn.InBackground(w.ctx, c.servers, func() (answer, error) {
 		begun = true
 		if w.ctx.Err() != nil {
-			c.ends.Unclaim(n, ahead)
+			c.ends.Unclaim(s.node(), ahead)
 			s.unsent(w.ticket)
 			return answer{}, w.ctx.Err()
 		}
@@ -70,7 +70,7 @@ func (w *wait) send() answer {
 		return a, a.err
 	})
 	if errors.Is(err, lease.ErrClosed) && !begun {
-		c.ends.Unclaim(n, ahead)
+		c.ends.Unclaim(s.node(), ahead)
 		s.unsent(w.ticket)
 	}
 	a.err = err

@@ -84,7 +84,8 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		return nil, err
 	}
 	c.renewals.Servers = c.servers
-	c.ends.Spawn, c.ends.Send = c.servers.Spawn, c.sendEnds
+	c.ends.Spawn = c.servers.Spawn
+	c.ends.Send = func(to *conn.Node, batch []*end) { c.send(to, nil, batch) }
 	if err := c.servers.Probe(); err != nil {
 		c.shut()
 		return nil, err

@@ -59,15 +59,6 @@ func (d *end) push(atOnce bool) {
 	d.site.client.ends.Push(d.site.node(), &d.item, atOnce)
 }
 
-// sendEnds sends what is in the outbox for a node.
-func (c *client) sendEnds(to *conn.Node, batch []*outbox.Item[end]) {
-	ends := make([]*end, len(batch))
-	for i, one := range batch {
-		ends[i] = one.Of
-	}
-	c.send(to, nil, ends)
-}
-
 // finish ends a ticket that does not hold. Where nothing of it can be in the server, it is just forgotten;
 // clean says that the last answer said so.
 func (s *site) finish(t *ticket, clean bool) {

@@ -27,8 +27,8 @@ type Item[T any] struct {
 // An Outbox has what is to be sent to each node, and counts what is not over: what was pushed, and what is owed otherwise.
 // Spawn and Send are set before it is used.
 type Outbox[T any] struct {
-	Spawn func(func()) bool            // runs something in the background; false: its client was closed
-	Send  func(*conn.Node, []*Item[T]) // sends to a node, and takes in the answers
+	Spawn func(func()) bool      // runs something in the background; false: its client was closed
+	Send  func(*conn.Node, []*T) // sends to a node, and takes in the answers
 
 	mu      sync.Mutex // guards the fields below; nothing is called under it but Spawn and timers
 	ready   map[*conn.Node]*box[T]
@@ -146,13 +146,13 @@ func (o *Outbox[T]) send(to *conn.Node, b *box[T]) {
 
 // nextBatch takes what goes in one round trip out of a box. Where there is nothing to send, the box lingers or is over.
 // passed is how many items are in it no more, those included that a request has taken along.
-func (o *Outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*Item[T], passed int) {
+func (o *Outbox[T]) nextBatch(to *conn.Node, b *box[T]) (batch []*T, passed int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(batch) < Batch && passed < len(b.ready) {
 		if i := b.ready[passed]; !i.taken {
 			i.taken = true
-			batch = append(batch, i)
+			batch = append(batch, i.Of)
 		}
 		passed++
 	}
