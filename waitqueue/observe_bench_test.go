@@ -40,7 +40,7 @@ func observedBy(o observe.Observer) (*wait, *hold) {
 	s := &site{client: c, proto: lua.Fairlock, name: "name"}
 	q := &binding{client: c, proto: s.proto, name: s.name}
 	t := &ticket{site: s, queue: q, state: waiting, text: "text"}
-	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, use: use{since: time.Now(), teller: t}, first: share{over: true}}
+	return &wait{ticket: t, site: s, begun: time.Now()}, &hold{ticket: t, use: use{since: time.Now(), teller: t}}
 }
 
 func TestWhereNobodyLooksNothingIsAllocated(t *testing.T) {
