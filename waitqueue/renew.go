@@ -64,7 +64,7 @@ func renew(t *ticket, h *hold, now time.Time) renewals.Renewal {
 
 // Renewed takes in the answer to a renewal. An error is retried until the deadline: only then, or by the
 // server's word, is the hold lost.
-func (h *hold) Renewed(r renewals.Renewal, a conn.Attempt, reply *lua.Reply, err error) {
+func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, err error) {
 	s := h.ticket.site
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (h *hold) Renewed(r renewals.Renewal, a conn.Attempt, reply *lua.Reply, err
 		case r.Final:
 			h.due = time.Time{}
 		}
-		h.wishedLocked(&r, reply.Has(lua.Wanted))
+		h.wishedLocked(r, reply.Has(lua.Wanted))
 		h.shortenLocked()
 		if r.Entries != h.leases.Entries() && !r.Final {
 			h.due = timers.Earlier(h.due, time.Now().Add(entriesPause)) // It has changed since this was sent.

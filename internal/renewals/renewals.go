@@ -32,7 +32,7 @@ type Hold interface {
 	// Saw takes in what the answer to a renewal that was sent alone says of the name.
 	Saw(*conn.Node, conn.Attempt, *lua.Reply)
 	// Renewed takes in the answer to a renewal, or its lack.
-	Renewed(r Renewal, a conn.Attempt, reply *lua.Reply, err error)
+	Renewed(r *Renewal, a conn.Attempt, reply *lua.Reply, err error)
 }
 
 // A Renewal is one request to let a hold last.
@@ -121,9 +121,10 @@ func (r *Renewals) Flush() {
 // too few replicas acknowledge counts as one that was not answered: a hold never lasts longer than the replicas know.
 func (r *Renewals) Renew(n *conn.Node, batch []Hold, acks conn.Acks) {
 	a := n.Attempt(conn.AttemptTime)
-	asked := make([]Renewal, len(batch))
+	room, asked := make([]Renewal, len(batch)), make([]*Renewal, len(batch))
 	for i, h := range batch {
-		asked[i] = h.Next(a)
+		room[i] = h.Next(a)
+		asked[i] = &room[i]
 	}
 	r.Sent.Add(uint64(len(batch)))
 	alone := asked
@@ -136,7 +137,7 @@ func (r *Renewals) Renew(n *conn.Node, batch []Hold, acks conn.Acks) {
 }
 
 // each renews with a script for each hold.
-func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []Renewal, acks conn.Acks) {
+func (r *Renewals) each(n *conn.Node, a conn.Attempt, asked []*Renewal, acks conn.Acks) {
 	jobs := make([]conn.Job, len(asked))
 	for i := range asked {
 		jobs[i] = asked[i].Job(a)
@@ -190,12 +191,12 @@ func (r *Renewal) Job(a conn.Attempt) conn.Job {
 // together renews several holds in one script, as to start one costs the server as much as what it does for a hold. It
 // returns the rest: what is of another kind, or has more to tell, or was not renewed by such a script, which does nothing
 // where anything is unusual.
-func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []Renewal) (alone []Renewal) {
+func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []*Renewal) (alone []*Renewal) {
 	type alike struct {
 		script *lua.Script
 		lasts  time.Duration
 	}
-	groups := make(map[alike][]Renewal, 1)
+	groups := make(map[alike][]*Renewal, 1)
 	for _, one := range asked {
 		if s := one.Proto.Renewals; s != nil && one.Entries == "" && (!one.Wishes || one.Said && !one.Final) {
 			group := alike{s, one.Lasts}
@@ -205,7 +206,7 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []Renewal) (alon
 		}
 	}
 	var jobs []conn.Job
-	var parts [][]Renewal
+	var parts [][]*Renewal
 	for as, group := range groups {
 		for _, part := range inScripts(group, r.Servers.Clustered()) {
 			if len(part) == 1 {
@@ -247,11 +248,11 @@ func (r *Renewals) together(n *conn.Node, a conn.Attempt, asked []Renewal) (alon
 }
 
 // inScripts parts renewals into those that one script may do: in a cluster, of one slot.
-func inScripts(group []Renewal, clustered bool) (parts [][]Renewal) {
+func inScripts(group []*Renewal, clustered bool) (parts [][]*Renewal) {
 	if !clustered {
 		return slices.Collect(slices.Chunk(group, inScript))
 	}
-	slices.SortFunc(group, func(a, b Renewal) int { return cmp.Compare(a.Slot, b.Slot) })
+	slices.SortFunc(group, func(a, b *Renewal) int { return cmp.Compare(a.Slot, b.Slot) })
 	for len(group) > 0 {
 		n := 1
 		for n < min(len(group), inScript) && group[n].Slot == group[0].Slot {
@@ -264,12 +265,11 @@ func inScripts(group []Renewal, clustered bool) (parts [][]Renewal) {
 }
 
 // job is several renewals as one script does them.
-func job(s *lua.Script, lasts time.Duration, part []Renewal, a conn.Attempt) conn.Job {
+func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) conn.Job {
 	keys := make([]string, len(part))
 	args := make([]string, 3, 3+2*len(part))
 	phases := make([]byte, len(part))
-	for i := range part {
-		r := &part[i]
+	for i, r := range part {
 		r.still = !r.Final && !r.Wishes && r.outlives(a.Latest)
 		switch {
 		case r.Final:
