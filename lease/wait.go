@@ -60,7 +60,7 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 // A QueueFullError says what a call found that there was no room for in the queue. It is an [ErrQueueFull].
 type QueueFullError struct {
 	Waiting int           // how many wait
-	Oldest  time.Duration // for how long the head of the queue has waited
+	Oldest  time.Duration // for how long the head of the queue had waited when its tickets were last looked at
 	Left    time.Duration // until the deadline of the call, if it would have waited for longer than that; 0 if too many wait
 }
 

@@ -177,18 +177,31 @@ func ofNumber(n int64) Tuple {
 	return Tuple{}
 }
 
-// ofText reads the reply to a ticket that came to wait now as the last: without a status if it is none.
+// ofText reads the reply to a ticket that came to wait now as the last, or for which there is no room in the queue: without
+// a status if it is neither.
 func ofText(text string) Tuple {
-	var n [4]int64
-	for i := range n {
-		word, rest, more := strings.Cut(text, " ")
-		var err error
-		if n[i], err = strconv.ParseInt(word, 10, 64); err != nil || more != (i < len(n)-1) {
+	var n [5]int64
+	words := 0
+	for more := true; more; words++ {
+		var word string
+		word, text, more = strings.Cut(text, " ")
+		if words == len(n) {
 			return Tuple{}
 		}
-		text = rest
+		var err error
+		if n[words], err = strconv.ParseInt(word, 10, 64); err != nil {
+			return Tuple{}
+		}
 	}
-	return Tuple{Status: Waiting, Now: n[0], Token: uint64(n[1]), Until: n[2], Place: n[3], Waiting: int(n[3]), Arrival: n[0]}
+	t := Tuple{Status: Waiting, Now: n[0], Token: uint64(n[1]), Until: n[2], Place: n[3], Waiting: int(n[3]), Arrival: n[0]}
+	switch words {
+	case 4:
+		return t
+	case 5:
+		t.Status, t.Place, t.Arrival = Full, -1, n[0]-n[4]
+		return t
+	}
+	return Tuple{}
 }
 
 // arrivalAt is the arrival of a ticket that came to wait now.

@@ -116,6 +116,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	s.mu.Unlock()
 
+	mode = q.bound.Mode(mode)
 	place, head := strconv.FormatInt(arrival, 10), strconv.FormatInt(t.queue.terms.HeadStart(), 10)
 	if q.light, q.moves = 0, w.from != nil; q.moves {
 		q.args = append(q.room[:0], w.from.Ticket(), q.text, "0", w.from.Hex(), t.phase(), q.NotAfter, c.highest(), c.servers.Counted())
@@ -123,8 +124,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	if light, _ := s.proto.Light(); light {
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
-		q.args = q.bound.Args(q.args)
-		if q.bound == nil && arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
+		if arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = askFloor
 			if c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0)) {
 				q.light++
@@ -137,7 +137,6 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
 	q.args = append(q.args, t.queue.extras...)
-	q.args = q.bound.Args(q.args)
 	if w.event != nil && w.event.Extras != nil {
 		q.args = append(q.args, w.event.Extras(since, strconv.FormatInt(seen, 10))...)
 	}

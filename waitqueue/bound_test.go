@@ -33,15 +33,15 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	require.Equal(t, plain, a.inFull(c.client))
 	require.Equal(t, 3, a.light)
 	a, text = ask(lua.Fairlock, limited)
-	plain[0], plain[2] = text, a.NotAfter
-	require.Equal(t, append(plain, "3:"), a.args)
-	require.Zero(t, a.light)
+	plain[0], plain[1], plain[2] = text, "look 3:", a.NotAfter
+	require.Equal(t, plain, a.inFull(c.client))
+	require.Equal(t, 3, a.light)
 
 	a, text = ask(lua.Semaphore, DefaultTerms(), "5")
 	plain = []string{text, lua.Look, a.NotAfter, "0", "0", c.highest(), "1", lua.PhaseHeld, c.who, "5"}
 	require.Equal(t, plain, a.args)
 	a, text = ask(lua.Semaphore, limited, "5")
-	plain[0], plain[2] = text, a.NotAfter
-	require.Equal(t, append(plain, "3:"), a.args)
+	plain[0], plain[1], plain[2] = text, "look 3:", a.NotAfter
+	require.Equal(t, plain, a.args)
 	require.NoError(t, c.Close(t.Context()))
 }

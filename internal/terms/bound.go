@@ -45,12 +45,12 @@ func (b *Bound) String() string {
 	return text
 }
 
-// Args adds the bound to the arguments of an ask, if there is one.
-func (b *Bound) Args(to []string) []string {
+// Mode is the mode of an ask with the bound behind it, if there is one.
+func (b *Bound) Mode(mode string) string {
 	if b == nil {
-		return to
+		return mode
 	}
-	return append(to, b.String())
+	return mode + " " + b.String()
 }
 
 // FullBy is why an ask was refused that found no room; nil if it was not.

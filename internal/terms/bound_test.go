@@ -8,19 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // What is off sends what was sent before there was such a thing.
 func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
 	b := Terms{}.Bound(t.Context())
 	require.Nil(t, b)
-	require.Equal(t, []string{"ticket", "wait"}, b.Args([]string{"ticket", "wait"}))
+	require.Equal(t, lua.Wait, b.Mode(lua.Wait))
 	require.Equal(t, "1700000000123456", b.Behind(1700000000123456))
 }
 
 func TestABoundSaysHowManyMayWaitAndWhatIsLeft(t *testing.T) {
 	limited := Terms{QueueLimit: 3}.Bound(t.Context())
-	require.Equal(t, []string{"ticket", "3:"}, limited.Args([]string{"ticket"}))
+	require.Equal(t, "wait 3:", limited.Mode(lua.Wait))
 	require.Equal(t, "7:3:", limited.Behind(7))
 
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))

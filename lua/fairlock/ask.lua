@@ -6,31 +6,33 @@
 --                 else the answer is UNUSUAL
 -- ARGV  ticket    client:number:kind:tokens:lease:grant: how many tokens the client may make of that of a hold,
 --                 which it says when the hold ends; the lease, and that of a grant, in ms
---       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place
+--       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place. Behind look and
+--                 wait the bound of a ticket that never had a place, if it has one, as in "wait 16:": how many may wait, 0
+--                 for any number, and how many µs its call has left, or nothing
 --       notafter  server µs after which the ask changes nothing
 --       floor     the highest token that the client has seen; missing: none that is later than when this was sent
 --       arrival   what an earlier ask of this ticket answered, or 0; missing: 0
 --       head      head start of the priority in µs; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
 --       phase     held, or final if the lease will not be renewed; missing: held
---       bound     limit:left of a ticket that never had a place, if it has one: how many may wait, 0 for any number, and
---                 how many µs its call has left, or nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or shorter:
 --       now alone: GRANTED for the lease of the ticket, with now as its token
 --       "now token until waiting" in one text: WAITING as the last in the queue, so waiting is its place, with now as its
 --       arrival
 --       {status, now, now - token, until - now, place, waiting}: WAITING with now as its arrival
 --       {status, now, now - token, until - now, place, waiting, owner}: BUSY; in full the owner is the first of states
---       {FULL, now, token, until, place, waiting, arrival, flags}: there is no room in the queue, whose head has that arrival;
---       nothing is kept of the ticket
+--       "now token until waiting waited" in one text: FULL, there is no room in the queue, whose head had waited for so many
+--       µs when its tickets were last looked at; nothing is kept of the ticket
 --       UNUSUAL alone: nothing was done, ask with all keys
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here; and a number alone costs Redis less than an array. The numbers are those of lib/base, the names in
 -- capitals and the calls those of lib/rules.
-local GRANTED, WAITING, BUSY, LATE, UNUSUAL, FULL = 1, 2, 3, 4, 12, 13
+local GRANTED, WAITING, BUSY, LATE, UNUSUAL = 1, 2, 3, 4, 12
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
+local limit, left
+if #mode > 4 then mode, limit, left = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
 local notafter = tonumber(ARGV[3])
@@ -38,6 +40,7 @@ if now > notafter then return { LATE, now } end
 
 local size = redis.call('ZCARD', KEYS[2])
 local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version')
+  or limit and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan', 'looked')
   or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
 local kept = tonumber(h[3] or 0)
 if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
@@ -70,18 +73,18 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
   lasts = lasts and lasts * 1000 or 0
   if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
     if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
-    local oldest
-    if ARGV[9] and size > 0 then
+    local full
+    if limit and size > 0 then
       -- @include lib/known.lua
-      oldest = known.full(KEYS, now, ticket, size, ARGV[9], ARGV[7])
-      if oldest then return { FULL, now, token, ends, -1, size, oldest, 0 } end
+      full = known.full(KEYS, h[10], now, ticket, size, tonumber(limit), left)
+      if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. h[5] .. ' ' .. size .. ' ' .. full end
     end
     -- As hold.keep has it.
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
     local arrival = math.max(now, tonumber(h[7] or 0) + 1)
     local text, ahead = arrival == now and micros_text(t) or format('%.0f', arrival), -1
-    local long = oldest == false or waits and wants_word(h[6]) -- Somebody is to be told.
+    local long = full == false or waits and wants_word(h[6]) -- Somebody is to be told.
       or kept > need + MOST_US and kept > now + lasts + MOST_US
     if size == 0 and not long and waits then
       redis.call('ZADD', KEYS[2], text, ticket)
@@ -120,7 +123,7 @@ if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)
 s.caller = client
 
-if over or ARGV[9] then
+if over or limit then
   -- @include lib/queue.lua
   if over then
     expiry.settle(s)
@@ -133,9 +136,9 @@ if over or ARGV[9] then
     hold.keep(s, size)
     if s.owner == ticket then return hold.reply(s, base.GRANTED) end
   end
-  if ARGV[9] and not redis.call('ZSCORE', s.queue, ticket) then
+  if limit and not redis.call('ZSCORE', s.queue, ticket) then
     -- @include lib/room.lua
-    local oldest = room.full(s, ARGV[9], tonumber(ARGV[5]) ~= 0 and tonumber(ARGV[5]) or now - ARGV[6])
+    local oldest = room.full(s, limit, left, tonumber(ARGV[5]) ~= 0 and tonumber(ARGV[5]) or now - ARGV[6])
     size = redis.call('ZCARD', s.queue)
     if oldest then
       hold.keep(s, size)

@@ -46,14 +46,14 @@ for i = 6, #ARGV, 2 do
     states[#states + 1] = 'missed'
     s.grants = { ticket, s.token, s.ends }
   else
-    local arrival, bound = tonumber(ARGV[i + 1]), nil
-    if not arrival then arrival, bound = place.bound(ARGV[i + 1]) end
+    local arrival, limit, left = tonumber(ARGV[i + 1]), nil, nil
+    if not arrival then arrival, limit, left = place.bound(ARGV[i + 1]) end
     local new = place.queue(s, ticket, arrival, size, true)
     states[#states + 1] = new == 1 and 'again' or 'queued'
     size = size + new
-    if bound and new == 1 then
+    if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, bound = bound }
+      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, limit = limit, left = left }
     end
     if new == 1 then hold.wanted(s) end
   end

@@ -44,10 +44,10 @@ function place.queue(s, ticket, arrival, size, given)
   return new
 end
 
--- bound reads the arrival of a ticket that has a bound, and that.
+-- bound reads the arrival of a ticket that has a bound, and the two numbers of that.
 function place.bound(text)
-  local arrival, bound = string.match(text, '^(%d+):(.*)$')
-  return tonumber(arrival), bound
+  local arrival, limit, left = string.match(text, '^(%d+):(%d+):(%d*)$')
+  return tonumber(arrival), limit, left
 end
 
 -- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.

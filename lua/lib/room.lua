@@ -33,22 +33,21 @@ local function late(s, left, at, size, oldest)
 end
 
 -- full is the arrival of the head of a queue that has no room for a ticket which comes at that time, and nil if there is
--- room. It looks at the tickets only where it would refuse.
-function room.full(s, bound, at)
-  local limit, left = bound_of(bound)
+-- room. It looks at the tickets only where it would refuse, and leaves for asks to come what it has found.
+function room.full(s, limit, left, at)
   limit = tonumber(limit)
   local size = redis.call('ZCARD', s.queue)
   local crowded = limit > 0 and size >= limit
   if size == 0 then return nil end
   if not crowded and not late(s, left, at, size, tonumber(redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')[2])) then return nil end
-  local p = look(s, crowded and limit or 1)
+  local most = crowded and limit or 1
+  local p = look(s, most)
   size = redis.call('ZCARD', s.queue)
   if size == 0 then hold.forget(s) end
-  if crowded and p.room <= 0 then
-    redis.call('HSET', s.lock, 'looked', base.int(size - limit) .. ':' .. base.int(s.now + looked_for(p.rank)))
-    return p.oldest
-  end
-  return p.oldest and late(s, left, at, size, p.oldest) and p.oldest or nil
+  if not p.oldest or not (crowded and p.room <= 0) and not late(s, left, at, size, p.oldest) then return nil end
+  redis.call('HSET', s.lock, 'looked', base.int(size - most + p.room) .. ':' .. base.int(s.now + looked_for(p.rank))
+    .. ':' .. base.int(math.max(s.now - p.oldest, 0)))
+  return p.oldest
 end
 
 -- trim takes out of the queue again what a check has queued for the first time and there is no room for, the last ones
@@ -58,7 +57,7 @@ function room.trim(s, fresh, states)
   for i = #fresh, 1, -1 do
     local f = fresh[i]
     if redis.call('ZREM', s.queue, f.ticket) == 1 then
-      local oldest = room.full(s, f.bound, f.arrival)
+      local oldest = room.full(s, f.limit, f.left, f.arrival)
       local size = redis.call('ZCARD', s.queue)
       if oldest then
         states[f.state], any = 'full ' .. size .. ' ' .. base.int(oldest), true

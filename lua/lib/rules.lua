@@ -61,8 +61,8 @@
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
 
--- The bound of an ask: how many may wait, 0 for any number, and how many µs its call has left, or nothing.
--- @rule bound_of(text) = string.match(text, '^(%d+):(%d*)$')
+-- The mode of an ask that has a bound, how many may wait, 0 for any number, and how many µs its call has left, or nothing.
+-- @rule bounded(text) = string.match(text, '^(%a+) (%d+):(%d*)$')
 
 -- How long a ticket waits, in µs, that so many are ahead of, the holder among them: as long for each as the head has waited
 -- so far for each ticket that waits now (I11).

@@ -6,7 +6,9 @@
 --       holders   zset  tickets that hold, by the end of their leases
 -- ARGV  ticket    client:number:kind:permits:lease:grant; the lease, and that of a grant, in ms
 --       mode      try: leave no trace; look: no place yet, as the client cannot hear; wait: keep a place; drain:
---                 a try for all permits that are free, of a ticket that names none
+--                 a try for all permits that are free, of a ticket that names none. Behind look and wait the bound of a
+--                 ticket that never had a place, if it has one, as in "wait 16:": how many may wait, 0 for any number, and
+--                 how many µs its call has left, or nothing
 --       notafter  server µs after which the ask changes nothing
 --       arrival   what an earlier ask of this ticket answered, or 0
 --       head      head start of the priority in µs
@@ -16,18 +18,19 @@
 --       who       what operators are told of the client
 --       limit     how many permits there are, as the client states it: for a lock that is to be made. It must be
 --                 that of the maker, unless the lock was resized
---       bound     limit:left of a ticket that never had a place, if it has one: how many may wait, 0 for any number, and
---                 how many µs its call has left, or nothing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       place of GRANTED is the number of permits, where it is told. EXCESS: the ticket asks for more than there
 --       are. MISMATCH: another limit counts. Both are told at once, with the limit in states, and change nothing.
---       FULL: there is no room in the queue, whose head has that arrival; nothing is kept of the ticket
+--       FULL: there is no room in the queue, whose head has that arrival, or had waited since then when its tickets were last
+--       looked at; nothing is kept of the ticket
 -- RETRY safe: the same ticket gets the same grant, or keeps its place
 
 -- The usual cases come ahead of the includes, because the making of their functions costs as much as what
 -- is done here. The numbers are those of lib/base, the names in capitals and the calls those of lib/rules.
 local GRANTED, WAITING, LATE, FULL = 1, 2, 4, 13
 local ticket, mode, format = ARGV[1], ARGV[2], string.format
+local limit, left
+if #mode > 5 then mode, limit, left = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
 if now > tonumber(ARGV[3]) then return { LATE, now } end
@@ -68,7 +71,7 @@ end
 
 -- No lease has run out, nothing is unusual about the queue, and its head does not fit and hears: a first wait
 -- queues.
-if agreed and (mode == 'wait' or ARGV[11] and mode == 'look') and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
+if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
   and n <= tonumber(h[2]) and kept >= LEAST_US
     + math.max(queue_need(size + 1, now), token_need(tonumber(h[5] or 0), now)) then
   local client = string.match(ticket, '^[^:]*')
@@ -86,11 +89,11 @@ if agreed and (mode == 'wait' or ARGV[11] and mode == 'look') and ARGV[4] == '0'
       stuck = counts and (counts[2] or 0) > 0
     end
   end
-  if stuck and ARGV[11] then
+  if stuck and limit then
     -- @include lib/known.lua
-    local oldest = known.full(KEYS, now, ticket, size, ARGV[11], ARGV[7])
-    if oldest then return { FULL, now, tonumber(h[5] or 0), ends, -1, size, oldest, 0 } end
-    stuck = oldest == nil and mode == 'wait'
+    local full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit), left)
+    if full then return { FULL, now, tonumber(h[5] or 0), ends, -1, size, now - full, 0 } end
+    stuck = full == nil and mode == 'wait'
   end
   if stuck then
     local text = format('%.0f', arrival)
@@ -134,9 +137,9 @@ hold.keep(s, size)
 if holds then return permits.granted(s, mode == 'drain' and holds or 0, token, ends) end
 if n > s.limit then return permits.refuse(s, base.EXCESS) end
 if mode == 'try' or mode == 'drain' then return permits.reply(s, base.BUSY, -1, size, 0) end
-if ARGV[11] and not redis.call('ZSCORE', s.queue, ticket) then
+if limit and not redis.call('ZSCORE', s.queue, ticket) then
   -- @include lib/room.lua
-  local oldest = room.full(s, ARGV[11], tonumber(ARGV[4]) ~= 0 and tonumber(ARGV[4]) or now - ARGV[5])
+  local oldest = room.full(s, limit, left, tonumber(ARGV[4]) ~= 0 and tonumber(ARGV[4]) or now - ARGV[5])
   size = redis.call('ZCARD', s.queue)
   if oldest then
     hold.keep(s, size)

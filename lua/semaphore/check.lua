@@ -49,14 +49,14 @@ for i = 1, count do
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else
-    local arrival, bound = tonumber(ARGV[5 + 2 * i]), nil
-    if not arrival then arrival, bound = place.bound(ARGV[5 + 2 * i]) end
+    local arrival, limit, left = tonumber(ARGV[5 + 2 * i]), nil, nil
+    if not arrival then arrival, limit, left = place.bound(ARGV[5 + 2 * i]) end
     local new = place.queue(s, ticket, arrival, size, true)
     states[i] = new == 1 and 'again' or 'queued'
     size = size + new
-    if bound and new == 1 then
+    if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, bound = bound }
+      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, limit = limit, left = left }
     end
     if new == 1 then hold.wanted(s) end
   end

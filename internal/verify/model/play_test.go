@@ -215,7 +215,7 @@ func (p *player) build(s step) Request {
 		if s.mode != lua.Try {
 			r.Bound = t.bound
 		}
-		r.Light = r.Bound == nil && r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
+		r.Light = r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
 		return r
 	case opEnd:
 		if t.text == "" {

@@ -101,7 +101,7 @@ func (r Ask) seen() int64 {
 
 // Lightly returns what the script gets without all keys.
 func (r Ask) Lightly() []string {
-	args := stage.Args(r.Ticket, r.Mode, r.NotAfter)
+	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter)
 	if r.Floor != 0 {
 		args = append(args, stage.Decimal(r.Floor))
 	}
@@ -122,11 +122,7 @@ func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
-	if r.Bound != nil {
-		args = append(args, r.Bound.String())
-	}
-	return args
+	return stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
 }
 
 // Script returns fairlock/end.

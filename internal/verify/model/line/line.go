@@ -144,9 +144,12 @@ type Notes struct {
 	Marked bool   // there may be suspects
 	Forced string // the ticket that lost its hold by force
 	Lapsed string // the ticket whose lease ran out
-	// Looked is what a look at a full queue found: how many tickets it has not looked at, and until when that counts.
-	Looked *[2]int64
+	Looked *Looked
 }
+
+// Looked is what a look at a full queue found: how many tickets it has not found alive, for how long the head had waited,
+// and until when that counts.
+type Looked struct{ Rest, Till, Waited int64 }
 
 // A Scan is how far a pass over silent heads came.
 type Scan struct {
@@ -180,7 +183,7 @@ func (n *Notes) Fields() map[string]string {
 		f["scan"] = fmt.Sprintf("%d:%d:%s", n.Scan.Silent, n.Scan.Arrival, n.Scan.One)
 	}
 	if n.Looked != nil {
-		f["looked"] = fmt.Sprintf("%d:%d", n.Looked[0], n.Looked[1])
+		f["looked"] = fmt.Sprintf("%d:%d:%d", n.Looked.Rest, n.Looked.Till, n.Looked.Waited)
 	}
 	return f
 }

@@ -23,6 +23,14 @@ type Bound struct {
 	Left  int64 // what its call has left, in µs; below 0: nothing is said of that
 }
 
+// Mode is the mode of an ask with a bound behind it, if there is one.
+func (b *Bound) Mode(mode string) string {
+	if b == nil {
+		return mode
+	}
+	return mode + " " + b.String()
+}
+
 func (b Bound) String() string {
 	if b.Left < 0 {
 		return fmt.Sprintf("%d:", b.Limit)
@@ -58,20 +66,24 @@ func (c *Call) Late(b Bound, at, head int64) bool {
 func (c *Call) crowded(b Bound) bool { return b.Limit > 0 && int64(len(c.line.Queue)) >= b.Limit }
 
 // Known reports whether a queue is known to be full for a new ticket without a look at its tickets, and whether that can be
-// told; it tells the arrival of the head. So asks do where nothing is unusual.
+// told; it tells since when the head had waited as far as the last look counts. So asks do where nothing is unusual.
 func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
-	q := c.line.Queue
-	if len(q) == 0 || !c.crowded(b) && !c.Late(b, c.Now, q[0].Arrival) || c.line.Rank(ticket) >= 0 {
+	size, l := int64(len(c.line.Queue)), c.notes.Looked
+	if size == 0 || c.line.Rank(ticket) >= 0 {
 		return 0, false, true
 	}
-	if c.crowded(b) {
-		l := c.notes.Looked
-		full = l != nil && c.Now < l[1] && l[1]-c.Now <= lookMost && int64(len(q))-l[0] >= b.Limit
-		return q[0].Arrival, full, full
+	crowded, most := c.crowded(b), int64(1)
+	if crowded {
+		most = b.Limit
 	}
-	client := lua.TicketClient(q[0].Ticket)
-	full = client == c.Caller || c.Counted && !c.line.Blind && c.line.Hears[client]
-	return q[0].Arrival, full, full
+	counts := l != nil && c.Now < l.Till && l.Till-c.Now <= lookMost && size-l.Rest >= most
+	switch {
+	case counts && (crowded || b.Left >= 0 && (size+1)*l.Waited > b.Left*size):
+		return c.Now - l.Waited, true, true
+	case !crowded && !c.Late(b, c.Now, c.line.Queue[0].Arrival):
+		return 0, false, true
+	}
+	return 0, false, false
 }
 
 // Full reports whether there is no room for a ticket that comes at a time and is not in the queue (I11), with the arrival
@@ -99,11 +111,14 @@ func (c *Call) Full(b Bound, at int64) (oldest int64, full bool) {
 	if len(living) == 0 {
 		return 0, false
 	}
-	if crowded && int64(len(living)) == most {
-		c.notes.Looked = &[2]int64{int64(len(c.line.Queue)) - b.Limit, c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost)}
-		return living[0], true
+	if !(crowded && int64(len(living)) == most) && !c.Late(b, at, living[0]) {
+		return 0, false
 	}
-	return living[0], c.Late(b, at, living[0])
+	c.notes.Looked = &Looked{
+		Rest: int64(len(c.line.Queue) - len(living)), Till: c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost),
+		Waited: max(c.Now-living[0], 0),
+	}
+	return living[0], true
 }
 
 // look finds the arrivals of the first tickets that are alive, so many at the most, and the dead among them.
@@ -218,13 +233,14 @@ func (r Room) Judge() error {
 		}
 	}
 	crowded := r.Bound.Limit > 0 && living+int64(r.Beside) >= r.Bound.Limit
-	_, till, _ := strings.Cut(r.Looked, ":")
-	counts, _ := strconv.ParseInt(till, 10, 64)
+	var rest, till, waited int64
+	_, err := fmt.Sscanf(r.Looked, "%d:%d:%d", &rest, &till, &waited)
+	counts := err == nil && till > r.Now
 	late := r.Bound.Left >= 0 && (r.Beside > 0 || living > 0 && ahead*(r.Now-head) > r.Bound.Left*int64(len(r.After)))
 	switch {
 	case r.Full && (was || stays):
 		return fmt.Errorf("%s had a place and is refused", r.Ticket)
-	case r.Full && !crowded && !late && (r.Bound.Limit == 0 || counts <= r.Now):
+	case r.Full && !crowded && !late && !counts:
 		return fmt.Errorf("%s is refused where %d wait, by %v", r.Ticket, living, r.Bound)
 	case !r.Full && !was && stays && crowded && r.Beside == 0:
 		return fmt.Errorf("%s is let in where %d wait, by %v", r.Ticket, living, r.Bound)

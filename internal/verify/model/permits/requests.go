@@ -85,11 +85,7 @@ func (Ask) Script() *lua.Script { return lua.Semaphore.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	args := stage.Args(r.Ticket, r.Mode, r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
-	if r.Bound != nil {
-		args = append(args, r.Bound.String())
-	}
-	return args
+	return stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Arrival, r.Head, r.Floor, !r.Uncounted, r.Phase, r.Who, r.Limit)
 }
 
 // Script returns semaphore/end.
