@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,16 +94,18 @@ func TestALongJobLetsAShortOneInBetweenTwoSteps(t *testing.T) {
 func TestWorkersThatKeepTheirLocksMakeMoreSteps(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "workers")
-	rate := func(args ...string) float64 {
-		before := len(s.said("a second$"))
+	work := func(args ...string) (rate, requests float64) {
+		before := len(s.said("each$"))
 		s.run(s.start(append(args, "-for", "2s")...))
-		n, err := strconv.ParseFloat(s.await(before+1, `^(\d+) steps a second$`)[before], 64)
+		_, err := fmt.Sscanf(s.await(before+1, `^(\d+ steps a second, .* requests each)$`)[before], "%f steps a second, %f", &rate, &requests)
 		require.NoError(t, err)
-		return n
+		return rate, requests
 	}
-	plain := rate()
-	kept := rate("-keep", "1s")
+	plain, each := work()
+	kept, rarely := work("-keep", "1s")
 	require.Greater(t, kept, 2*plain)
+	require.InDelta(t, 2, each, 0.1)
+	require.Less(t, rarely, 0.1)
 	one, two := s.start("-keep", "1m"), s.start("-keep", "1m") // They call each other.
 	s.run(one, two)
 }

@@ -1,4 +1,5 @@
-// Command workers counts up numbers of many customers under a lock each, and says how many steps it makes in a second.
+// Command workers counts up numbers of many customers under a lock each, and says how many steps it makes in a second, and
+// how many requests each of them takes.
 //
 //	workers               each step asks Redis for its lock
 //	workers -keep 1s      locks stay with the process between two steps, until another process wants them
@@ -49,7 +50,8 @@ func main() {
 		})
 	}
 	workers.Wait()
-	fmt.Printf("%.0f steps a second\n", float64(steps.Load())/span.Seconds())
+	n, sent := float64(steps.Load()), client.Stats()
+	fmt.Printf("%.0f steps a second, %.2f requests each\n", n/span.Seconds(), float64(sent.Asks+sent.Ends+sent.Renewals)/n)
 }
 
 func step(context.Context) error { return nil } // The work.
