@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"errors"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -77,4 +79,22 @@ func TestOverlapsAllAlongAreFoundThoughMastersChangeAllAlong(t *testing.T) {
 		failovers = append(failovers, failover{old: old, new: new, began: at(1000 * i), agreed: at(1000*i + 4000)})
 	}
 	require.Len(t, unexcused(holds, failovers), 3999)
+}
+
+// After a step back of the server's clock tokens are ahead of it, and messages tell by how much.
+func TestAWitnessKnowsATokenThatIsAheadOfTheClock(t *testing.T) {
+	w := &witness{by: map[uint64]string{}}
+	client, server := net.Pipe()
+	defer client.Close()
+	text := ":1795666750000001\r\n$60\r\nG c:1:x:1:3000:2000 1795666750009000 903 2000\r\n"
+	go func() {
+		defer server.Close()
+		_, _ = io.WriteString(server, text)
+	}()
+	_, err := io.ReadAll(&heard{Conn: client, address: "here", witness: w})
+	require.NoError(t, err)
+	require.Equal(t, "here", w.of(1795666750000001))
+	require.Equal(t, "here", w.of(1795666750009903))
+	require.Empty(t, w.of(1795666750000061))
+	require.Empty(t, w.of(1795666750011000))
 }

@@ -71,13 +71,20 @@ func (w *witness) of(number uint64) string {
 	return w.by[number]
 }
 
-// heard is a connection with a witness.
+func (w *witness) hears(number uint64, address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.by[number] = address
+}
+
+// heard is a connection with a witness. One goroutine reads it.
 type heard struct {
 	net.Conn
 	address string
 	witness *witness
-	number  uint64 // that is being read: one goroutine reads
+	number  uint64 // that is being read
 	digits  int
+	before  uint64 // the number that counts and is one space ahead of that, or 0
 }
 
 func (h *heard) Read(p []byte) (int, error) {
@@ -87,12 +94,23 @@ func (h *heard) Read(p []byte) (int, error) {
 			h.number, h.digits = h.number*10+uint64(b-'0'), h.digits+1
 			continue
 		}
-		if h.digits >= digits {
-			h.witness.mu.Lock()
-			h.witness.by[h.number] = h.address
-			h.witness.mu.Unlock()
-		}
-		h.number, h.digits = 0, 0
+		h.take(b)
 	}
 	return n, err
+}
+
+// take takes in the number that ends with b, if there is one. A message tells of a grant when it was, and by how much the
+// token is above that.
+func (h *heard) take(b byte) {
+	before := h.before
+	h.before = 0
+	if h.digits >= digits {
+		h.witness.hears(h.number, h.address)
+		if b == ' ' {
+			h.before = h.number
+		}
+	} else if h.digits > 0 && before > 0 {
+		h.witness.hears(before+h.number, h.address)
+	}
+	h.number, h.digits = 0, 0
 }
