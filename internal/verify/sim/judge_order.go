@@ -106,7 +106,7 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 	for _, a := range calls {
 		others := make(map[int][]*Call) // By client.
 		for _, b := range j.overtakers(a, calls) {
-			if o.Keep > 0 && j.uncalled(a, b) {
+			if o.Keep > 0 && j.uncalled(o, a, b) {
 				continue
 			}
 			if b.Client == a.Client && b.Step.Priority == a.Step.Priority {
@@ -128,12 +128,12 @@ func (j *judge) cohorts(o Object, calls []*Call) {
 }
 
 // uncalled reports whether a call may have taken up what its client kept before that knew that another waits: in the time
-// of a message, or where a fault may have cost that.
-func (j *judge) uncalled(a, b *Call) bool {
+// of a message, or where a fault may have cost that, for which the next renewal makes up.
+func (j *judge) uncalled(o Object, a, b *Call) bool {
 	if b.End <= j.settled(a)+handOff+4*j.far()+j.settlingTime(b.Client) {
 		return true
 	}
-	return j.touched(b.Client, b.Object, a.Begin, b.End, nil) != nil
+	return j.touched(b.Client, b.Object, max(a.Begin, b.End-o.Lease), b.End, nil) != nil
 }
 
 // overtakers are the calls that came after one had its place for certain, and held before it, though no fault explains
