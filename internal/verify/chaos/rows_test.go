@@ -79,7 +79,7 @@ var rows = []row{
 	{"I2", "objects have one name", []string{"family.TestObjectsOfOneNameDoNotMeet"}},
 	{"I3", "times are unusable", []string{"fairlock.TestUnusableTimesAreRefusedBeforeRedis"}},
 	{"I4", "counts are at their limits", []string{"countdown.TestTheLargestCountIsExact"}},
-	{"I5", "times have 16 digits", []string{"waitqueue.TestTheLargestTimesAreExactInLua"}},
+	{"I5", "times have 16 digits", []string{"terms.TestTheLargestTimesAreExactInLua"}},
 	{"I6", "100,000 wait", []string{"model.TestALiveTicketIsReachedBehindThousandsOfSilentOnes"}},
 	{"I7", "many clients wait for one lock", []string{"fairlock.TestOnlyTheHeadIsWoken"}},
 	{"I8", "a client uses many names", []string{"waitqueue.TestAHotLockKeepsItsSubscriptionAndALockOutOfUseDropsIt"}},
@@ -162,7 +162,7 @@ func TestEveryRowHasACase(t *testing.T) {
 
 func TestTheTestsThatTheTableNamesExist(t *testing.T) {
 	t.Parallel()
-	folders := map[string]string{"conn": "internal/conn", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
+	folders := map[string]string{"conn": "internal/conn", "terms": "internal/terms", "timers": "internal/timers", "model": "internal/verify/model", "sim": "internal/verify/sim", "family": "internal/testenv/family", "deploy": "internal/verify/deploy"}
 	tests := map[string]map[string]bool{}
 	for _, x := range slices.Concat(rows, others) {
 		for _, name := range x.elsewhere {
