@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
@@ -63,38 +63,26 @@ func campaign(plan []string) error {
 
 // child is a process that campaigns.
 type child struct {
+	crowd.Child
 	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.Writer
 	lines chan string
 }
 
 // fork starts a candidate in a process of its own.
 func fork(t *testing.T, s *redistest.Server, name string, lasts time.Duration) *child {
 	t.Helper()
-	path, err := os.Executable()
-	require.NoError(t, err)
-	c := &child{t: t, cmd: exec.Command(path), lines: make(chan string, 16)}
-	c.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %v", childVariable, s.Addr(), name, lasts))
-	c.cmd.Stderr = os.Stderr
-	// In a group of its own a stopped child is ended by the system if the test dies: its group is an orphan then.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.in, err = c.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
+	c := &child{t: t, Child: crowd.Fork(t, childVariable, fmt.Sprintf("%s %s %v", s.Addr(), name, lasts)), lines: make(chan string, 16)}
 	go func() {
 		defer close(c.lines)
-		for scan := bufio.NewScanner(out); scan.Scan(); {
-			c.lines <- scan.Text()
+		for c.Lines.Scan() {
+			c.lines <- c.Lines.Text()
 		}
 	}()
 	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
+		_ = c.Cmd.Process.Kill()
 		for range c.lines { // Until its output ends.
 		}
-		_ = c.cmd.Wait()
+		_ = c.Cmd.Wait()
 	})
 	return c
 }
@@ -117,7 +105,7 @@ func (c *child) says(prefix string) string {
 
 func (c *child) signal(sig syscall.Signal) {
 	c.t.Helper()
-	require.NoError(c.t, c.cmd.Process.Signal(sig))
+	require.NoError(c.t, c.Cmd.Process.Signal(sig))
 }
 
 // leads waits until the child leads, and returns its token.
@@ -190,7 +178,7 @@ func TestALeaderThatWasStoppedPastItsLeaseKnowsItAtItsFirstLook(t *testing.T) {
 	l := waits.Value(t)
 	require.Greater(t, l.Token(), token)
 	c.signal(syscall.SIGCONT)
-	_, err := io.WriteString(c.in, "look\n")
+	_, err := io.WriteString(c.Input, "look\n")
 	require.NoError(t, err)
 	require.Contains(t, c.says("context:"), "lease lost")
 	require.Contains(t, c.says("proclaim:"), "lease lost")

@@ -7,12 +7,9 @@
 package crowd
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"syscall"
@@ -68,8 +65,7 @@ const (
 // A Crowd is one process. It ends with the test.
 type Crowd struct {
 	t     testing.TB
-	cmd   *exec.Cmd
-	input io.WriteCloser
+	child Child
 	ended chan struct{} // closed when the process has ended and all its events are here
 
 	mu     sync.Mutex // guards events and news
@@ -84,34 +80,16 @@ func Start(t testing.TB, p Plan) *Crowd {
 	if err != nil {
 		t.Fatalf("crowd: %v", err)
 	}
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatalf("crowd: %v", err)
-	}
-	c := &Crowd{t: t, cmd: exec.Command(path), ended: make(chan struct{}), news: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), planVariable+"="+string(plan))
-	c.cmd.Stderr = os.Stderr
-	// In a process group of its own a stopped child is ended by the system if the test dies: its group is an
-	// orphan then. One that is not stopped ends with its input.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	output, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatalf("crowd: %v", err)
-	}
-	if c.input, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatalf("crowd: %v", err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatalf("crowd: %v", err)
-	}
-	go c.follow(bufio.NewScanner(output))
+	c := &Crowd{t: t, child: Fork(t, planVariable, string(plan)), ended: make(chan struct{}), news: make(chan struct{})}
+	go c.follow()
 	t.Cleanup(c.end)
 	return c
 }
 
 // follow collects the events until the process ends.
-func (c *Crowd) follow(lines *bufio.Scanner) {
+func (c *Crowd) follow() {
 	defer close(c.ended)
+	lines := c.child.Lines
 	for lines.Scan() {
 		var e Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -124,7 +102,7 @@ func (c *Crowd) follow(lines *bufio.Scanner) {
 		c.mu.Unlock()
 	}
 	// How it ended is for the test to judge.
-	_ = c.cmd.Wait()
+	_ = c.child.Cmd.Wait()
 }
 
 // Await returns the events of a kind when there are n of them, and fails the test if they do not come
@@ -176,7 +154,7 @@ func (c *Crowd) UnlockAndDie() {
 
 func (c *Crowd) tell(command string) {
 	c.t.Helper()
-	if _, err := io.WriteString(c.input, command+"\n"); err != nil {
+	if _, err := io.WriteString(c.child.Input, command+"\n"); err != nil {
 		c.t.Fatalf("crowd: %v", err)
 	}
 }
@@ -192,7 +170,7 @@ func (c *Crowd) Kill() {
 }
 
 func (c *Crowd) end() {
-	_ = c.cmd.Process.Kill()
+	_ = c.child.Cmd.Process.Kill()
 	<-c.ended
 }
 
@@ -203,7 +181,7 @@ func (c *Crowd) Stop() {
 	c.signal(syscall.SIGSTOP)
 	for {
 		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); errors.Is(err, syscall.EINTR) {
+		if _, err := syscall.Wait4(c.child.Cmd.Process.Pid, &status, syscall.WUNTRACED, nil); errors.Is(err, syscall.EINTR) {
 			continue
 		} else if err != nil {
 			c.t.Fatalf("crowd: wait for the stop: %v", err)
@@ -221,7 +199,7 @@ func (c *Crowd) Cont() { c.signal(syscall.SIGCONT) }
 
 func (c *Crowd) signal(s syscall.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
+	if err := c.child.Cmd.Process.Signal(s); err != nil {
 		c.t.Fatalf("crowd: %v: %v", s, err)
 	}
 }

@@ -99,6 +99,6 @@ func TestAKilledCrowdIsGoneAndMayBeKilledAgain(t *testing.T) {
 	c.Await(Held, 1, limit)
 	c.Stop()
 	c.Kill()
-	require.ErrorIs(t, c.cmd.Process.Signal(syscall.SIGTERM), os.ErrProcessDone)
+	require.ErrorIs(t, c.child.Cmd.Process.Signal(syscall.SIGTERM), os.ErrProcessDone)
 	c.Kill()
 }

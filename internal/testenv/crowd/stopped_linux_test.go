@@ -21,7 +21,7 @@ func TestAStoppedCrowdStandsStillWhenStopReturns(t *testing.T) {
 	c.Watch() // It is busy.
 	for range 100 {
 		c.Stop()
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.cmd.Process.Pid))
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", c.child.Cmd.Process.Pid))
 		require.NoError(t, err)
 		require.NotEmpty(t, threads)
 		for _, path := range threads {

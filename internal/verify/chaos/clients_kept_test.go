@@ -84,7 +84,7 @@ func TestC16AClientThatKeepsALockDiesOrIsStopped(t *testing.T) {
 			p.signal(t, syscall.SIGSTOP)
 			token = next(t, m, token)
 			p.signal(t, syscall.SIGCONT)
-			_, err := io.WriteString(p.input, "use it\n")
+			_, err := io.WriteString(p.child.Input, "use it\n")
 			require.NoError(t, err)
 			again, err := strconv.ParseUint(p.words(t, "T")[0], 10, 64)
 			require.NoError(t, err)

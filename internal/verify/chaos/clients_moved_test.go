@@ -150,7 +150,7 @@ func (m *moving) start(role string) *process {
 // kill tells a process to begin, and kills it soon. It returns what it had got from the library by then, if anything.
 func (m *moving) kill(p *process, line string) (text string) {
 	m.Helper()
-	_, err := io.WriteString(p.input, line+"\n")
+	_, err := io.WriteString(p.child.Input, line+"\n")
 	require.NoError(m, err)
 	time.Sleep(2 * soon()) // As above.
 	p.kill()

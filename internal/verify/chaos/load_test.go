@@ -1,13 +1,9 @@
 package chaos
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/verify/check"
@@ -74,8 +71,7 @@ type remainder struct {
 type process struct {
 	t     testing.TB
 	plan  plan
-	cmd   *exec.Cmd
-	input io.WriteCloser
+	child crowd.Child
 	ended chan struct{} // closed when it has ended and all it told is here
 
 	mu       sync.Mutex // guards the fields below
@@ -93,32 +89,20 @@ func newProcess(t testing.TB, p plan) *process {
 	t.Helper()
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
-	path, err := os.Executable()
-	require.NoError(t, err)
-	command := append(slices.Clone(p.Under), path)
-	c := &process{t: t, plan: p, cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{}), workers: map[string]int64{}}
-	c.cmd.Env = append(os.Environ(), planVariable+"="+string(text))
-	c.cmd.Stderr = os.Stderr
-	// In a group of its own a stopped child is ended by the system if the test dies.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	output, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	c.input, err = c.cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
-	go c.follow(bufio.NewScanner(output))
+	c := &process{t: t, plan: p, child: crowd.Fork(t, planVariable, string(text), p.Under...), ended: make(chan struct{}), workers: map[string]int64{}}
+	go c.follow()
 	t.Cleanup(c.end)
 	return c
 }
 
 // follow takes in what the process tells until its end.
-func (c *process) follow(lines *bufio.Scanner) {
+func (c *process) follow() {
 	defer close(c.ended)
-	for lines.Scan() {
-		c.take(strings.Split(lines.Text(), "\t"))
+	for c.child.Lines.Scan() {
+		c.take(strings.Split(c.child.Lines.Text(), "\t"))
 	}
 	// How it ended is for the test to judge.
-	_ = c.cmd.Wait()
+	_ = c.child.Cmd.Wait()
 }
 
 func (c *process) take(f []string) {
@@ -163,14 +147,14 @@ func (c *process) end() {
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
-	_ = c.cmd.Process.Kill()
+	_ = c.child.Cmd.Process.Kill()
 	<-c.ended
 }
 
 // signal sends it SIGSTOP or SIGCONT.
 func (c *process) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
-	require.NoError(t, c.cmd.Process.Signal(s))
+	require.NoError(t, c.child.Cmd.Process.Signal(s))
 	if s == syscall.SIGSTOP {
 		evidence.Fault(t, "process stopped", 1)
 	}
@@ -210,7 +194,7 @@ func (p plan) workersOf() int { return p.Clients * len(p.Names) * len(kinds) }
 // finish makes it end in good order, and returns what is left.
 func (c *process) finish(t testing.TB) remainder {
 	t.Helper()
-	_, err := io.WriteString(c.input, "stop\n")
+	_, err := io.WriteString(c.child.Input, "stop\n")
 	require.NoError(t, err)
 	kit.Eventually(t, "a process to tell what is left of it", func() bool {
 		c.mu.Lock()

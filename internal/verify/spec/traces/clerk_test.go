@@ -17,6 +17,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/verify/sim"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A clerk stands between a real Redis and its clients, and notes what the scripts of one lock do. Such a script goes to
@@ -242,7 +243,7 @@ func (c *clerk) note(words []string, came [][]byte) {
 	switch all := reply.(type) {
 	case []any:
 		e.Reply = all
-		if len(all) > 1 {
+		if len(all) > 1 && e.Script != lua.Fairlock.Renewals.Name { // That answers with the end of the leases there.
 			if now, ok := all[1].(int); ok && int64(now) > e.Now {
 				e.Now = int64(now) // As the script has seen it.
 			}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -102,42 +102,30 @@ type belief struct {
 // A worker is one process, seen from outside.
 type worker struct {
 	index int
-	cmd   *exec.Cmd
+	child crowd.Child
 	proxy *faults.Proxy
-	input io.WriteCloser
 	id    chan string
 	gone  chan struct{} // closed when it has ended and all it told is here
 
 	mu       sync.Mutex // guards the fields below
 	beliefs  []belief
 	deadline int64 // of the hold that it believes in, as it was at first; 0: of none
-	killed   bool
 }
 
 func newWorker(t *testing.T, index int, server, lock string, seed uint64) *worker {
 	t.Helper()
 	w := &worker{index: index, proxy: faults.NewProxy(t, server), id: make(chan string, 1), gone: make(chan struct{})}
-	path, err := os.Executable()
-	require.NoError(t, err)
-	w.cmd = exec.Command(path)
-	w.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", variable, w.proxy.Addr(), lock, seed))
-	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	output, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	w.input, err = w.cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, w.cmd.Start())
-	go w.follow(bufio.NewScanner(output))
+	w.child = crowd.Fork(t, variable, fmt.Sprintf("%s %s %d", w.proxy.Addr(), lock, seed))
+	go w.follow()
 	t.Cleanup(w.kill)
 	return w
 }
 
 // follow takes in what the process tells until its end.
-func (w *worker) follow(lines *bufio.Scanner) {
+func (w *worker) follow() {
 	defer close(w.gone)
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for w.child.Lines.Scan() {
+		f := strings.Fields(w.child.Lines.Text())
 		if f[0] == "I" {
 			w.id <- f[1]
 			continue
@@ -151,7 +139,7 @@ func (w *worker) follow(lines *bufio.Scanner) {
 		w.deadline = until
 		w.mu.Unlock()
 	}
-	_ = w.cmd.Wait() // A process that was killed has no other end.
+	_ = w.child.Cmd.Wait() // A process that was killed has no other end.
 }
 
 func (w *worker) believesLocked(what string, token uint64, at int64) {
@@ -161,7 +149,7 @@ func (w *worker) believesLocked(what string, token uint64, at int64) {
 // kill ends the process, also if it is stopped. What it held it believed in until then, or until the end of its lease.
 func (w *worker) kill() {
 	at := time.Now().UnixMicro()
-	_ = w.cmd.Process.Kill()
+	_ = w.child.Cmd.Process.Kill()
 	<-w.gone
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +157,6 @@ func (w *worker) kill() {
 		w.believesLocked(sim.Ends, w.beliefs[len(w.beliefs)-1].event.Token, max(min(at, w.deadline), w.beliefs[len(w.beliefs)-1].at))
 		w.deadline = 0
 	}
-	w.killed = true
 }
 
 func (w *worker) alive() bool {
@@ -206,9 +193,9 @@ func (w *worker) disturb(s *redistest.Server, chance *rand.Rand) string {
 		w.proxy.Heal()
 		return "delayed"
 	case 6, 7:
-		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
+		_ = w.child.Cmd.Process.Signal(syscall.SIGSTOP)
 		lasts(2 * processLease)
-		_ = w.cmd.Process.Signal(syscall.SIGCONT)
+		_ = w.child.Cmd.Process.Signal(syscall.SIGCONT)
 		return "stopped"
 	default:
 		s.Do("SCRIPT", "FLUSH")
@@ -268,7 +255,7 @@ func turns(t *testing.T, seed uint64) (trace, map[string]int) {
 		}
 	}
 	for _, w := range all {
-		_, err := io.WriteString(w.input, "go\n")
+		_, err := io.WriteString(w.child.Input, "go\n")
 		require.NoError(t, err)
 	}
 	happened := map[string]int{}
