@@ -17,7 +17,7 @@ import (
 const (
 	// Batch is how many renewals go in one round trip at the most.
 	Batch = 512
-	// inScript is how many holds one script renews at the most, which takes the server about 0.6 ms.
+	// inScript is how many holds one script renews at the most, which takes the server about 0.5 ms.
 	inScript = 128
 	// grid is how many ticks there are in a lease.
 	grid = 128

@@ -61,7 +61,7 @@ const (
 	// minLinger bounds how often a name that is in use is looked at for whether it still is.
 	minLinger = 100 * time.Millisecond
 
-	// maxPrefix, for the same reason.
+	// maxPrefix, as every key and channel begins with it.
 	maxPrefix = 128
 )
 
