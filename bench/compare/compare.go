@@ -52,10 +52,10 @@ func known(of func(bench.Turn) float64) func(bench.Turn) float64 {
 	}
 }
 
-// A Row compares one figure: of one pair, of all pairs of one work of the own lock, or of all works.
+// A Row compares one figure: of one pair, of all pairs of one work of one own lock, or of all works.
 type Row struct {
 	Figure string
-	Work   string // of the own lock; "" where it is all works
+	Own    string // the own lock and its work; "" where it is all works
 	Other  string // the other lock and its work; "" where it is all pairs
 	// Old and New are how many times the figure of the other lock the own lock had. They are there for one pair of two
 	// runs alone.
@@ -94,10 +94,10 @@ func Runs(old, new bench.Report) []Row {
 				continue
 			}
 			rows = append(rows, row)
-			if !slices.Contains(works, row.Work) {
-				works = append(works, row.Work)
+			if !slices.Contains(works, row.Own) {
+				works = append(works, row.Own)
 			}
-			ofWork[row.Work] = append(ofWork[row.Work], row.Change.Median)
+			ofWork[row.Own] = append(ofWork[row.Own], row.Change.Median)
 		}
 		var all []float64
 		for _, work := range works {
@@ -136,16 +136,16 @@ func Builds(r bench.Report) []Row {
 }
 
 // change is the row of a lock that is compared with itself: without a change its ratio is 1.
-func (f Figure) change(work, other string, ratios []float64) Row {
+func (f Figure) change(own, other string, ratios []float64) Row {
 	c := bench.RatioOf(ratios)
 	c.Median, c.Low, c.High = c.Median-1, c.Low-1, c.High-1
-	return Row{Figure: f.Name, Work: work, Other: other, Change: c, Pairs: 1, Verdict: f.verdict(c)}
+	return Row{Figure: f.Name, Own: own, Other: other, Change: c, Pairs: 1, Verdict: f.verdict(c)}
 }
 
 // rank sets what counts most in front.
 func (r Row) rank() int {
 	switch {
-	case r.Work == "":
+	case r.Own == "":
 		return 0
 	case r.Other == "":
 		return 1
@@ -154,7 +154,7 @@ func (r Row) rank() int {
 }
 
 func name(c bench.Compared) string { return c.Contender + " " + c.Work.String() }
-func own(c bench.Compared) string  { return c.AgainstWork.String() }
+func own(c bench.Compared) string  { return c.Against + " " + c.AgainstWork.String() }
 
 // pair compares one pair. Where a figure is not known there is no row.
 func (f Figure) pair(old, new bench.Compared) (Row, bool) {
@@ -163,19 +163,19 @@ func (f Figure) pair(old, new bench.Compared) (Row, bool) {
 	if a.Rounds < bench.LeastRounds || b.Rounds < bench.LeastRounds || math.IsNaN(change) || math.IsInf(change, 0) {
 		return Row{}, false
 	}
-	row := Row{Figure: f.Name, Work: own(new), Other: name(new), Old: a, New: b, Pairs: 1, Verdict: Same}
+	row := Row{Figure: f.Name, Own: own(new), Other: name(new), Old: a, New: b, Pairs: 1, Verdict: Same}
 	row.Change = bench.Ratio{Median: change, Low: b.Low/a.High - 1, High: b.High/a.Low - 1, Rounds: min(a.Rounds, b.Rounds)}
 	row.Verdict = f.verdict(row.Change)
 	return row, true
 }
 
 // pool adds a row for several changes, if they are enough for an interval.
-func (f Figure) pool(rows []Row, work string, changes []float64) []Row {
+func (f Figure) pool(rows []Row, own string, changes []float64) []Row {
 	if len(changes) < leastSample {
 		return rows
 	}
 	change := bench.RatioOf(changes)
-	return append(rows, Row{Figure: f.Name, Work: work, Change: change, Pairs: len(changes), Verdict: f.verdict(change)})
+	return append(rows, Row{Figure: f.Name, Own: own, Change: change, Pairs: len(changes), Verdict: f.verdict(change)})
 }
 
 // verdict is Same where the interval of a change spans 0.
@@ -212,10 +212,10 @@ func Worsened(rows []Row) string {
 // Write writes a table, and how many of each verdict there are.
 func Write(out io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "figure\twork\tbeside\told\tnew\tchange\tverdict")
+	fmt.Fprintln(t, "figure\tof\tbeside\told\tnew\tchange\tverdict")
 	counts := map[Verdict]int{}
 	for _, r := range rows {
-		work, other, old, new := r.Work, r.Other, "", ""
+		work, other, old, new := r.Own, r.Other, "", ""
 		switch r.rank() {
 		case 0:
 			work = "all"
