@@ -12,6 +12,7 @@ import (
 // hold is what an engine does for whoever asks it: a hold of ten seconds, with a fencing token.
 func hold(ctx context.Context) *lease.Keeper {
 	return lease.New(ctx, lease.Terms{
+		Name:   "orders:42",
 		Token:  7,
 		Until:  lease.Until{Deadline: time.Now().Add(10 * time.Second), Slept: lease.Slept()},
 		Waited: 3 * time.Millisecond,
@@ -35,7 +36,7 @@ func Example() {
 	// given back
 	// <nil>
 	// lease released by Release
-	// lease released by Release
+	// lease: release "orders:42": lease released by Release
 }
 
 // Work that must not go on without the lock ends with its context.
@@ -50,7 +51,17 @@ func ExampleLease_Context() {
 	fmt.Println(cause)
 	// Output:
 	// true true
-	// lease lost: released elsewhere by force
+	// lease lost: orders:42: released elsewhere by force
+}
+
+// For logs.
+func ExampleLease_String() {
+	held := hold(context.Background()).Lease()
+	held.Unlock()
+	fmt.Println(held) // Before, it says for how much longer it is held.
+	// Output:
+	// given back
+	// "orders:42", token 7: lease released by Unlock
 }
 
 // An engine gives its leases a clock that their owner sets back.
@@ -203,7 +214,7 @@ func ExampleLease_Unlock() {
 	// at work, until <nil>
 	// given back
 	// lease released by Unlock
-	// lease released by Unlock
+	// lease: release "orders:42": lease released by Unlock
 }
 
 // An engine that cannot let a hold go to another process says so, and the hold stays as it is.

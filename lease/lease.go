@@ -141,7 +141,8 @@ func (k *Keeper) End() { k.lease.cancel(ErrReleased) }
 // told after the fact: at once where a message comes through, and else with the next renewal.
 func (l *Lease) Context() context.Context { return (*holdContext)(l) }
 
-// Token returns the fencing token of the hold, larger than that of every earlier hold of the same name.
+// Token returns the fencing token of the hold, larger than that of every earlier hold of the same name; readers who hold
+// together may share one. Which failures of a server are beyond that, package fence says.
 // Send it with each write to what the lock protects, and let that refuse a token lower than one it has
 // seen: no lease by itself can stop a holder that was paused from writing late.
 //
@@ -171,6 +172,15 @@ func (l *Lease) Deadline() time.Time {
 
 // Waited returns how long the caller waited for the hold.
 func (l *Lease) Waited() time.Duration { return l.terms.Waited }
+
+// String tells in one line, for logs, what is held, by which token, and for how long that is certain or how it ended.
+func (l *Lease) String() string {
+	state := fmt.Sprintf("held for %v more", readable(time.Until(l.Deadline())))
+	if l.err() != nil {
+		state = context.Cause(l.inner).Error()
+	}
+	return fmt.Sprintf("%q, token %d: %s", l.terms.Name, l.terms.Token, state)
+}
 
 // Release ends the lease's context and gives the hold back; the head of the queue holds next.
 //

@@ -329,6 +329,15 @@ func TestTheLeaseIsFoundInItsContext(t *testing.T) {
 	require.False(t, got.Shared())
 }
 
+func TestALeaseIsTextForLogs(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t.Context(), func(t *lease.Terms) { t.Name = "orders" })
+	require.Regexp(t, `^"orders", token 7: held for [0-9.ms]+ more$`, e.String())
+	require.Regexp(t, `^"orders", token 7: held for [0-9.ms]+ more$`, fmt.Sprintf("%+v", e.Lease))
+	require.NoError(t, e.Release(t.Context()))
+	require.Equal(t, `"orders", token 7: lease released by Release`, e.String())
+}
+
 // unlocking is an engine of which Unlock is known, and how often that was called.
 func unlocking(n *atomic.Int64) func(*lease.Terms) {
 	return func(t *lease.Terms) { t.Unlock = func() { n.Add(1) } }

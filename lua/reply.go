@@ -64,7 +64,7 @@ const StateUnset = "unset"
 type Grant struct {
 	Ticket string
 	Token  uint64
-	At     int64 // server µs of the grant
+	At     int64 // server µs from which it counts: of the grant in a message, of the reply in a reply
 	Until  int64 // server µs
 }
 
@@ -138,7 +138,10 @@ func (s *Script) decode(m rueidis.RedisMessage) (Tuple, error) {
 	case 1, 2, 4, 8: // the short replies of the usual cases
 		return r, nil
 	case 6, 7: // and one that says the times by how far they are from now, perhaps with who holds
-		r.Token, r.Until, r.Arrival = uint64(r.Now-n[2]), r.Now+n[3], arrivalAt(r.Status, r.Now)
+		r.Token, r.Until = uint64(r.Now-n[2]), r.Now+n[3]
+		if r.Arrival = 0; r.Status == Waiting {
+			r.Arrival = r.Now // It came to wait now.
+		}
 		if len(fields) == 7 {
 			var owner string
 			if owner, err = fields[6].ToString(); err != nil {
@@ -202,14 +205,6 @@ func ofText(text string) Tuple {
 		return t
 	}
 	return Tuple{}
-}
-
-// arrivalAt is the arrival of a ticket that came to wait now.
-func arrivalAt(s Status, now int64) int64 {
-	if s == Waiting {
-		return now
-	}
-	return 0
 }
 
 // Complete adds to a reply of one time what follows from the ticket that it is about: when its hold ends, or a grant as

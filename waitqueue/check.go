@@ -26,7 +26,7 @@ const (
 	checkFirst = 10 * time.Second
 	// lookSlack is how long after the end of a grant lease the client looks that handed on.
 	lookSlack = 20 * time.Millisecond
-	// soonEnough is how long a message may be slower than the check that found its grant.
+	// soonEnough is how much later than the check that found its grant a message may come without counting as lost.
 	soonEnough = 250 * time.Millisecond
 )
 
@@ -263,8 +263,8 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v trust.Sight, mode 
 	case lua.StateGranted:
 		t.told = true
 	case lua.StateMissed:
-		// It was granted before this check. The news of it, a message or another reply, may still be on its
-		// way; if it does not come, this client does not hear (R10).
+		// It was granted before this check, whose reply has brought it the grant by now (absorb). The news of it, a message
+		// or another reply, may still be on its way; if it does not come, this client does not hear (R10).
 		if mode != lua.Deaf && s.trust.Heard && !t.told {
 			s.missing, s.missBy = t.text, time.Now().Add(soonEnough)
 			s.armLocked(s.missBy)

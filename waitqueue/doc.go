@@ -69,7 +69,8 @@
 //	backoff       the time before a request is repeated that was not answered; it doubles
 //	ghost         a request without an answer, which may still run; nothing is forgotten before it cannot
 //	not-after     until when a request may run, in server time; idempotent requests are sent again until then
-//	check, look   a poll: the client asks what has become of its tickets, in case a message was lost
+//	check, look   a poll: the client asks what has become of its tickets, in case a message was lost; an ask in mode look
+//	              is none, it takes what is free and does not queue
 //	hears         the subscription of a site is confirmed and trusted
 //	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
 //	polls         of a client without subscriptions: it looks so often that it finds its grants in time
@@ -123,8 +124,11 @@
 // What they are there to keep:
 //
 //	I1  By the server's time there is one owner at a time, and no grant before the end of the one before.
-//	I2  Tokens rise: over release, expiry, deleted keys, an empty restart. Readers who hold together may
-//	    share one. So a key lives until its token is no longer ahead of the clock, for a day at the most.
+//	I2  Tokens rise: over release, expiry, FLUSHALL, an empty restart, a clock that steps back. A token is the server's
+//	    time in µs, or one above the last, or above the client's floor, whichever is highest (lua/lib/rules.lua). So a key
+//	    lives until its token is no longer ahead of the clock, for a day at the most. Readers who hold together may share
+//	    one. Where it does not hold: the server has lost the last token, its clock is behind that, and the client has not
+//	    seen it; that takes a failover to a clock that is behind, or a step back after the key has expired.
 //	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
@@ -143,7 +147,8 @@
 //	the head dies                 nobody subscribes to its channel: skipped in the script that would grant
 //	the head is stopped           it gets the grant, lets it lapse after the grant lease, and is a suspect:
 //	                              its other tickets are passed over without asking
-//	the message is lost           the check that is due at the latest at the end of the lease finds it
+//	the message is lost           the next check finds it, after about two seconds, or later where more than 400 wait;
+//	                              if the grant has lapsed by then, the ticket queues again with its arrival
 //	the reply is lost             the same request again has the same answer (I8)
 //	the request arrives late      refused by its not-after (R7)
 //	the connection is cut         subscriptions are made again, and each confirmation is followed by a check
@@ -211,8 +216,9 @@
 // once if no call uses it, else when that call does. While no call uses it renewals are for the grant lease.
 //
 //	I13 The uses of a hold, one after the other, have rising tokens, none above those that its ticket reserves, and none
-//	    to which the server's clock has not come by then. So they are below that of every later hold, whatever becomes
-//	    of the server's memory, and what the client does not tell is taken for used.
+//	    that is further above the first than microseconds have passed since the grant. So they are below that of every later
+//	    hold, also where the server has forgotten the last, as long as I2 holds for the first; what the client does not
+//	    tell is taken for used.
 //	I14 No use of a hold begins once its client knows that somebody waits, but for the passes of a cohort; and it knows by a
 //	    message, or by the next renewal. A hold that its client has waited for in the queue is not used again
 //	    before a renewal has told of those behind it.
@@ -254,7 +260,7 @@
 //	                              subscriptions, and the clients make them anew where it went
 //	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
 //	                              waiters queue again with their arrivals, tokens rise above all that those who
-//	                              ask have seen
+//	                              ask have seen, and are not behind the clock of the new master
 //	a node does not answer        what is at the others goes on
 //
 // A hold may be made to wait for replicas, for disks, or for a server to be old enough to have forgotten nothing: all are

@@ -220,10 +220,10 @@ func (h *Hold) Want(tell func()) {
 }
 
 // Pass lets the call of a claim use the hold after the one that had it, by the next token, and reports whether
-// it does; not if somebody is known to wait in the queue, unless it may barge. Nothing is sent. There is no next token
-// beyond those of the claim that got the hold, nor one that the server's clock may not have come to since it gave the
-// first: so tokens rise also where the server has forgotten the last. A hold whose end is near, or in doubt, is not passed
-// on.
+// it does; not if somebody is known to wait in the queue, unless it may barge. Nothing is sent. The next token is one of
+// those that the claim reserved which got the hold, and it is above the first by at most the microseconds that have passed
+// since the grant: so the next hold has a higher one also where the server has forgotten the last. A hold whose end is near,
+// or in doubt, is not passed on.
 func (h *Hold) Pass(to *Claim, barges bool) bool {
 	o, t := h.hold, h.hold.ticket
 	s := t.site

@@ -75,8 +75,8 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 // hearsLocked reports whether tickets may queue (R2).
 func (s *site) hearsLocked() bool { return s.trust.Hears() }
 
-// offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's grant,
-// and slept what lease.Slept said when that was reckoned.
+// offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's time g.At, from
+// which the hold lasts until g.Until, and slept what lease.Slept said when that was reckoned.
 func (s *site) offerLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
@@ -127,8 +127,8 @@ func (s *site) settledLocked(t *ticket) {
 	}
 }
 
-// absorb takes in what a reply says beside the fate of its ticket. The grants in the reply of a check may be
-// old ones, of which it is not known yet whether they were missed.
+// absorb takes in the clock, the flags and the grants of a reply: of an ask or an end those to other tickets of the client, of
+// a check those to its own too. The latter may be old ones, whose message may be lost or still on its way.
 func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 	c := s.client
 	c.saw(s.node(), a, s.proto, s.name, r.Head(), r.Token)

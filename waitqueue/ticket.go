@@ -61,7 +61,7 @@ type ticket struct {
 // A grant as a client sees it: from when it counts here, and for how long.
 type grant struct {
 	token uint64
-	from  time.Time // local, not after the server's grant
+	from  time.Time // local, not after the server's time from which it counts: that of the grant, or of the reply to a check
 	lasts time.Duration
 	slept time.Duration // what lease.Slept said at the time from which that was reckoned
 	note  string        // what the holder before had it carry

@@ -33,7 +33,7 @@ import (
 )
 
 // Max is how often a hold may be passed on at the most. Of one whose client does not say how often it was, because it
-// died, the server takes that for granted: tokens are a millisecond ahead of the clock then.
+// died, the server takes that for granted: the next token is up to a millisecond above that of the grant then.
 const Max = 1 << 10
 
 // Check is why a hold cannot be passed on so many times, if it cannot.

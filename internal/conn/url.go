@@ -33,15 +33,17 @@ func (o *Options) parseURL(text string) error {
 	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix:") {
 		return noScheme(text)
 	}
+	authority, rest := parts(text)
+	muddled := strings.Contains(rest, "@") // What is before it may be a password that was not escaped.
 	u, err := url.Parse(text)
 	switch {
-	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled(text):
-		return fmt.Errorf("%q is no port", portOf(text))
+	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled:
+		return fmt.Errorf("%q is no port", authority[strings.LastIndexByte(authority, ':')+1:])
 	case err != nil:
 		return errors.New("no URL")
 	}
 	if o.Redis, err = rueidis.ParseURL(text); err != nil {
-		if muddled(text) {
+		if muddled {
 			return errors.New("no URL")
 		}
 		return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
@@ -50,7 +52,7 @@ func (o *Options) parseURL(text string) error {
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		switch {
 		case slices.Contains(urlParameters, name):
-		case muddled(text):
+		case muddled:
 			return errors.New("no URL")
 		default:
 			return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(urlParameters, ", "))
@@ -61,7 +63,7 @@ func (o *Options) parseURL(text string) error {
 			continue
 		}
 		if *option, err = strconv.ParseBool(parameters.Get(name)); err != nil {
-			if muddled(text) {
+			if muddled {
 				return errors.New("no URL")
 			}
 			return fmt.Errorf("invalid %s: %q is neither true nor false", name, parameters.Get(name))
@@ -90,16 +92,4 @@ func parts(text string) (authority, rest string) {
 		return text[:i], text[i:]
 	}
 	return text, ""
-}
-
-// muddled tells a URL with an @ where none belongs: what is before it may be a password that was not escaped.
-func muddled(text string) bool {
-	_, rest := parts(text)
-	return strings.Contains(rest, "@")
-}
-
-// portOf is what stands where a URL has its port.
-func portOf(text string) string {
-	authority, _ := parts(text)
-	return authority[strings.LastIndexByte(authority, ':')+1:]
 }

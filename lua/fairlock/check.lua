@@ -1,4 +1,4 @@
--- fairlock/check: the look of one client after its tickets of one lock; without tickets, after the queue.
+-- fairlock/check: one client asks what has become of its tickets of one lock; without tickets it only serves the queue.
 --
 -- What is neither queued nor granted is queued again with its arrival, before the queue is served (I3).
 --
@@ -16,8 +16,9 @@
 --                 place and has a bound (ask)
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
---       granted, missed (it was granted before) or gone; full, with how many wait and the arrival of the head, if there
---       is no room for one with a bound, of which nothing is kept
+--       granted, or missed (it was granted before, by a message or a reply that may be lost; this one brings the
+--       grant); gone; full, with how many wait and the arrival of the head, if there is no room for one with a
+--       bound, of which nothing is kept
 -- RETRY safe: it asks for a state, not for a change
 
 -- @include lib/place.lua

@@ -7,8 +7,10 @@
 -- @rule LEAST_US = 45000000
 -- @rule MOST_US = 75000000
 
--- No token is believed to be further ahead of the clock than a day. A limit that was changed is remembered for 30.
+-- No token is believed to be further ahead of the clock than a day.
 -- @rule DAY_US = 86400000000
+
+-- For how long a limit that was changed is remembered.
 -- @rule MONTH_US = 30 * DAY_US
 
 -- How long the history of a lock outlives the last entry.
@@ -23,9 +25,9 @@
 -- The lease of a ticket, and that of a grant to it, in ms. From the front they are found in half the time.
 -- @rule ticket_terms(ticket) = string.match(ticket, '^[^:]*:[^:]*:[^:]*:[^:]*:(%d+):(%d+)$')
 
--- Until when a request was sent at the least, by the server's clock as its client knows it, which has given it 3 s. Where
--- a client says nothing of the tokens that it has seen, none is above that (I2). Where the clock has stepped back since by
--- so much that it could not be believed, those that could be are no later than that.
+-- What a floor that is missing stands for: the time at which the request was sent, or a little before, by the server's clock
+-- as the client knows it, which gives a request 3 s. A client leaves out a floor that is not above that (I2). Where the clock
+-- has stepped back since by more than a day, it stands for a day ahead; a floor that is given is ignored then (believed).
 -- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
 -- What a client of another version of this protocol has left behind is no lock to take or to end.
@@ -35,7 +37,8 @@
 -- When a hold began whose token is not the time of its grant.
 -- @rule since_words(token, now) = token .. ':' .. now
 
--- The highest token that a client has seen, unless it is forged: then it would use up the numbers that tokens can have.
+-- The highest token that a client has seen, unless that is more than a day ahead of the clock: one that is forged would use
+-- up the numbers that tokens can have.
 -- @rule believed(floor, now) = (floor <= now + DAY_US and floor or 0)
 
 -- The token of a new hold: above the last one, above all that the client has seen, and not behind the clock (I2).
