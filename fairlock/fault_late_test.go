@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/observe"
 )
 
 // In these tests requests of one client come to the server long after their sender gave them up. Its
@@ -174,6 +176,34 @@ func TestTheLastErrorIsThatOfTheServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A refusal is an answer: what was refused has not run. So the answer to the repetition is what has become of the hold, where
+// behind a request without an answer it says nothing.
+func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		o, other := &kit.Observer{}, dialMutex(t, s)
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		for i, give := range []func(*lease.Lease){
+			func(l *lease.Lease) { require.ErrorIs(t, l.Release(context.Background()), lease.ErrForced) },
+			(*lease.Lease).Unlock,
+		} {
+			l := hold(t, m)
+			s.Fail("TRYAGAIN Multiple keys request during rehashing of slot")
+			var given sync.WaitGroup
+			given.Go(func() { give(l) })
+			synctime.Pass(200 * time.Millisecond)
+			s.Fail("")
+			_, err := other.ForceRelease(t.Context(), l.Token()) // Ahead of the next repetition.
+			require.NoError(t, err)
+			synctime.Pass(2 * time.Second)
+			given.Wait()
+			told := o.Of(observe.Released, observe.Lost)
+			require.Len(t, told, i+1)
+			require.ErrorIs(t, told[i].Err, lease.ErrForced)
+			free(t, other)
+		}
+	})
 }
 
 func TestAnAskThatComesLateLeavesNoHolder(t *testing.T) {

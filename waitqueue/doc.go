@@ -72,7 +72,7 @@
 //	check, look   a poll: the client asks what has become of its tickets, in case a message was lost; an ask in mode look
 //	              is none, it takes what is free and does not queue
 //	hears         the subscription of a site is confirmed and trusted
-//	deaf          it is not trusted (R10); an echo is the message to itself by which a client finds out
+//	deaf          it does not hear: not confirmed, or in doubt (R10); an echo is the message to itself by which it finds out
 //	polls         of a client without subscriptions: it looks so often that it finds its grants in time
 //	suspect       a client that let a lease or a grant run out, and has not been heard of since
 //	attempt       one sending of a request; the pauses between attempts are a backoff
@@ -139,6 +139,8 @@
 //	I8  Every script may run twice for the same ticket with the result of running once.
 //
 // # What failure does
+//
+// Of clusters, see below.
 //
 //	the holder dies               its lease runs out; the next is granted by the first look after that
 //	it dies as it hands over      either the hold is in transit, or its lease runs out
@@ -256,8 +258,12 @@
 // at none; the scripts are the same but for the names of three commands.
 //
 //	a slot moves                  scripts with several keys are refused until it has arrived, and tried again;
-//	                              renewals, with one key, follow it. The node that it leaves ends the
-//	                              subscriptions, and the clients make them anew where it went
+//	                              renewals of a single hold, with one key, follow it, and what was refused together
+//	                              goes again one by one. The node that it leaves ends the subscriptions, and the
+//	                              clients make them anew where it went. A client that only holds does not see it:
+//	                              its renewals are redirected, and their times taken for those of the node before
+//	                              until something else makes it ask for the slots. So the clocks of masters should
+//	                              not be apart by more than a message may take
 //	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
 //	                              waiters queue again with their arrivals, tokens rise above all that those who
 //	                              ask have seen, and are not behind the clock of the new master

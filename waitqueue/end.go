@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/internal/trust"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -29,6 +31,8 @@ const endsTime = time.Minute
 
 var errNoAnswer = errors.New("no answer from Redis until the lease was over")
 
+func unconfirmed(why error) error { return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, why) }
+
 // endPool has those that were answered: a release takes one and gives it back.
 var endPool = sync.Pool{New: func() any { return &end{} }}
 
@@ -41,6 +45,7 @@ type end struct {
 	ticket *ticket // nil if the ticket is unknown: a grant that is given back
 	repeat bool    // it is the end of a ticket once more, which the ticket waits for
 	tries  int
+	unsure bool         // an attempt had no answer: it may have done it
 	heir   *lua.Transit // where the hold goes; nil: to the next in the queue
 	until  time.Time    // when repeating is given up
 
@@ -98,7 +103,7 @@ func (s *site) forgetLocked(t *ticket) {
 		t.owed = false
 		s.client.ends.Done(1)
 	}
-	t.unlockedLocked(nil, cmp.Or(t.refused, errNoAnswer))
+	t.unlockedLocked(cmp.Or(t.refused, unconfirmed(errNoAnswer)))
 	t.acknowledgeLocked()
 }
 
@@ -110,8 +115,8 @@ func (t *ticket) acknowledgeLocked() {
 	t.acknowledged = true
 }
 
-// verdict returns a channel that is closed when the ticket's end was answered or given up, and what Redis refused
-// it for.
+// verdict returns a channel that is closed when the ticket's end was answered or given up, and what that means to whoever
+// released, if not that all is well.
 func (s *site) verdict(t *ticket) (over <-chan struct{}, refused error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,10 +217,14 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	t := d.ticket
 	if t != nil && err == nil {
 		d.movedLocked(r)
-		t.unlockedLocked(r, nil)
+		if t.hold != nil && !t.acknowledged && d.heir == nil && (!d.unsure || r.Status == lua.Done) {
+			t.refused = t.hold.outcome(r) // Else it may be an attempt before that did it.
+		}
+		t.unlockedLocked(t.refused)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.
 	}
 	if err != nil && conn.Transient(err) {
+		d.unsure = d.unsure || !conn.Answered(err) && !conn.Unsent(err)
 		d.retryLocked()
 		return
 	}
@@ -309,7 +318,7 @@ func (d *end) overLocked(why error) {
 		delete(d.site.leaving, d)
 		return
 	}
-	d.ticket.refused, d.ticket.unended = why, why
+	d.ticket.refused, d.ticket.unended = unconfirmed(why), why
 	d.site.forgetLocked(d.ticket)
 }
 

@@ -211,28 +211,29 @@ func (h *hold) outcome(r *lua.Head) error {
 	return nil
 }
 
-// outlast waits for the end of a release that was not answered at once. An answer to a repetition is
-// success, whatever it says: if the ticket is not the owner any more, it was the lost request that did it.
+// outlast waits for the end of a release that did not succeed at once. An answer to a repetition says what has become of the
+// hold if all attempts before were refused. Behind one that had no answer it is success, whatever it says: if the ticket is
+// not the owner any more, it was that one which did it.
 func (h *hold) outlast(ctx context.Context) error {
 	t := h.ticket
 	over, why := t.site.verdict(t)
-	if why == nil {
-		timer := time.NewTimer(time.Until(h.lasts.Deadline) + conn.AnswerTime)
-		defer timer.Stop()
-		select {
-		case <-over:
-			if _, why = t.site.verdict(t); why == nil {
-				return nil
-			}
-		case <-ctx.Done():
-			why = retry.WhyEnded(ctx)
-		case <-t.site.client.servers.Ended():
-			why = lease.ErrClosed
-		case <-timer.C:
-			why = errNoAnswer
-		}
+	if why != nil {
+		return why
 	}
-	return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, why)
+	timer := time.NewTimer(time.Until(h.lasts.Deadline) + conn.AnswerTime)
+	defer timer.Stop()
+	select {
+	case <-over:
+		_, why = t.site.verdict(t)
+		return why
+	case <-ctx.Done():
+		why = retry.WhyEnded(ctx)
+	case <-t.site.client.servers.Ended():
+		why = lease.ErrClosed
+	case <-timer.C:
+		why = errNoAnswer
+	}
+	return unconfirmed(why)
 }
 
 // margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it
@@ -253,7 +254,7 @@ func until(from time.Time, lasts, slept time.Duration, cause error) lease.Until 
 const attendAfter = 250 * time.Millisecond
 
 // attendLocked sees that the client hears of a release by force once the hold has lasted for some time, also where
-// the slot of its name has moved, and returns when to look again.
+// the slot of its name has moved and the routes know that, and returns when to look again.
 func (h *hold) attendLocked(now, next time.Time) time.Time {
 	s := h.ticket.site
 	if h.ears == nil {

@@ -207,7 +207,7 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 		case errors.Is(err, lease.ErrReleased):
 			return nil
 		case err != nil && !errors.Is(err, lease.ErrLost):
-			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
+			return unconfirmed(err)
 		}
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -62,8 +61,8 @@ func (t *ticket) lingersLocked(held time.Duration) bool {
 	return t.arrival == 0 && held < outbox.Linger && t.hold.wish != fulfilled && t.site.check.IsZero() && !t.site.checking
 }
 
-// unlockedLocked notes that the end of a hold was answered with r, or given up for an error, if Unlock has sent it.
-func (t *ticket) unlockedLocked(r *lua.Head, err error) {
+// unlockedLocked tells what came of the end of a hold that was answered or given up, if Unlock has sent it.
+func (t *ticket) unlockedLocked(err error) {
 	u, s := t.unlock, t.site
 	if u == nil {
 		return
@@ -73,12 +72,6 @@ func (t *ticket) unlockedLocked(r *lua.Head, err error) {
 	s.unlocks[last].index = u.index
 	s.unlocks[u.index], s.unlocks[last] = s.unlocks[last], nil
 	s.unlocks = s.unlocks[:last]
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
-	case u.tries == 0: // Else it may be an attempt before that did it.
-		err = t.hold.outcome(r)
-	}
 	t.hold.released(u.held, err)
 }
 

@@ -141,3 +141,48 @@ func BenchmarkLeased(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNotify is the floor of a hand-off by a message: two connections notify each other by turns, with nothing else in
+// their transactions, while others listen to channels of their own. Postgres wakes all who listen in a database with each
+// message, up to version 18 at least.
+func BenchmarkNotify(b *testing.B) {
+	for _, listen := range crowds[1:] {
+		b.Run(fmt.Sprintf("listen=%d", listen), func(b *testing.B) {
+			url := schema(b)
+			ctx, stop := context.WithCancel(b.Context())
+			var all sync.WaitGroup
+			b.Cleanup(all.Wait)
+			b.Cleanup(stop)
+			conns := make([]*pgx.Conn, listen)
+			for i := range conns {
+				conn, err := pgx.Connect(ctx, url)
+				require.NoError(b, err)
+				b.Cleanup(func() { _ = conn.Close(context.Background()) })
+				_, err = conn.Exec(ctx, fmt.Sprintf("LISTEN c%d", i))
+				require.NoError(b, err)
+				if conns[i] = conn; i > 1 {
+					all.Go(func() { _, _ = conn.WaitForNotification(ctx) }) // None comes.
+				}
+			}
+			all.Go(func() {
+				for {
+					if _, err := conns[1].WaitForNotification(ctx); err != nil {
+						return
+					}
+					if _, err := conns[1].Exec(ctx, "SELECT pg_notify('c0', '')"); err != nil && ctx.Err() == nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			for b.Loop() {
+				_, err := conns[0].Exec(ctx, "SELECT pg_notify('c1', '')")
+				require.NoError(b, err)
+				_, err = conns[0].WaitForNotification(ctx)
+				require.NoError(b, err)
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/2, "µs/message")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

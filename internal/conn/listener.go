@@ -463,7 +463,7 @@ func (l *listener) onSubscription(epoch int, s rueidis.PubSubSubscription) {
 			}
 		}
 	case "sunsubscribe":
-		// The slot has left the node, which knows where it went.
+		// The slot has left the node. What serves the listener asks that one where to (sure), and moves on.
 		if sub.state != subNone {
 			sub.state, l.unsure = subNone, true
 			l.touchLocked(s.Channel)

@@ -12,7 +12,8 @@ type Subscriber interface {
 	// Confirmed is called when the subscription stands; n is the number of channels of the connection. What a listener
 	// says may come late: [Ears.Hears] tells the present state.
 	Confirmed(from Ears, n int)
-	// Unheard is called when the subscription is gone. The listener subscribes again.
+	// Unheard is called when the subscription is gone. The listener subscribes again; where the slot has left its node,
+	// Rehome follows.
 	Unheard(from Ears)
 	// Rehome is called when the node of the listener has not the slot any more.
 	Rehome(from Ears)
