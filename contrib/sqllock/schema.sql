@@ -54,16 +54,18 @@ BEGIN
 	RETURN clock_timestamp();
 END $$;
 
+DROP FUNCTION IF EXISTS headwaiter_serve(text, timestamptz, interval); -- Of before.
+
 -- headwaiter_serve: take out what is over, and if nobody holds then, grant to the first in the queue that is alive.
--- The answer says whether it did. The grant is short, since it is not known whether its client still lives: the first renewal makes it a lease.
-CREATE OR REPLACE FUNCTION headwaiter_serve(p_name text, p_now timestamptz, p_grant interval) RETURNS boolean
+-- p_free: the caller has just ended the hold, so there is none to look for. The answer says whether it did. The grant is
+-- short, since it is not known whether its client still lives: the first renewal makes it a lease.
+CREATE OR REPLACE FUNCTION headwaiter_serve(p_name text, p_now timestamptz, p_grant interval, p_free boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-	granted boolean := false;
-	holder  headwaiter_ticket;
-	head    headwaiter_ticket;
+	holder headwaiter_ticket;
+	head   headwaiter_ticket;
 BEGIN
-	LOOP
+	WHILE NOT p_free LOOP
 		SELECT * INTO holder FROM headwaiter_ticket WHERE name = p_name AND token IS NOT NULL;
 		EXIT WHEN NOT FOUND;
 		IF holder.until > p_now THEN
@@ -76,32 +78,35 @@ BEGIN
 			DELETE FROM headwaiter_ticket t WHERE t.name = p_name AND t.client = holder.client AND t.token IS NULL;
 		END IF;
 	END LOOP;
-	-- Whatever row somebody else has locked, holds up nobody.
-	SELECT * INTO head FROM headwaiter_ticket t
-		WHERE t.name = p_name AND t.token IS NULL AND t.until > p_now
-		ORDER BY t.arrival LIMIT 1 FOR UPDATE SKIP LOCKED;
-	IF FOUND THEN
-		granted := true;
-		UPDATE headwaiter_ticket t
-			SET token = nextval('headwaiter_token'), until = p_now + least(t.lease, p_grant), claimed = false
-			WHERE t.ticket = head.ticket RETURNING * INTO head;
-		PERFORM pg_notify(head.client, format('grant %s %s %s %s %s', head.ticket, head.token,
-			(extract(epoch FROM p_now) * 1000000)::bigint, (extract(epoch FROM head.until) * 1000000)::bigint, p_name));
-	END IF;
-	-- Those who died behind the head can wait: to look for them would read the whole queue.
-	DELETE FROM headwaiter_ticket WHERE ticket IN (
-		SELECT t.ticket FROM headwaiter_ticket t
-		WHERE t.name = p_name AND t.token IS NULL AND t.until <= p_now
-			AND t.arrival < coalesce(head.arrival, 9223372036854775807)
-		ORDER BY t.arrival LIMIT 1000 FOR UPDATE SKIP LOCKED);
-	RETURN granted;
+	LOOP
+		-- Whatever row somebody else has locked, holds up nobody.
+		SELECT * INTO head FROM headwaiter_ticket t
+			WHERE t.name = p_name AND t.token IS NULL ORDER BY t.arrival LIMIT 1 FOR UPDATE SKIP LOCKED;
+		IF NOT FOUND THEN
+			RETURN false;
+		END IF;
+		EXIT WHEN head.until > p_now;
+		-- It has died. Those who died behind the first that is alive can wait: to look for them would read the whole queue.
+		DELETE FROM headwaiter_ticket WHERE ticket IN (
+			SELECT t.ticket FROM headwaiter_ticket t
+			WHERE t.name = p_name AND t.token IS NULL AND t.until <= p_now AND t.arrival < coalesce(
+				(SELECT min(alive.arrival) FROM headwaiter_ticket alive
+					WHERE alive.name = p_name AND alive.token IS NULL AND alive.until > p_now), 9223372036854775807)
+			ORDER BY t.arrival LIMIT 1000 FOR UPDATE SKIP LOCKED);
+	END LOOP;
+	UPDATE headwaiter_ticket t
+		SET token = nextval('headwaiter_token'), until = p_now + least(t.lease, p_grant), claimed = false
+		WHERE t.ticket = head.ticket RETURNING * INTO head;
+	PERFORM pg_notify(head.client, format('grant %s %s %s %s %s', head.ticket, head.token,
+		(extract(epoch FROM p_now) * 1000000)::bigint, (extract(epoch FROM head.until) * 1000000)::bigint, p_name));
+	RETURN true;
 END $$;
 
 -- headwaiter_look: serve a name, for somebody who has handed on and wants to see that it was taken.
 CREATE OR REPLACE FUNCTION headwaiter_look(p_name text, p_grant interval) RETURNS boolean
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-	RETURN headwaiter_serve(p_name, headwaiter_enter(p_name), p_grant);
+	RETURN headwaiter_serve(p_name, headwaiter_enter(p_name), p_grant, false);
 END $$;
 
 -- headwaiter_ask: lock, try, or look. A ticket that is asked for again gets the same answer, or a newer one; one that
@@ -114,24 +119,35 @@ CREATE OR REPLACE FUNCTION headwaiter_ask(
 DECLARE
 	moment timestamptz := headwaiter_enter(p_name);
 	own    headwaiter_ticket;
+	holder text;
 	ends   timestamptz;
 BEGIN
 	o_now := (extract(epoch FROM moment) * 1000000)::bigint;
-	IF p_arrival IS NULL THEN
-		-- Most often nobody holds and nobody waits: then one statement is all.
+	SELECT ticket, until INTO holder, ends FROM headwaiter_ticket WHERE name = p_name AND token IS NOT NULL;
+	IF p_arrival IS NOT NULL THEN
+		-- Whoever waits is alive, whoever is served first.
+		INSERT INTO headwaiter_ticket VALUES (p_ticket, p_name, p_client, p_arrival, p_lease, moment + p_window)
+			ON CONFLICT (ticket) DO UPDATE SET until = excluded.until WHERE headwaiter_ticket.token IS NULL;
+	ELSIF ends > moment AND holder <> p_ticket THEN
+		-- Most often somebody else holds: then this is all.
+		IF NOT p_wait THEN
+			RETURN;
+		END IF;
+		INSERT INTO headwaiter_ticket
+			VALUES (p_ticket, p_name, p_client, nextval('headwaiter_arrival'), p_lease, moment + p_window)
+			ON CONFLICT (ticket) DO NOTHING RETURNING * INTO own;
+	ELSIF ends IS NULL THEN
+		-- Or nobody holds, and nobody waits.
 		INSERT INTO headwaiter_ticket
 			SELECT p_ticket, p_name, p_client, nextval('headwaiter_arrival'), p_lease, moment + p_lease,
 				nextval('headwaiter_token'), true
 			WHERE NOT EXISTS (SELECT FROM headwaiter_ticket WHERE name = p_name)
 			RETURNING * INTO own;
-	ELSE
-		-- Whoever waits is alive, whoever is served first.
-		INSERT INTO headwaiter_ticket VALUES (p_ticket, p_name, p_client, p_arrival, p_lease, moment + p_window)
-			ON CONFLICT (ticket) DO UPDATE SET until = excluded.until WHERE headwaiter_ticket.token IS NULL;
 	END IF;
 	IF own.ticket IS NULL THEN
-		PERFORM headwaiter_serve(p_name, moment, p_grant);
+		PERFORM headwaiter_serve(p_name, moment, p_grant, false);
 		SELECT * INTO own FROM headwaiter_ticket WHERE ticket = p_ticket;
+		SELECT until INTO ends FROM headwaiter_ticket WHERE name = p_name AND token IS NOT NULL;
 	END IF;
 	IF own.ticket IS NULL THEN
 		IF NOT EXISTS (SELECT FROM headwaiter_ticket WHERE name = p_name) THEN
@@ -151,7 +167,6 @@ BEGIN
 		o_until := (extract(epoch FROM own.until) * 1000000)::bigint;
 		RETURN;
 	END IF;
-	SELECT until INTO ends FROM headwaiter_ticket WHERE name = p_name AND token IS NOT NULL;
 	o_until := (extract(epoch FROM coalesce(ends, moment)) * 1000000)::bigint;
 	SELECT count(*) + 1 INTO o_place FROM (SELECT FROM headwaiter_ticket
 		WHERE name = p_name AND token IS NULL AND arrival < own.arrival LIMIT 19) ahead;
@@ -169,12 +184,9 @@ DECLARE
 BEGIN
 	DELETE FROM headwaiter_ticket t WHERE t.name = p_name AND t.ticket = p_ticket
 		AND (p_token IS NULL OR t.token = p_token) RETURNING * INTO gone;
-	o_granted := false;
 	o_was := CASE WHEN gone.ticket IS NULL THEN 0 WHEN gone.token IS NULL THEN 1 WHEN gone.until > moment THEN 2 ELSE 3 END;
 	IF p_force AND gone.token IS NOT NULL THEN
 		PERFORM pg_notify(gone.client, format('forced %s %s 0 0 %s', gone.ticket, gone.token, p_name));
 	END IF;
-	IF EXISTS (SELECT FROM headwaiter_ticket WHERE name = p_name) THEN
-		o_granted := headwaiter_serve(p_name, moment, p_grant);
-	END IF;
+	o_granted := headwaiter_serve(p_name, moment, p_grant, gone.token IS NOT NULL);
 END $$;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -288,10 +289,12 @@ func TestAThousandCyclesWithCancelsLeaveNothing(t *testing.T) {
 			conn := admin(t, url)
 			clients := []*sqllock.Client{dial(t, url), dial(t, url)}
 			var all sync.WaitGroup
+			var turns atomic.Int64
 			for w := range workers {
 				m := lock(clients[w%2], "a")
 				all.Go(func() {
 					for i := range each {
+						turns.Add(1)
 						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%7)*time.Millisecond)
 						if l, err := m.Lock(ctx); err == nil {
 							_ = l.Release(ctx) // Where it is too late for an answer, it goes on.
@@ -300,7 +303,7 @@ func TestAThousandCyclesWithCancelsLeaveNothing(t *testing.T) {
 					}
 				})
 			}
-			kit.All(t, &all)
+			kit.AllMoving(t, &all, turns.Load)
 			m := lock(clients[0], "a")
 			kit.Release(t, hold(t, m))
 			kit.Eventually(t, "the last to leave", func() bool { return count(t, conn, leftTickets) == 0 && count(t, conn, leftLocks) == 0 })
