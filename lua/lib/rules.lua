@@ -58,9 +58,8 @@
 -- keeps what it has for its next call.
 -- @rule wants_word(phase) = (phase == 'wants' or phase == 'idle' or phase == 'final wants')
 
--- The words of one grant in the message that tells of it: the ticket, when it was, how far ahead of that its token is, and
--- for how many ms it is. And what is behind the last: what the holder before wants it to
--- carry.
+-- The words of one grant in the message that tells of it: the ticket, the time of the grant, how far ahead of that its token
+-- is, and for how many ms it holds. Behind the last grant: what the holder before wants the message to carry.
 -- @rule grant_words(ticket, at, ahead, lasts) = ticket .. ' ' .. at .. ' ' .. ahead .. ' ' .. lasts
 -- @rule grant_note(note) = (note and ' ~' .. note or '')
 

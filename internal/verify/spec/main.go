@@ -118,6 +118,7 @@ func (r Result) found() string {
 	return cmp.Or(map[string]string{
 		"": "nothing", "deadlock": "stranded", "NoTwoBelievers": "two believers", "NoPhantom": "phantom holder", "NoOvertaking": "overtaken",
 		"NoSecondLapse": "second lapse", "RefusedRightly": "wrongly refused", "ToldInTime": "untold", "TokensRise": "token not above", "NoGhost": "ghost in the queue", "SameOrder": "another order",
+		"NothingKept": "kept from others",
 	}[r.Found], r.Found)
 }
 

@@ -31,8 +31,11 @@ func pageOf(results []Result, of string) string {
 // row is a line of the tables.
 func (r Result) row() string {
 	title := r.Scope.Title
-	if r.Names != nil {
+	switch {
+	case r.Names != nil:
 		title = r.Names.Title
+	case r.Kept != nil:
+		title = r.Kept.Title
 	}
 	if r.Off == "" {
 		lives := ""
@@ -104,5 +107,12 @@ var without = map[string]string{
 
 	"OneScript":    "the tickets of a call come into the queues one by one",
 	"Bound":        "what is granted while others are waited for is kept",
+	"ByClock":      "a use has the next token, however short a time has passed since the grant",
+	"Reserves":     "where the client does not tell, the server takes the token of the grant for the last",
+	"TellsLast":    "an end does not tell the last token that was used",
+	"AsksFirst":    "a hold that was waited for is used again before a renewal has told of those behind it",
+	"GivesBack":    "an idle hold is kept on when its client is told that somebody waits",
+	"LooksAtClock": "a use begins without a look at the clock",
+
 	"KeepsArrival": "what was given back is asked for again behind all others",
 }

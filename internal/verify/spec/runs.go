@@ -16,7 +16,8 @@ type Run struct {
 	Lives bool   // also that everybody gets in, on each way that goes on
 	Way   string // the way of Ways.tla that is followed, by the slip that it shows
 	Scope
-	Names *Names // of the other module
+	Names *Names // of the module for several names
+	Kept  *Kept  // of that for a hold that is kept
 }
 
 // A Scope is who takes part, and how much may go wrong: the constants of Headwaiter.tla.
@@ -36,6 +37,14 @@ type Names struct {
 	Title         string
 	Names, Calls  int // how many
 	Single, Skips int // the first calls want one name less each; tickets that are skipped
+}
+
+// Kept are the constants of Kept.tla.
+type Kept struct {
+	Title                       string
+	Others, Asks                int // how many others want the lock, and how often the client that keeps it asks
+	Ticks                       int
+	Ahead, Lost, Stops, Forgets int
 }
 
 var (
@@ -89,6 +98,10 @@ var (
 	pair   = Names{Title: "two calls for two names", Names: 2, Calls: 2}
 	circle = Names{Title: "a call for one name, two for two, and a ticket that is skipped", Names: 2, Calls: 3, Single: 1, Skips: 1}
 	crowd  = Names{Title: "a call for one name, three for two", Names: 2, Calls: 4, Single: 1}
+	keeps  = Kept{Title: "a client that keeps its hold, two others, and a message that is lost", Others: 2, Asks: 2, Ticks: 5, Lost: 1}
+	keeps1 = Kept{Title: "a client that keeps its hold and is stopped, one other, and a message that is lost", Others: 1, Asks: 2, Ticks: 6, Lost: 1, Stops: 1}
+	keeps2 = Kept{Title: "a client that keeps its hold and is stopped, one other, and tokens ahead of the clock", Others: 1, Asks: 2, Ticks: 7, Ahead: 3, Stops: 1}
+	keeps3 = Kept{Title: "a client that keeps its hold and is stopped, one other, and a server that forgets", Others: 1, Asks: 2, Ticks: 7, Stops: 1, Forgets: 1}
 	round  = Names{Title: "three calls for two of three names each, and two tickets that are skipped", Names: 3, Calls: 3, Single: 3, Skips: 2}
 )
 
@@ -113,6 +126,10 @@ func (r Run) lives() Run { r.Lives = true; return r }
 
 func several(off, finds string, n Names) Run {
 	return Run{Name: strings.TrimPrefix(off+": ", ": ") + n.Title, Off: off, Finds: finds, Names: &n}
+}
+
+func keeping(off, finds string, k Kept) Run {
+	return Run{Name: strings.TrimPrefix(off+": ", ": ") + k.Title, Off: off, Finds: finds, Kept: &k}
 }
 
 // runs are all runs: without each rule and part, with each slip, and with all rules.
@@ -152,6 +169,12 @@ var runs = []Run{
 	several("OneScript", "SameOrder", circle),
 	several("Bound", "deadlock", circle),
 	several("KeepsArrival", "SameOrder", crowd),
+	keeping("ByClock", "TokensRise", keeps3),
+	keeping("Reserves", "TokensRise", keeps2),
+	keeping("TellsLast", "TokensRise", keeps2),
+	keeping("AsksFirst", "NothingKept", keeps),
+	keeping("GivesBack", "NothingKept", keeps),
+	keeping("LooksAtClock", "NoTwoBelievers", keeps1),
 
 	onWay("LateArrivalStays", "", afar2),
 	onWay("StaleProof", "", often),
@@ -185,6 +208,10 @@ var runs = []Run{
 	several("", "", circle).lives(),
 	several("", "", crowd).lives(),
 	several("", "", round).lives(),
+	keeping("", "", keeps),
+	keeping("", "", keeps1),
+	keeping("", "", keeps2),
+	keeping("", "", keeps3).long(),
 }
 
 func (r Run) module() string {
@@ -193,6 +220,9 @@ func (r Run) module() string {
 	}
 	if r.Names != nil {
 		return "Names"
+	}
+	if r.Kept != nil {
+		return "Kept"
 	}
 	return "Headwaiter"
 }
@@ -233,6 +263,11 @@ func (r Run) cfg() string {
 		constant("Skips", n.Skips)
 		return b.String()
 	}
+	if k := r.Kept; k != nil {
+		b.WriteString("INVARIANT NoTwoBelievers TokensRise NothingKept\n")
+		k.constants(r.Off, constant)
+		return b.String()
+	}
 	b.WriteString("INVARIANT NoTwoBelievers NoPhantom NoOvertaking NoSecondLapse TokensRise RefusedRightly ToldInTime NoGhost\n")
 	off := "{}"
 	if r.Off != "" {
@@ -261,6 +296,26 @@ func (r Run) cfg() string {
 	constant("Cancels", r.Cancels)
 	constant("Drops", r.Drops)
 	return b.String()
+}
+
+// constants are those of the module.
+func (k *Kept) constants(off string, constant func(name string, value any)) {
+	for _, rule := range []string{"ByClock", "Reserves", "TellsLast", "AsksFirst", "GivesBack", "LooksAtClock"} {
+		constant(rule, truth(off != rule))
+	}
+	var others []int
+	for i := range k.Others {
+		others = append(others, i+1)
+	}
+	constant("Strangers", set(others...))
+	constant("Uses", 2)
+	constant("Lease", 3)
+	constant("Ahead", k.Ahead)
+	constant("Asks", k.Asks)
+	constant("Ticks", k.Ticks)
+	constant("Lost", k.Lost)
+	constant("Stops", k.Stops)
+	constant("Forgets", k.Forgets)
 }
 
 // set is the set of those that are not 0.

@@ -178,6 +178,28 @@ func sayOfNames(told []any) string {
 	return call + " " + told[0].(string)
 }
 
+// ofKept is the same for a hold that is kept, of its client or of another.
+var ofKept = map[string]string{
+	"asks": "%s asks", "granted": "%s holds with token %v", "releases": "%s releases",
+	"takes it up": "the keeper uses it again, with token %v", "gives back": "the keeper gives it back, and names token %v",
+	"renews": "the keeper renews it (%v)", "rests": "the keeper keeps it", "is told": "the keeper is told that somebody waits", "has lost it": "the keeper's clock says that the lease is over",
+	"is stopped": "the keeper is stopped", "goes on": "the keeper goes on",
+}
+
+func sayOfKept(told []any) string {
+	word, at := told[0].(string), slices.Clone(told[1:])
+	format := ofKept[word]
+	if format == "" {
+		return word
+	}
+	if strings.HasPrefix(format, "%s") {
+		if at[0] = "the keeper"; told[1] != 9. {
+			at[0] = fmt.Sprintf("client %v", told[1])
+		}
+	}
+	return fmt.Sprintf(format, at...)
+}
+
 // way is the way to what was found: a line for each thing that is done or that happens, and what follows from it indented.
 func (r Result) way() string {
 	var b strings.Builder
@@ -188,9 +210,12 @@ func (r Result) way() string {
 			continue
 		}
 		text := ""
-		if r.Names != nil {
+		switch {
+		case r.Names != nil:
 			text = sayOfNames(told)
-		} else {
+		case r.Kept != nil:
+			text = sayOfKept(told)
+		default:
 			text = say(told)
 		}
 		if !first {
