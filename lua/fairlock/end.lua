@@ -16,7 +16,8 @@
 --       note      words without a space that the message of a grant is to carry; may be missing
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}, or without all
 --       keys a number alone: DONE; UNUSUAL, if nothing was done: ask with all keys; or below 0: DONE, and handed on at
---       that time, for as long as a grant to the ticket itself, with the time as the token
+--       that time, for as long as a grant to the ticket itself, with the time as the token; and the first eight where one of
+--       these is not so, or all, where the next is the same client's
 --       status is DONE if the ticket was the owner, REFUSED if not; then states holds the reason:
 --       expired, forced or forgotten. It does not say how many wait
 -- RETRY safe: a second call finds nothing of this ticket, and reports again what was granted to the
