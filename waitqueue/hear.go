@@ -105,7 +105,7 @@ func (s *site) doubtLocked() {
 	}
 	if s.trust.Wanted {
 		s.ears.Reconnect()
-		s.client.servers.Doubt()
+		s.client.servers.DoubtSlots()
 	}
 	s.checkInLocked(retry.Jitter(trust.DeafEvery, 2*trust.DeafEvery))
 }

@@ -235,8 +235,8 @@ func (c *Servers) Ears(slot uint16) Ears {
 	return c.routes.only.ears
 }
 
-// Doubt asks a cluster for its slots, because something shows that they have changed.
-func (c *Servers) Doubt() { c.routes.doubt() }
+// DoubtSlots asks a cluster for its slots, because something shows that they have changed.
+func (c *Servers) DoubtSlots() { c.routes.doubt() }
 
 // Now returns what the clock of the server that has a key shows, as far as the last reply tells, if there was one.
 func (c *Servers) Now(key string) (time.Time, bool) {
