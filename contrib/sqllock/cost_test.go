@@ -73,3 +73,23 @@ func TestAHandOffDoesNotReadTheQueue(t *testing.T) {
 	_, _, rows := reads(t, tx)
 	require.Less(t, rows-before, most+20)
 }
+
+// The first that lives may be locked by somebody: those who died behind it are taken out, up to the next that lives.
+func TestTheDeadAreTakenOutAlsoBehindALockedRow(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	exec(t, conn, `INSERT INTO headwaiter_ticket SELECT 't' || i, 'a', 'c', i, '1h',
+		clock_timestamp() + CASE WHEN i IN (1, 2, 6) THEN interval '1h' ELSE interval '-1h' END,
+		CASE WHEN i = 1 THEN 1 END, i = 1 FROM generate_series(1, 8) i`)
+	tx := begin(t, admin(t, url))
+	_, err := tx.Exec(t.Context(), "SELECT FROM headwaiter_ticket WHERE ticket = 't2' FOR UPDATE")
+	require.NoError(t, err)
+	exec(t, conn, "SET statement_timeout = '10s'")
+	exec(t, conn, "SELECT headwaiter_end('a', 't1', NULL, '1h', false)")
+	rows, err := conn.Query(t.Context(), "SELECT ticket || CASE WHEN token IS NULL THEN '' ELSE ' holds' END FROM headwaiter_ticket ORDER BY arrival")
+	require.NoError(t, err)
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"t2", "t6 holds", "t7", "t8"}, left)
+}

@@ -86,12 +86,13 @@ BEGIN
 			RETURN false;
 		END IF;
 		EXIT WHEN head.until > p_now;
-		-- It has died. Those who died behind the first that is alive can wait: to look for them would read the whole queue.
+		-- It has died. Those who died behind the next that is alive can wait: to look for them would read the whole queue.
 		DELETE FROM headwaiter_ticket WHERE ticket IN (
 			SELECT t.ticket FROM headwaiter_ticket t
 			WHERE t.name = p_name AND t.token IS NULL AND t.until <= p_now AND t.arrival < coalesce(
 				(SELECT min(alive.arrival) FROM headwaiter_ticket alive
-					WHERE alive.name = p_name AND alive.token IS NULL AND alive.until > p_now), 9223372036854775807)
+					WHERE alive.name = p_name AND alive.token IS NULL AND alive.until > p_now
+						AND alive.arrival > head.arrival), 9223372036854775807)
 			ORDER BY t.arrival LIMIT 1000 FOR UPDATE SKIP LOCKED);
 	END LOOP;
 	UPDATE headwaiter_ticket t
