@@ -45,13 +45,13 @@ func TestEveryMutantFitsTheSource(t *testing.T) {
 	every(t, func(t *testing.T, m Mutant, text string) {
 		sick, err := m.Apply(text)
 		require.NoError(t, err)
-		if strings.HasSuffix(m.File, ".go") {
+		switch filepath.Ext(m.File) {
+		case ".go":
 			_, err = parser.ParseFile(token.NewFileSet(), m.File, sick, parser.SkipObjectResolution)
-			require.NoError(t, err)
-			return
-		}
-		load := client.B().ScriptLoad().Script(sick).Build()
-		require.NoError(t, client.Do(context.Background(), load).Error())
+		case ".lua":
+			err = client.Do(context.Background(), client.B().ScriptLoad().Script(sick).Build()).Error()
+		} // SQL that is none would fail every test of its package.
+		require.NoError(t, err)
 	})
 }
 
