@@ -146,14 +146,16 @@ func TestANoteReachesTheNextHolder(t *testing.T) {
 
 func TestTheReplyToAnEndInTheBackgroundHasTheNoteToo(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		o := &kit.Observer{}
-		m := fairlock.New(kit.Dial(t, s, kit.Observed(o)), kit.Name(t))
+		o, d := &kit.Observer{}, faults.NewDialer(t, s.Dial)
+		m := fairlock.New(kit.Dial(t, s, kit.Observed(o), kit.Over(d)), kit.Name(t))
 		l := hold(t, m)
 		next := begin(t.Context(), m)
 		synctest.Wait()
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
+		d.Freeze(faults.ToClient) // Else the answer may be there first, and is told.
 		require.ErrorIs(t, l.Release(ended), lease.ErrUnconfirmed)
+		d.Heal()
 		kit.Release(t, next.Value(t))
 		require.Equal(t, "1", o.Of(observe.Granted)[1].Note)
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -102,7 +103,8 @@ func (c curious) Deadline() (time.Time, bool) { c.ask(); return c.Context.Deadli
 // Else the context of a caller could wait for itself.
 func TestNoLockIsTakenWhileAContextIsAsked(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
+		p := kit.Proxy(t, s)
+		c := kit.Dial(t, s, kit.Through(p))
 		m := reentrant.New(c, kit.Name(t))
 		lock := fairlock.New(c, kit.Name(t), fairlock.WithCohort(1))
 		owner := reentrant.Owner(context.Background(), "somebody")
@@ -125,6 +127,8 @@ func TestNoLockIsTakenWhileAContextIsAsked(t *testing.T) {
 		}
 		held := kit.Lock(ctx, lock.Lock).Value(t)
 		end()
+		p.Freeze(faults.ToClient) // Else the answer may be there first, and is told.
 		require.ErrorIs(t, kit.Run(func() error { return held.Release(ctx) }).Err(t), lease.ErrUnconfirmed)
+		p.Heal()
 	})
 }
