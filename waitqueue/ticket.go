@@ -24,7 +24,7 @@ type ticket struct {
 	grant   grant         // while confirming or held
 	hold    *hold         // once the lease is made
 	err     error         // why the wait is over, from outside: the client was closed
-	refused error         // why Redis, or the way to it, will never let it hold or end
+	refused error         // why Redis, or the way to it, will never let it hold or end; or what its end meant, if not that all is well
 	unended error         // why its end was not confirmed, when it has been given up
 	unlock  *unlock       // its end, if nobody waits for that, until it is answered or given up
 

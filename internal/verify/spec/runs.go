@@ -105,8 +105,10 @@ var (
 	round  = Names{Title: "three calls for two of three names each, and two tickets that are skipped", Names: 3, Calls: 3, Single: 3, Skips: 2}
 )
 
+func named(off, title string) string { return strings.TrimPrefix(off+": ", ": ") + title }
+
 func run(off, finds string, s Scope) Run {
-	return Run{Name: strings.TrimPrefix(off+": ", ": ") + s.Title, Off: off, Finds: finds, Scope: s}
+	return Run{Name: named(off, s.Title), Off: off, Finds: finds, Scope: s}
 }
 
 func (r Run) long() Run { r.Long = true; return r }
@@ -125,11 +127,11 @@ func onWay(way, finds string, s Scope) Run {
 func (r Run) lives() Run { r.Lives = true; return r }
 
 func several(off, finds string, n Names) Run {
-	return Run{Name: strings.TrimPrefix(off+": ", ": ") + n.Title, Off: off, Finds: finds, Names: &n}
+	return Run{Name: named(off, n.Title), Off: off, Finds: finds, Names: &n}
 }
 
 func keeping(off, finds string, k Kept) Run {
-	return Run{Name: strings.TrimPrefix(off+": ", ": ") + k.Title, Off: off, Finds: finds, Kept: &k}
+	return Run{Name: named(off, k.Title), Off: off, Finds: finds, Kept: &k}
 }
 
 // runs are all runs: without each rule and part, with each slip, and with all rules.
