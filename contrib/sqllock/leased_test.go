@@ -226,6 +226,23 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 	kit.Release(t, first.Value(t))
 }
 
+// What was refused has not run, so the answer to the repetition says what has become of the hold.
+func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
+	t.Parallel()
+	url := schema(t)
+	conn := admin(t, url)
+	l := hold(t, sqllock.NewLeased(dial(t, url), "a"))
+	exec(t, conn, "CREATE SEQUENCE refusals")
+	exec(t, conn, `CREATE OR REPLACE FUNCTION headwaiter_end(p_name text, p_ticket text, p_token bigint, p_grant interval, p_force boolean,
+		OUT o_was integer, OUT o_granted boolean) LANGUAGE plpgsql AS $$
+		BEGIN PERFORM nextval('refusals'); RAISE EXCEPTION 'not now' USING ERRCODE = '55P03'; END $$`)
+	released := kit.Run(func() error { return l.Release(context.Background()) })
+	kit.Eventually(t, "a release to be refused", func() bool { return count(t, conn, "SELECT is_called::int FROM refusals") == 1 })
+	exec(t, conn, "DELETE FROM headwaiter_ticket") // As somebody does who releases it by force.
+	exec(t, conn, sqllock.Schema)
+	require.ErrorIs(t, released.Err(t), lease.ErrForgotten)
+}
+
 func TestOddOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := dial(t, schema(t))

@@ -109,7 +109,7 @@ func (h *rowHold) lose(cause error) {
 	}
 	go func() {
 		defer c.work.Done()
-		_, _ = c.endAlways(h.ticket)
+		_, _, _ = c.endAlways(h.ticket)
 	}()
 }
 
@@ -127,35 +127,31 @@ func (h *rowHold) release(ctx context.Context) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, h.keeper.Lease().Deadline(), errNoAnswer)
 	defer cancel()
 	type result struct {
-		was   int
-		first bool
-		err   error
+		was  int
+		sure bool
+		err  error
 	}
 	done := make(chan result, 1)
 	c.work.Go(func() {
-		was, err := c.endOnce(c.last, h.ticket)
-		first := err == nil
-		if err != nil {
-			was, err = c.endAlways(h.ticket)
-		}
-		done <- result{was, first, err}
+		was, sure, err := c.endAlways(h.ticket)
+		done <- result{was, sure, err}
 	})
 	select {
 	case r := <-done:
 		if r.err != nil {
 			return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, r.err)
 		}
-		return h.verdict(r.was, r.first)
+		return h.verdict(r.was, r.sure)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, retry.WhyEnded(ctx))
 	}
 }
 
-// verdict is what the answer to a release means. If it was not the first that was sent, a ticket that is not there any
-// more is one that the first has ended.
-func (h *rowHold) verdict(was int, first bool) error {
+// verdict is what the answer to a release means. If one that was sent before may have done it, a ticket that is not there any
+// more is one that it has ended.
+func (h *rowHold) verdict(was int, sure bool) error {
 	switch {
-	case was == 2, was == 0 && !first && time.Now().Before(h.keeper.Lease().Deadline()):
+	case was == 2, was == 0 && !sure && time.Now().Before(h.keeper.Lease().Deadline()):
 		return nil
 	case was == 3:
 		return lease.ErrExpired
@@ -167,7 +163,7 @@ func (h *rowHold) verdict(was int, first bool) error {
 func (h *rowHold) close() {
 	h.keeper.Lose(lease.ErrClientClosed)
 	if h.take() {
-		_, _ = h.ticket.client.endAlways(h.ticket)
+		_, _, _ = h.ticket.client.endAlways(h.ticket)
 	}
 }
 

@@ -254,3 +254,9 @@ func passes(err error) bool {
 	}
 	return false
 }
+
+// refused reports whether an error says that nothing was done. A connection that ends may have done it before.
+func refused(err error) bool {
+	code := code(err)
+	return code != "" && code[:2] != "08" && code != "57P01" && code != "57P02"
+}

@@ -178,7 +178,7 @@ func (c *Client) drop(t *ticket) {
 			<-t.asking
 			t.unsure = t.unsure || t.late != nil && code(t.late) == ""
 		}
-		_, _ = c.endAlways(t)
+		_, _, _ = c.endAlways(t)
 	}()
 }
 
@@ -250,17 +250,19 @@ func (c *Client) look(name string) {
 }
 
 // endAlways ends a ticket, for as long as the server may have it. What ends the context of a call does not end it; see
-// moved.
-func (c *Client) endAlways(t *ticket) (was int, err error) {
+// moved. It is sure of what the ticket was if no attempt before the last may have ended it.
+func (c *Client) endAlways(t *ticket) (was int, sure bool, err error) {
+	sure = true
 	limit, cancel := context.WithTimeout(c.last, max(window, t.lock.lasts)+attemptTime)
 	defer cancel()
 	defer c.unknow(t)
 	for tries := 0; ; tries++ {
 		if was, err = c.endOnce(limit, t); err == nil || !passes(err) {
-			return was, err
+			return was, sure, err
 		}
+		sure = sure && refused(err)
 		if retry.Rest(limit, retry.Backoff(tries)) != nil {
-			return 0, fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
+			return 0, false, fmt.Errorf("%w: %w", lease.ErrUnconfirmed, err)
 		}
 	}
 }

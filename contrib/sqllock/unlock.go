@@ -88,5 +88,5 @@ func (h *sessionHold) letGo() {
 // letGo is what Unlock of the lease does, once.
 func (h *rowHold) letGo() {
 	c := h.ticket.client
-	c.endIf(h.take, h.ticket.lock.line.Name, func() { _, _ = c.endAlways(h.ticket) })
+	c.endIf(h.take, h.ticket.lock.line.Name, func() { _, _, _ = c.endAlways(h.ticket) })
 }
