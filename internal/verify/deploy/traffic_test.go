@@ -73,14 +73,14 @@ func load(t *testing.T, option func(client int) rueidis.ClientOption, clients in
 		require.NoError(t, err)
 		tr.clients = append(tr.clients, c)
 		for _, name := range names {
-			tr.workers.Go(func() { tr.work(ctx, t, i, name, w) })
+			tr.workers.Go(func() { tr.work(ctx, t, i, c, name, w) })
 		}
 	}
 	t.Cleanup(cancel)
 	return tr
 }
 
-func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name string, w *witness) {
+func (tr *traffic) work(ctx context.Context, t *testing.T, client int, c *headwaiter.Client, name string, w *witness) {
 	lasts, holds := trafficLease, trafficHold
 	if name == long {
 		lasts, holds = longLease, longHold
@@ -89,7 +89,7 @@ func (tr *traffic) work(ctx context.Context, t *testing.T, client int, name stri
 	if tr.replicas > 0 {
 		opts = append(opts, headwaiter.WithReplicas(tr.replicas, lasts/6))
 	}
-	m := fairlock.New(tr.clients[client], name, opts...)
+	m := fairlock.New(c, name, opts...)
 	for ctx.Err() == nil {
 		called := time.Now()
 		l, err := m.Lock(ctx)
