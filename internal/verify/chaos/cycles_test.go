@@ -21,7 +21,7 @@ import (
 // shows that anybody was ever there. The minute passes on the server's own clock.
 func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
 	clock := redistest.NewClock(t)
-	cycles := either(4_000, 1_000_000)
+	cycles := either(4_000, 4_000_000)
 	r := begin(t, "cycles", func(o *options) {
 		o.server = []redistest.Option{redistest.WithClock(clock)}
 		o.processes, o.plan.Cancel = 3, 200
