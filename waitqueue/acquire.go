@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
-	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
@@ -67,7 +66,7 @@ func (q Queue) begin(ctx context.Context, mode string) (*wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.asked(ctx)
+	t.teller.Asked(ctx)
 	return &wait{ctx: ctx, ticket: t, site: s, begun: begun, budget: conn.AttemptTime, mode: mode}, nil
 }
 
@@ -103,15 +102,14 @@ type wait struct {
 	ticket *ticket
 	site   *site
 	begun  time.Time
-	mode   string        // try or drain: it does not wait
-	from   *lua.Transit  // where the hold is that it wants; nil: with whom the queue says
-	budget time.Duration // of the next ask
-	tries  int           // repeats since the last answer
-	last   error         // the last error that was waited out
-	clean  bool          // the last answer says that the server has nothing of the ticket
-	joined bool          // it entered the hold of another ticket
-	taken  int64         // how many permits a drain has
-	lasts  notify.Reminder
+	mode   string               // try or drain: it does not wait
+	from   *lua.Transit         // where the hold is that it wants; nil: with whom the queue says
+	budget time.Duration        // of the next ask
+	tries  int                  // repeats since the last answer
+	last   error                // the last error that was waited out
+	clean  bool                 // the last answer says that the server has nothing of the ticket
+	joined bool                 // it entered the hold of another ticket
+	taken  int64                // how many permits a drain has
 	ahead  [1]*outbox.Item[end] // room for those that its ask takes along
 }
 

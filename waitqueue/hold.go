@@ -50,9 +50,8 @@ type hold struct {
 // ([Hold.Pass]): then each has a token of its own.
 type use struct {
 	token  uint64
-	since  time.Time // by the clock of this machine
-	teller *ticket   // of the call, for the observer
-	lasts  notify.Reminder
+	since  time.Time      // by the clock of this machine
+	teller *notify.Teller // of the call; nil: nobody looks
 }
 
 // grasp makes the lease of a ticket that was granted. It returns nil if the grant is too old to be taken
@@ -73,9 +72,9 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		t.ranOutLocked(true)
 		return nil
 	}
-	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
+	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t.teller}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
 	h.lasts = h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
-	l := h.grantLocked(t.tellGrantedLocked(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
+	l := h.grantLocked(t.teller.Granted(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
 	h.due = renewals.At(s.client.born, g.from, g.lasts) // That also is what lifts a grant by message to a full lease.
 	h.entry.Target = h
 	t.hold = h
@@ -178,7 +177,7 @@ func (h *hold) lossOf(r *lua.Head) error {
 func (h *hold) endLocked() {
 	h.unwatchLocked()
 	h.ticket.to(ending)
-	h.ticket.note = h.note()
+	h.ticket.note = h.use.teller.Note()
 }
 
 // letGo tells the server of the end of a hold that has begun; ended says that ctx had ended before that, and the end

@@ -108,7 +108,7 @@ func newClaim(ctx context.Context, q *binding, mode string) Claim {
 func (c *Claim) tells() {
 	if c.queue.client.notifier != nil && c.wait.ticket == nil {
 		c.wait.ticket = c.queue.newTicket(c.ctx)
-		c.wait.ticket.asked(c.wait.ctx)
+		c.wait.ticket.teller.Asked(c.wait.ctx)
 	}
 }
 
@@ -233,11 +233,11 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 	if h.calledLocked() && !barges || int64(o.use.token-o.token) >= (since-since/conn.Drift).Microseconds() || !h.lastsLocked() {
 		return false
 	}
-	note := o.note()
+	note := o.use.teller.Note()
 	o.released(o.held(), nil)
 	o.idle = time.Time{}
 	to.tells()
-	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t)}
+	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t).teller}
 	t.used = o.use.token
 	s.client.raise(t.used)
 	if s.client.opts.HeldTooLong > 0 {
@@ -245,7 +245,7 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 	}
 	h.ctx, h.waited = to.wait.ctx, o.use.since.Sub(to.wait.begun)
 	if to.wait.ticket != nil {
-		h.ctx = to.wait.ticket.tellGrantedLocked(h.ctx, t.used, h.waited, note)
+		h.ctx = to.wait.ticket.teller.Granted(h.ctx, t.used, h.waited, note)
 	}
 	s.client.stats.Granted.Add(1)
 	return true

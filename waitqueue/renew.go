@@ -85,7 +85,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 			sh.Keeper.Failing(h.lasts.Deadline.Add(-h.spans), err)
 		}
 		h.due = time.Now().Add(min(retry.Backoff(h.failures-1), h.ticket.queue.terms.Lease/10))
-		h.use.teller.tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Err: err})
+		h.use.teller.Tell(observe.Observation{Moment: observe.RenewalFailed, Token: h.use.token, Margin: time.Until(h.lasts.Deadline), Lease: h.spans, Err: err})
 	case reply.Status == lua.Late:
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
@@ -101,7 +101,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 			h.loseLocked(lease.ErrExpired)
 			return
 		}
-		h.use.teller.tell(observe.Observation{Moment: observe.Renewed, Token: h.use.token, Margin: margin, Lease: h.spans})
+		h.use.teller.Tell(observe.Observation{Moment: observe.Renewed, Token: h.use.token, Margin: margin, Lease: h.spans})
 		h.spans = lasts
 		h.due = renewals.At(s.client.born, a.Sent, r.Lasts)
 		hurried := h.hurried.After(a.Sent)
@@ -272,7 +272,7 @@ func (h *hold) wantedLocked() {
 	}
 	h.wish = fulfilled
 	h.awaitedLocked()
-	h.use.teller.tell(observe.Observation{Moment: observe.Wanted, Token: h.use.token, Held: h.held()})
+	h.use.teller.Tell(observe.Observation{Moment: observe.Wanted, Token: h.use.token, Held: h.held()})
 }
 
 func (h *hold) awaitedLocked() {

@@ -1,10 +1,10 @@
 package waitqueue
 
 import (
-	"context"
 	"fmt"
 	"time"
 
+	"github.com/headwaiter/headwaiter/internal/notify"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -48,14 +48,13 @@ type ticket struct {
 	endAgain     bool // something was in flight when the end was sent (R1)
 	owed         bool // the ends wait for that
 	acknowledged bool // the server has answered the end
-	placed       bool // the observer was told of the place
 	rejoined     bool // it was out of the queue once, though its client has heard since before that
 
 	wake chan struct{} // something above has changed; nil if nobody has waited for that yet
 
-	ctx  context.Context // with which the observer is told; nil without one
-	note string          // what the grant to the next is to carry
-	used uint64          // the token that its end names: the last that calls have used of its hold, or that of its grant, by [Below]; 0: none
+	teller *notify.Teller // nil: nobody looks
+	note   string         // what the grant to the next is to carry
+	used   uint64         // the token that its end names: the last that calls have used of its hold, or that of its grant, by [Below]; 0: none
 }
 
 // A grant as a client sees it: from when it counts here, and for how long.
@@ -78,6 +77,7 @@ func (t *ticket) number() {
 	t.text = lua.Ticket{
 		Client: q.client.id, Number: q.client.numbers.Add(1), Kind: q.kind, Permits: q.permits, Lease: t.lease(), Grant: t.takes,
 	}.String()
+	t.teller.Goes(t.text)
 }
 
 // lease is how long its first lease lasts.

@@ -66,10 +66,9 @@ func (w *Watch) Stop() {
 
 // watched is one call, and then its hold.
 type watched struct {
-	*notify.Notifier
-	ctx   context.Context     // with which is told
-	of    observe.Observation // what all that is told of it says
-	begun time.Time           // of the call, and then of the hold
+	*notify.Teller
+	token uint64    // of the hold
+	begun time.Time // of the call, and then of the hold
 	held  atomic.Bool
 	once  sync.Once // for the end of the hold
 	now   *lasting  // nil if nobody wants to know how long it lasts
@@ -86,18 +85,11 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 	if w == nil {
 		return call(ctx)
 	}
-	c := &watched{
-		Notifier: w.notifier, ctx: context.WithoutCancel(ctx), begun: time.Now(),
-		of: observe.Observation{Kind: kind, Name: name, Ticket: fmt.Sprintf("%s:%d", w.client, w.calls.Add(1))},
-	}
+	c := &watched{Teller: w.notifier.Teller(kind, name), begun: time.Now()}
+	c.Goes(fmt.Sprintf("%s:%d", w.client, w.calls.Add(1)))
 	c.place.Store(-1)
-	asked := c.of
-	asked.Moment = observe.Asked
-	if c.Traces() {
-		c.ctx = c.Wait(c.ctx, asked)
-	}
-	c.Tell(c.ctx, asked)
-	c.lasts(observe.WaitedLong, c.Waited)
+	c.Asked(ctx)
+	c.lasts(func(waited time.Duration) (time.Duration, bool) { return c.Waits(int(c.place.Load()), waited) })
 	l, err := call(context.WithValue(ctx, callKey{}, c))
 	switch {
 	case err == nil:
@@ -110,7 +102,7 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 		c.end(err)
 	default:
 		c.silence()
-		c.tell(observe.Failed, observe.Observation{Waited: time.Since(c.begun), Err: err})
+		c.Passed(time.Since(c.begun), false, err)
 	}
 	return l, err
 }
@@ -126,7 +118,7 @@ func Queued(ctx context.Context, ahead int) {
 		c.place.Store(int64(ahead))
 	}
 	if !c.placed.Swap(true) {
-		c.tell(observe.Queued, observe.Observation{Place: ahead})
+		c.Tell(observe.Observation{Moment: observe.Queued, Place: ahead})
 	}
 }
 
@@ -137,15 +129,9 @@ func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 		return ctx, how // Nobody looks, or the context is that of another hold.
 	}
 	c.silence()
-	granted := c.of
-	granted.Moment, granted.Token, granted.Waited = observe.Granted, how.Token, how.Waited
-	if c.Traces() {
-		c.ctx = c.Notifier.Hold(c.ctx, granted)
-		ctx = c.ctx
-	}
-	c.Tell(c.ctx, granted)
-	c.of.Token, c.begun = how.Token, time.Now()
-	c.lasts(observe.HeldLong, c.Held)
+	ctx = c.Granted(ctx, how.Token, how.Waited, "")
+	c.token, c.begun = how.Token, time.Now()
+	c.lasts(func(held time.Duration) (time.Duration, bool) { return c.Holds(c.token, held) })
 	release, unlock := how.Release, how.Unlock
 	how.Release = func(ctx context.Context) error {
 		err := release(ctx)
@@ -162,17 +148,8 @@ func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 func (c *watched) end(err error) {
 	c.once.Do(func() {
 		c.silence()
-		moment := observe.Released
-		if errors.Is(err, lease.ErrLost) {
-			moment = observe.Lost
-		}
-		c.tell(moment, observe.Observation{Held: time.Since(c.begun), Err: err})
+		c.Ended(observe.Released, c.token, time.Since(c.begun), err)
 	})
-}
-
-func (c *watched) tell(m observe.Moment, o observe.Observation) {
-	o.Moment, o.Kind, o.Name, o.Ticket, o.Token = m, c.of.Kind, c.of.Name, c.of.Ticket, c.of.Token
-	c.Tell(c.ctx, o)
 }
 
 // A lasting is what may last for too long.
@@ -182,29 +159,23 @@ type lasting struct {
 	over  bool
 }
 
-// lasts tells of what has lasted for a limit, and again whenever that has doubled, until silence.
-func (c *watched) lasts(m observe.Moment, limit time.Duration) {
-	if limit == 0 {
+// lasts has look tell of what lasts for too long, until silence.
+func (c *watched) lasts(look func(lasted time.Duration) (left time.Duration, wanted bool)) {
+	begun := time.Now()
+	left, wanted := look(0)
+	if !wanted {
 		return
 	}
-	l, begun, told := &lasting{}, time.Now(), notify.Reminder(0)
+	l := &lasting{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(limit, func() {
+	l.timer = time.AfterFunc(left, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.over {
-			return
+		if !l.over {
+			left, _ := look(time.Since(begun))
+			l.timer.Reset(left)
 		}
-		lasted := time.Since(begun)
-		due, left := told.Look(lasted, limit)
-		switch {
-		case due && m == observe.WaitedLong:
-			c.tell(m, observe.Observation{Waited: lasted, Place: int(c.place.Load()), Count: int(told)})
-		case due:
-			c.tell(m, observe.Observation{Held: lasted, Who: c.Who, Count: int(told)})
-		}
-		l.timer.Reset(left)
 	})
 	c.now = l
 }
