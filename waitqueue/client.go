@@ -19,9 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/terms"
-	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -32,16 +30,14 @@ type Client struct{ *client }
 // client is what a client knows. Its parts know it, and not the calls of users.
 type client struct {
 	opts Options
-	id   string // random, 128 bits: no two clients ever re-enter each other's locks
+	id   string // as its tickets begin
 	who  string
 	born time.Time
-
-	again timers.Timer // says who again: see introduce
 
 	servers *conn.Servers
 
 	numbers  atomic.Uint64 // of tickets
-	floor    tokenFloor
+	floor    conn.Peak     // the highest token seen
 	stats    notify.Counters
 	notifier *notify.Notifier // nil: nobody looks
 	renewals renewals.Renewals
@@ -52,8 +48,7 @@ type client struct {
 	mu      sync.Mutex // guards the fields below
 	sites   map[string]*site
 	layers  map[any]Layer
-	closing bool      // no new calls
-	said    time.Time // when who was said last
+	closing bool // no new calls
 
 	gone chan struct{} // closed when Close is over
 }
@@ -78,41 +73,32 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	if err != nil {
 		return nil, err
 	}
-	c := newClient(o)
-	if c.servers, err = connect(c.wants()); err != nil {
+	w := wires(o)
+	c := &client{
+		opts: o, id: w.ID, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
+	}
+	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
+	w.Who, w.Uses, w.Hear, w.Flush, w.Requests = c.who, c.uses, c.told, c.renewals.Flush, c.notifier.Requests("redis")
+	if c.servers, err = connect(w); err != nil {
 		c.notifier.Stop()
 		return nil, err
 	}
-	c.renewals.Servers = c.servers
+	c.renewals.Servers, c.renewals.Sent = c.servers, &c.stats.Renewals
 	c.ends.Spawn = c.servers.Spawn
 	c.ends.Send = func(to *conn.Node, batch []*end) { c.send(to, nil, batch) }
 	if err := c.servers.Probe(); err != nil {
 		c.shut()
 		return nil, err
 	}
-	c.introduce()
+	c.servers.Introduce()
 	return &Client{c}, nil
 }
 
-func newClient(o Options) *client {
-	id := uuid.New()
-	c := &client{
-		opts: o, id: base64.RawURLEncoding.EncodeToString(id[:]), who: names.Who(o.Name),
-		born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
-	}
-	c.renewals.Sent = &c.stats.Renewals
-	c.again.Target = timers.Func(c.sayAgain)
-	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
-	return c
-}
-
-// wants is what the client wants of its connections.
-func (c *client) wants() conn.Options {
-	return conn.Options{
-		Redis: c.opts.Redis, Prefix: c.opts.Prefix, ID: c.id, Linger: c.opts.Linger,
-		WithoutSkip: c.opts.WithoutSkip || c.opts.WithoutSubscribe, WithoutSubscribe: c.opts.WithoutSubscribe,
-		Hear: c.told, Flush: c.renewals.Flush, Requests: c.notifier.Requests("redis"),
-	}
+// uses reports whether the client uses a name.
+func (c *client) uses() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sites) > 0
 }
 
 // ServerTime returns what the clock of the server that has a name shows now, as far as the last reply tells: to within
@@ -159,7 +145,7 @@ func (c *client) siteLocked(q *binding) *site {
 	if s == nil {
 		s = newSite(c, q)
 		c.sites[q.keys.Site] = s
-		c.servers.Timers.Before(&c.again, c.said.Add(whoEvery))
+		c.servers.Used(true)
 	}
 	return s
 }
@@ -167,8 +153,9 @@ func (c *client) siteLocked(q *binding) *site {
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
 func (q *binding) newTicket(ctx context.Context) *ticket {
 	t := &ticket{
-		queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx), teller: q.client.notifier.Teller(q.proto.Kind, q.name),
+		queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx),
 	}
+	t.teller = q.client.notifier.Teller(q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}
@@ -202,7 +189,7 @@ func (c *Client) Stats() Stats {
 }
 
 // raise keeps the highest token seen, for scripts to rise above (I2).
-func (c *client) raise(token uint64) { c.floor.raise(token) }
+func (c *client) raise(token uint64) { c.floor.Raise(token) }
 
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
@@ -210,18 +197,6 @@ func Above(c *Client, token uint64) { c.raise(token) }
 
 // highest is the highest token seen, for scripts.
 func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
-
-// A tokenFloor is the highest token seen.
-type tokenFloor struct{ atomic.Uint64 }
-
-func (f *tokenFloor) raise(token uint64) {
-	for {
-		seen := f.Load()
-		if token <= seen || f.CompareAndSwap(seen, token) {
-			return
-		}
-	}
-}
 
 // Wiring is how a client reaches its servers beside the protocol. It is for packages doctor and
 // inspect, which look at them.
@@ -242,44 +217,19 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 	if o, err = terms.Defaults(o); err != nil {
 		return Wiring{}, nil, err
 	}
-	c := newClient(o)
-	var hangUp func()
-	if c.servers, hangUp, err = conn.Peek(c.wants()); err != nil {
-		c.notifier.Stop()
+	servers, end, err := conn.Peek(wires(o))
+	if err != nil {
 		return Wiring{}, nil, err
 	}
-	_ = c.servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
-	return outside.Of(c.servers, true), func() {
-		hangUp()
-		c.notifier.Stop()
-	}, nil
+	_ = servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
+	return outside.Of(servers, true), end, nil
 }
 
-// What operators are told of a client is in a key of the client, and not in all that it holds and waits for. Nothing
-// else depends on it: where the key is missing, they are told the client's id.
-
-const (
-	// whoEvery is how often a client says who it is while it uses a name.
-	whoEvery = 20 * time.Second
-	// whoLasts is how long that is known.
-	whoLasts = time.Minute
-)
-
-// introduce says who the client is. An answer makes no difference.
-func (c *client) introduce() {
-	c.mu.Lock()
-	c.said = time.Now()
-	c.mu.Unlock()
-	key := lua.ClientKey(c.opts.Prefix, c.id)
-	_ = c.servers.Run(lua.Introduce, []string{key}, c.who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
-}
-
-// sayAgain says it again while the client uses a name.
-func (c *client) sayAgain(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.sites) > 0 {
-		c.servers.Spawn(c.introduce)
-		c.servers.Timers.Before(&c.again, now.Add(whoEvery))
+// wires are what a client wants of its connections that tells nobody of anything.
+func wires(o Options) conn.Options {
+	id := uuid.New() // 128 random bits: no two clients ever re-enter each other's locks.
+	return conn.Options{
+		Redis: o.Redis, Prefix: o.Prefix, ID: base64.RawURLEncoding.EncodeToString(id[:]), Linger: o.Linger,
+		WithoutSkip: o.WithoutSkip || o.WithoutSubscribe, WithoutSubscribe: o.WithoutSubscribe, Flush: func() {},
 	}
 }

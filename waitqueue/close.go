@@ -1,14 +1,13 @@
 package waitqueue
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -45,16 +44,14 @@ func (c *Client) Close(ctx context.Context) error {
 	for _, l := range layers {
 		l.Close()
 	}
-	var o outstanding
+	var o outbox.Outstanding
 	now := time.Now()
 	for _, s := range sites {
 		s.close()
-		o.collect(s, now)
+		o = s.owed(o, now)
 	}
-	err := o.unconfirmed(now, c.ends.Wait(ctx, func() time.Time {
-		until, _, _, _ := o.look(now)
-		return until
-	}))
+	gone := c.ends.Wait(ctx, func() time.Time { return o.Until(now) })
+	err := o.Unconfirmed(now, gone, errNoAnswer)
 	c.shut()
 	return err
 }
@@ -86,67 +83,42 @@ func (s *site) close() {
 	}
 }
 
-// An owed end is one that a server could still need when a client closes: of a ticket, or of a grant to one that is not
-// known any more.
-type owed struct {
-	site   *site
-	ticket *ticket
-	grant  *end // if there is no ticket
-	hold   bool // it is of a hold
-}
-
-// left is until when the server may have what the end is for, of what it may have had at a time; zero if it has nothing.
-// The error is why the end was not confirmed, if it was given up. A ticket of which an answer has said since that the server
-// has nothing needs no end.
-func (o owed) left(begun time.Time) (until time.Time, unended error) {
-	o.site.mu.Lock()
-	defer o.site.mu.Unlock()
-	if t := o.ticket; t != nil {
-		if t.state != ended {
-			until = t.owesLocked(begun)
-		}
-		return until, t.unended
-	}
-	if _, open := o.site.leaving[o.grant]; open {
-		until = o.grant.owes
-	}
-	return until, o.grant.unended
-}
-
-// outstanding are the ends that are owed when a client closes.
-type outstanding []owed
-
-// collect takes in those of a site.
-func (o *outstanding) collect(s *site, now time.Time) {
+// owed takes in the ends of a site that a server could still need when its client closes: of tickets, and of grants to those
+// that are not known any more.
+func (s *site) owed(o outbox.Outstanding, now time.Time) outbox.Outstanding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.owesLocked(now).After(now) {
-			*o = append(*o, owed{site: s, ticket: t, hold: t.hold != nil})
+			o = append(o, t)
 		}
 	}
 	for d := range s.leaving {
 		if d.owes.After(now) {
-			*o = append(*o, owed{site: s, grant: d})
+			o = append(o, d)
 		}
 	}
+	return o
 }
 
-// look says until when any of what was outstanding at a time is owed, how many of the ends are not confirmed, of holds and
-// of calls without one, and why.
-func (o outstanding) look(begun time.Time) (until time.Time, holds, calls int, why error) {
-	for _, one := range o {
-		left, unended := one.left(begun)
-		until, why = timers.Later(until, left), cmp.Or(unended, why)
-		switch {
-		case unended == nil && left.IsZero():
-		case one.hold:
-			holds++
-		default:
-			calls++
-		}
+// Left is what the server may have of the ticket. One of which an answer has said since that there is nothing needs no end.
+func (t *ticket) Left(begun time.Time) (until time.Time, hold bool, unended error) {
+	t.site.mu.Lock()
+	defer t.site.mu.Unlock()
+	if t.state != ended {
+		until = t.owesLocked(begun)
 	}
-	return until, holds, calls, why
+	return until, t.hold != nil, t.unended
+}
+
+// Left is the same of a grant to a ticket that is not known any more.
+func (d *end) Left(time.Time) (until time.Time, hold bool, unended error) {
+	d.site.mu.Lock()
+	defer d.site.mu.Unlock()
+	if _, open := d.site.leaving[d]; open {
+		until = d.owes
+	}
+	return until, false, d.unended
 }
 
 // owesLocked is until when the server may have something of the ticket that others wait for: what it holds, what a
@@ -178,14 +150,4 @@ func (h *hold) owesLocked(now time.Time) time.Time {
 		until = timers.Later(until, now.Add(conn.AttemptTime+h.ticket.queue.terms.Lease))
 	}
 	return until
-}
-
-// unconfirmed says which ends were not confirmed, and why, of what was outstanding at a time. gone is the error of whoever
-// waited for them, if any.
-func (o outstanding) unconfirmed(begun time.Time, gone error) error {
-	_, holds, calls, why := o.look(begun)
-	if holds+calls == 0 {
-		return nil
-	}
-	return fmt.Errorf("headwaiter: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, cmp.Or(why, gone, errNoAnswer))
 }

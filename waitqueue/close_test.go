@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -214,13 +215,41 @@ func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 	})
 }
 
+// The answer to an ask comes when its client closes, and says that the name is held. Its end goes behind that of another
+// hold, whose answer is awaited.
+func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const way = 40 * time.Millisecond
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		c, err := Dial(Options{Redis: o, Name: "test"})
+		require.NoError(t, err)
+		l, err := queueOf(c, "one").Acquire(t.Context())
+		require.NoError(t, err)
+		d.Delay(way)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		given := acquire(ctx, queueOf(c, "two")) // The server grants it a way later.
+		synctime.Pass(way / 2)
+		l.Unlock() // Its end is sent at once.
+		synctime.Pass(way)
+		require.NoError(t, c.Close(t.Context()))
+		require.Nil(t, <-given)
+		l, err = queueOf(dial(t, s), "two").Try(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
 // When the answer to the last request of a call says that the server has nothing of it, nobody has to confirm its end.
 func TestACallThatLeftNothingAtTheServerIsConfirmed(t *testing.T) {
 	now := time.Now()
 	s := &site{client: &client{}, proto: lua.Fairlock}
 	left := &ticket{site: s, state: ending, queue: &binding{}}
-	o := outstanding{{site: left.site, ticket: left}}
-	require.NoError(t, o.unconfirmed(now, nil))
+	o := outbox.Outstanding{left}
+	require.NoError(t, o.Unconfirmed(now, nil, errNoAnswer))
 	left.ghost = now
-	require.ErrorIs(t, o.unconfirmed(now, nil), errNoAnswer, "a request may still run")
+	require.ErrorIs(t, o.Unconfirmed(now, nil, errNoAnswer), errNoAnswer, "a request may still run")
 }

@@ -413,21 +413,17 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 	c.stats.Ends.Add(1)
 	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)
 	replies, failed := lua.MultiEnd.DecodeAll(c.servers.RunFor(ctx, lua.MultiEnd, keys, args...), len(holds))
+	answers := make([]answer, len(holds))
 	for i, h := range holds {
-		s, ended := h.ticket.site, lease.ErrUnconfirmed
-		var head lua.Head
-		if failed == nil {
-			s.absorb(a, &replies[i], false)
-			head = replies[i].Head()
+		if answers[i].err = failed; failed == nil {
+			h.ticket.site.absorb(a, &replies[i], false)
+			answers[i].Head = replies[i].Head()
 		}
 		d := h.ticket.end()
-		s.endAnswered(&d, a, &head, failed)
-		switch {
-		case failed == nil:
-			ended = h.outcome(&head)
-		case err == nil:
-			ended = h.outlast(ctx)
-		}
+		d.site.endAnswered(&d, a, &answers[i].Head, failed)
+	}
+	for i, h := range holds {
+		ended := h.conclude(ctx, &answers[i])
 		h.released(h.held(), ended)
 		err = cmp.Or(err, ended)
 	}

@@ -20,7 +20,7 @@ func (quiet) Observe(context.Context, observe.Observation) {}
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
-	t.teller = t.site.client.notifier.Teller("lock", "name")
+	t.teller = t.site.client.notifier.Teller("lock", "name", &t.text)
 	h.use.teller = t.teller
 	t.teller.Asked(ctx)
 	t.tellQueuedLocked(1)

@@ -297,9 +297,7 @@ func (c *client) retireLocked(s *site) {
 		if over {
 			if c.sites[s.keys.Site] == s {
 				delete(c.sites, s.keys.Site)
-			}
-			if len(c.sites) == 0 {
-				c.servers.Timers.Remove(&c.again)
+				c.servers.Used(len(c.sites) > 0)
 			}
 			s.retired, s.trust = true, trust.Trust{Polls: s.trust.Polls}
 		} else {

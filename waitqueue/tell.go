@@ -89,15 +89,13 @@ func (c *client) served(kind, name string, r *lua.Head) {
 	if w == nil {
 		return
 	}
-	o := observe.Observation{Kind: kind, Name: name}
-	if o.Moment, o.Count = observe.Skipped, r.Skipped; o.Count > 0 {
-		w.Tell(context.Background(), o)
+	for _, o := range []observe.Observation{{Moment: observe.Skipped, Count: r.Skipped}, {Moment: observe.Expired, Count: r.Expired}} {
+		if o.Kind, o.Name = kind, name; o.Count > 0 {
+			w.Tell(context.Background(), o)
+		}
 	}
-	if o.Moment, o.Count = observe.Expired, r.Expired; o.Count > 0 {
-		w.Tell(context.Background(), o)
-	}
-	if o.Moment, o.Count = observe.HandedOff, 0; r.Has(lua.Handed) {
-		w.Tell(context.Background(), o)
+	if r.Has(lua.Handed) {
+		w.Tell(context.Background(), observe.Observation{Moment: observe.HandedOff, Kind: kind, Name: name})
 	}
 }
 

@@ -77,7 +77,6 @@ func (t *ticket) number() {
 	t.text = lua.Ticket{
 		Client: q.client.id, Number: q.client.numbers.Add(1), Kind: q.kind, Permits: q.permits, Lease: t.lease(), Grant: t.takes,
 	}.String()
-	t.teller.Goes(t.text)
 }
 
 // lease is how long its first lease lasts.
@@ -143,7 +142,10 @@ func (t *ticket) offerLocked(g grant) {
 	switch t.state {
 	case held, ending:
 		// Dropped: a second notice of the same grant, or a late one of an earlier grant. Giving that back
-		// would free what is held now. If it is a later grant, the next renewal finds out.
+		// would free what is held now. If it is a later grant, the next renewal finds out, or the end is under way.
+		if t.hold == nil && g.token > t.grant.token {
+			t.grant = g // Close waits for that end.
+		}
 		return
 	case confirming:
 		if g.token <= t.grant.token {

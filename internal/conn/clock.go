@@ -15,7 +15,7 @@ import (
 // later time of the server happened at least so much later than the sending.
 type Clock struct {
 	newest atomic.Pointer[reading]
-	peak   atomic.Int64 // the highest time that it showed, or by which an arrival was reckoned, in µs
+	peak   Peak // the highest time that it showed, or by which an arrival was reckoned, in µs
 }
 
 // A reading is the server's time in one reply.
@@ -51,9 +51,17 @@ func (c *Clock) Observe(a Attempt, server int64, force bool) {
 
 // Showed notes that the server reckoned by a time.
 func (c *Clock) Showed(server int64) {
+	c.peak.Raise(uint64(max(server, 0)))
+}
+
+// A Peak is the highest of the numbers that it was raised to.
+type Peak struct{ atomic.Uint64 }
+
+// Raise raises it to a number, if that is higher.
+func (p *Peak) Raise(to uint64) {
 	for {
-		peak := c.peak.Load()
-		if server <= peak || c.peak.CompareAndSwap(peak, server) {
+		seen := p.Load()
+		if to <= seen || p.CompareAndSwap(seen, to) {
 			return
 		}
 	}
@@ -84,7 +92,7 @@ func (c *Clock) about() (time.Time, bool) {
 // caught up.
 func (c *Clock) Steady() (time.Time, bool) {
 	now, ok := c.about()
-	return now, ok && now.UnixMicro() > c.peak.Load()-backStep.Microseconds()
+	return now, ok && now.UnixMicro() > int64(c.peak.Load())-backStep.Microseconds()
 }
 
 // Since returns a local time that is not after the server's time at, nor after the moment at which the

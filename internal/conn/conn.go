@@ -28,10 +28,12 @@ type Options struct {
 	Redis            rueidis.ClientOption
 	Prefix           string               // of all keys and channels
 	ID               string               // of the client
+	Who              string               // the client, for operators
 	Linger           time.Duration        // how long the client's own channel stays subscribed to after its last use
 	WithoutSkip      bool                 // nobody can count subscribers
 	WithoutSubscribe bool                 // the client has no subscriptions
 	Hear             func(message string) // told of what comes on the client's own channel, on the reader of a connection
+	Uses             func() bool          // whether the client uses a name
 	Flush            func()               // called after all timers that were due at one moment
 	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
 	Requests func(server string, took time.Duration, err error)
@@ -67,7 +69,10 @@ type Servers struct {
 
 	flights flights
 
-	workMu sync.Mutex     // guards closed
+	again timers.Timer // of what the client says of itself
+
+	workMu sync.Mutex     // guards the fields below
+	said   time.Time      // when the client last said who it is
 	closed bool           // no new work in the background
 	work   sync.WaitGroup // what runs in the background
 }
@@ -141,6 +146,7 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c.name = serverName(commands, o.Redis)
 	c.routes = newRoutes(c)
 	c.Timers = timers.New(o.Flush)
+	c.again.Target = timers.Func(c.introduceAgain)
 	return c
 }
 

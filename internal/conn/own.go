@@ -1,6 +1,11 @@
 package conn
 
-import "time"
+import (
+	"strconv"
+	"time"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
 
 // How a client hears that a hold was released by force: on one channel of its own, whatever the names. It is subscribed
 // to while anything is held for longer than a moment: so short holds send nothing for it, and ten thousand long ones no
@@ -45,4 +50,41 @@ func (l *listener) unattended(now time.Time) {
 	}
 	l.mu.Unlock()
 	l.servers.Timers.Before(&l.attended, until)
+}
+
+// What operators are told of a client is in a key of the client, and not in all that it holds and waits for. Nothing
+// else depends on it: where the key is missing, they are told the client's id.
+
+const (
+	// whoEvery is how often a client says who it is while it uses a name.
+	whoEvery = 20 * time.Second
+	// whoLasts is how long that is known.
+	whoLasts = time.Minute
+)
+
+// Introduce says who the client is. An answer makes no difference.
+func (c *Servers) Introduce() {
+	c.workMu.Lock()
+	c.said = time.Now()
+	c.workMu.Unlock()
+	key := lua.ClientKey(c.opts.Prefix, c.opts.ID)
+	_ = c.Run(lua.Introduce, []string{key}, c.opts.Who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
+}
+
+// Used sees that the client says so for as long as it uses a name: which it begins to do, or does no more.
+func (c *Servers) Used(now bool) {
+	if !now {
+		c.Timers.Remove(&c.again)
+		return
+	}
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	c.Timers.Before(&c.again, c.said.Add(whoEvery))
+}
+
+func (c *Servers) introduceAgain(now time.Time) {
+	if c.opts.Uses() {
+		c.Spawn(c.Introduce)
+		c.Timers.Before(&c.again, now.Add(whoEvery))
+	}
 }

@@ -85,8 +85,8 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 	if w == nil {
 		return call(ctx)
 	}
-	c := &watched{Teller: w.notifier.Teller(kind, name), begun: time.Now()}
-	c.Goes(fmt.Sprintf("%s:%d", w.client, w.calls.Add(1)))
+	ticket := fmt.Sprintf("%s:%d", w.client, w.calls.Add(1))
+	c := &watched{Teller: w.notifier.Teller(kind, name, &ticket), begun: time.Now()}
 	c.place.Store(-1)
 	c.Asked(ctx)
 	c.lasts(func(waited time.Duration) (time.Duration, bool) { return c.Waits(int(c.place.Load()), waited) })

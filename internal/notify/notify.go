@@ -77,37 +77,6 @@ func (n *Notifier) contain() {
 	}
 }
 
-// Traces reports whether the observer is a tracer. Without one there is nothing to ask of the following.
-func (n *Notifier) Traces() bool { return n.tracer != nil }
-
-// Wait is what the tracer makes of the context of a call; that context, if it panics or makes none.
-func (n *Notifier) Wait(ctx context.Context, o observe.Observation) context.Context {
-	return n.within(ctx, o, n.tracer.Wait)
-}
-
-// Hold is what the tracer makes of the context of a hold, as Wait.
-func (n *Notifier) Hold(ctx context.Context, o observe.Observation) context.Context {
-	return n.within(ctx, o, n.tracer.Hold)
-}
-
-func (n *Notifier) within(ctx context.Context, o observe.Observation, trace func(context.Context, observe.Observation) context.Context) (within context.Context) {
-	defer n.contain()
-	within = ctx
-	if made := trace(ctx, o); made != nil {
-		within = made
-	}
-	return within
-}
-
-// Note is what the tracer wants the next grant to carry; nothing if that cannot stand in a message.
-func (n *Notifier) Note(ctx context.Context) (note string) {
-	defer n.contain()
-	if made := n.tracer.Note(ctx); len(made) <= observe.MaxNote && wordy(made) {
-		note = made
-	}
-	return note
-}
-
 // wordy reports whether a note can stand in a message.
 func wordy(s string) bool {
 	for i := range len(s) {

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -14,29 +15,22 @@ import (
 type Teller struct {
 	notifier     *Notifier
 	kind, name   string
-	ticket       string
+	ticket       *string         // by which the call goes, now
 	ctx          context.Context // with which is told
 	queued       bool            // it was told that there is a place
 	waits, holds Reminder
 }
 
-// Teller returns what tells of a call for a name. It may be called on nil.
-func (n *Notifier) Teller(kind, name string) *Teller {
+// Teller returns what tells of a call for a name, which goes by a ticket. It may be called on nil.
+func (n *Notifier) Teller(kind, name string, ticket *string) *Teller {
 	if n == nil {
 		return nil
 	}
-	return &Teller{notifier: n, kind: kind, name: name, ctx: context.Background()}
-}
-
-// Goes says by which ticket the call goes from now on.
-func (t *Teller) Goes(ticket string) {
-	if t != nil {
-		t.ticket = ticket
-	}
+	return &Teller{notifier: n, kind: kind, name: name, ticket: ticket, ctx: context.Background()}
 }
 
 func (t *Teller) of(o observe.Observation) observe.Observation {
-	o.Kind, o.Name, o.Ticket = t.kind, t.name, t.ticket
+	o.Kind, o.Name, o.Ticket = t.kind, t.name, *t.ticket
 	return o
 }
 
@@ -53,10 +47,18 @@ func (t *Teller) Asked(ctx context.Context) {
 		return
 	}
 	t.ctx = context.WithoutCancel(ctx)
-	if t.notifier.Traces() {
-		t.ctx = t.notifier.Wait(t.ctx, t.of(observe.Observation{Moment: observe.Asked}))
+	o := observe.Observation{Moment: observe.Asked}
+	t.traced(o, observe.Tracer.Wait)
+	t.Tell(o)
+}
+
+// traced lets the tracer, if there is one, make the context of what follows. That stays as it is if the tracer panics or makes
+// none.
+func (t *Teller) traced(o observe.Observation, trace func(observe.Tracer, context.Context, observe.Observation) context.Context) {
+	defer t.notifier.contain()
+	if t.notifier.tracer != nil {
+		t.ctx = cmp.Or(trace(t.notifier.tracer, t.ctx, t.of(o)), t.ctx)
 	}
-	t.Tell(observe.Observation{Moment: observe.Asked})
 }
 
 // Queued tells once that the call has its place.
@@ -73,8 +75,8 @@ func (t *Teller) Granted(ctx context.Context, token uint64, waited time.Duration
 		return ctx
 	}
 	o := observe.Observation{Moment: observe.Granted, Token: token, Waited: waited, Note: note}
-	if t.notifier.Traces() {
-		t.ctx = t.notifier.Hold(t.ctx, t.of(o))
+	if t.notifier.tracer != nil {
+		t.traced(o, observe.Tracer.Hold)
 		ctx = t.ctx
 	}
 	t.Tell(o)
@@ -101,12 +103,16 @@ func (t *Teller) Ended(by observe.Moment, token uint64, held time.Duration, err 
 	t.Tell(observe.Observation{Moment: by, Token: token, Held: held, Err: err})
 }
 
-// Note is what the grant to the next is to carry.
-func (t *Teller) Note() string {
-	if t == nil || !t.notifier.Traces() {
+// Note is what the tracer wants the grant to the next to carry; nothing if that cannot stand in a message.
+func (t *Teller) Note() (note string) {
+	if t == nil || t.notifier.tracer == nil {
 		return ""
 	}
-	return t.notifier.Note(t.ctx)
+	defer t.notifier.contain()
+	if made := t.notifier.tracer.Note(t.ctx); len(made) <= observe.MaxNote && wordy(made) {
+		note = made
+	}
+	return note
 }
 
 // Holds tells of a hold that lasts for longer than it should, and returns in how long to look again, if anybody wants to

@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/names":  {"lease"},
 	"internal/retry":  {"lease"},
 	"internal/timers": {"lease"},
-	"internal/notify": {"observe"},
+	"internal/notify": {"lease", "observe"},
 	// For programs.
 	"internal/tty": {},
 	// L1
