@@ -78,7 +78,7 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 		opts: o, id: w.ID, who: names.Who(o.Name), born: time.Now(), sites: make(map[string]*site), layers: make(map[any]Layer), gone: make(chan struct{}),
 	}
 	c.notifier = notify.New(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, c.who)
-	w.Who, w.Uses, w.Hear, w.Flush, w.Requests = c.who, c.uses, c.told, c.renewals.Flush, c.notifier.Requests("redis")
+	w.Who, w.Hear, w.Flush, w.Requests = c.who, c.told, c.renewals.Flush, c.notifier.Requests("redis")
 	if c.servers, err = connect(w); err != nil {
 		c.notifier.Stop()
 		return nil, err
@@ -92,13 +92,6 @@ func made(o Options, connect func(conn.Options) (*conn.Servers, error)) (*Client
 	}
 	c.servers.Introduce()
 	return &Client{c}, nil
-}
-
-// uses reports whether the client uses a name.
-func (c *client) uses() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.sites) > 0
 }
 
 // ServerTime returns what the clock of the server that has a name shows now, as far as the last reply tells: to within

@@ -33,7 +33,6 @@ type Options struct {
 	WithoutSkip      bool                 // nobody can count subscribers
 	WithoutSubscribe bool                 // the client has no subscriptions
 	Hear             func(message string) // told of what comes on the client's own channel, on the reader of a connection
-	Uses             func() bool          // whether the client uses a name
 	Flush            func()               // called after all timers that were due at one moment
 	// Requests, if not nil, is told how each round trip to a server went, with nil as the error if it was answered.
 	Requests func(server string, took time.Duration, err error)
@@ -73,6 +72,7 @@ type Servers struct {
 
 	workMu sync.Mutex     // guards the fields below
 	said   time.Time      // when the client last said who it is
+	used   bool           // it uses a name
 	closed bool           // no new work in the background
 	work   sync.WaitGroup // what runs in the background
 }
@@ -146,7 +146,7 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c.name = serverName(commands, o.Redis)
 	c.routes = newRoutes(c)
 	c.Timers = timers.New(o.Flush)
-	c.again.Target = timers.Func(c.introduceAgain)
+	c.again.Target = timers.Func(func(time.Time) { c.Spawn(c.Introduce) })
 	return c
 }
 

@@ -66,6 +66,9 @@ const (
 func (c *Servers) Introduce() {
 	c.workMu.Lock()
 	c.said = time.Now()
+	if c.used {
+		c.Timers.Before(&c.again, c.said.Add(whoEvery))
+	}
 	c.workMu.Unlock()
 	key := lua.ClientKey(c.opts.Prefix, c.opts.ID)
 	_ = c.Run(lua.Introduce, []string{key}, c.opts.Who, strconv.FormatInt(whoLasts.Milliseconds(), 10)).Error()
@@ -73,18 +76,11 @@ func (c *Servers) Introduce() {
 
 // Used sees that the client says so for as long as it uses a name: which it begins to do, or does no more.
 func (c *Servers) Used(now bool) {
-	if !now {
-		c.Timers.Remove(&c.again)
-		return
-	}
 	c.workMu.Lock()
 	defer c.workMu.Unlock()
-	c.Timers.Before(&c.again, c.said.Add(whoEvery))
-}
-
-func (c *Servers) introduceAgain(now time.Time) {
-	if c.opts.Uses() {
-		c.Spawn(c.Introduce)
-		c.Timers.Before(&c.again, now.Add(whoEvery))
+	if c.used = now; now {
+		c.Timers.Before(&c.again, c.said.Add(whoEvery))
+	} else {
+		c.Timers.Remove(&c.again)
 	}
 }
