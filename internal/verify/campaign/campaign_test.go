@@ -117,6 +117,10 @@ func TestAFailedCaseStaysOnThePage(t *testing.T) {
 	require.Contains(t, second, "| failed cases | 0 |")
 	require.Equal(t, 1, strings.Count(second, row), "what has failed is off the page")
 	require.Equal(t, 1, strings.Count(second, "| TestOld |"))
+	require.Contains(t, first, "\n10 acquisitions in all")
+	require.Contains(t, second, "\n20 acquisitions in all")
+	require.Len(t, rows(second, runsHead), 2)
+	require.Regexp(t, `^\| 15 January 2027, .* \| abc \| .* \| 10 \| 2 \|$`, rows(second, runsHead)[1])
 	_, err = later.page("# Another page\n")
 	require.Error(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,13 +145,17 @@ func load() string {
 	return first
 }
 
+// failed is how many cases have failed.
+func (s *summary) failed() (n int) {
+	for _, t := range s.tallies {
+		n += t.failed
+	}
+	return n
+}
+
 // text is the part of the page that is about the campaign itself.
 func (s *summary) text() string {
 	var b strings.Builder
-	failed := 0
-	for _, t := range s.tallies {
-		failed += t.failed
-	}
 	which := ""
 	if s.partial {
 		which = ", some of their tests"
@@ -164,7 +169,7 @@ func (s *summary) text() string {
 | failed cases | %d |
 
 `, s.began.UTC().Format("2 January 2006, 15:04 UTC"), s.commit, s.took.Round(time.Second), runtime.NumCPU(), s.load[0], s.load[len(s.load)-1],
-		strings.Join(names(s.parts), ", "), which, thousands(s.holds), thousands(s.histories), thousands(s.judged), failed)
+		strings.Join(names(s.parts), ", "), which, thousands(s.holds), thousands(s.histories), thousands(s.judged), s.failed())
 	b.WriteString("### Where\n\n| server | parts, and how often | acquisitions | failed cases |\n| --- | --- | ---: | ---: |\n")
 	for _, t := range s.tallies {
 		var plays []string
@@ -209,27 +214,47 @@ func short(d time.Duration) string {
 
 const (
 	title      = "\n## The campaign\n"
+	runsHead   = "| begun | commit | lasted | acquisitions | failed cases |\n| --- | --- | --- | ---: | ---: |\n"
 	failedCase = "\n### Failed cases\n"
 	failedHead = "| when | commit | server | part | test | why |\n| --- | --- | --- | --- | --- | --- |\n"
 )
 
-// page is the page with what came of the campaign in place of what it had of an earlier one. Cases that have failed stay.
+// rows are the rows of a table that a page has under a head; none if it has no such table.
+func rows(page, head string) (all []string) {
+	_, rest, _ := strings.Cut(page, head)
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		all = append(all, strings.TrimSpace(line))
+	}
+	return all
+}
+
+// runs are this run and those before it as a table, and what they come to.
+func (s *summary) runs(earlier []string) string {
+	all := append([]string{fmt.Sprintf("| %s | %s | %v | %s | %d |",
+		s.began.UTC().Format("2 January 2006, 15:04 UTC"), s.commit, s.took.Round(time.Second), thousands(s.holds), s.failed())}, earlier...)
+	sum := 0
+	for _, row := range all {
+		n, _ := strconv.Atoi(strings.ReplaceAll(strings.TrimSpace(strings.Split(row, "|")[4]), ",", ""))
+		sum += n
+	}
+	return fmt.Sprintf("\n### Runs\n\n%s acquisitions in all, the latest run first.\n\n%s%s\n", thousands(sum), runsHead, strings.Join(all, "\n"))
+}
+
+// page is the page with what came of the campaign in place of what it had of an earlier one. Cases that have failed stay,
+// and what each run came to.
 func (s *summary) page(old string) (string, error) {
 	head, rest, found := strings.Cut(old, title)
 	if !found {
 		return "", fmt.Errorf("the page has no %q", strings.TrimSpace(title))
 	}
-	_, rest, found = strings.Cut(rest, failedHead)
-	if !found {
+	if !strings.Contains(rest, failedHead) {
 		return "", fmt.Errorf("the page has no table of failed cases, %q", failedHead)
 	}
-	failed := s.failures
-	for line := range strings.Lines(rest) {
-		if strings.HasPrefix(line, "|") {
-			failed = append(failed, strings.TrimSpace(line))
-		}
-	}
-	return head + title + "\n" + s.text() + failedCase + `
+	failed := append(s.failures, rows(rest, failedHead)...)
+	return head + title + "\n" + s.text() + s.runs(rows(rest, runsHead)) + failedCase + `
 All that there ever were, the latest first: the command keeps these rows. Behind its reason may stand, by hand, what was found to be the cause, and that it is mended.
 
 ` + failedHead + strings.Join(failed, "\n") + "\n", nil
