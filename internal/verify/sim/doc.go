@@ -16,6 +16,7 @@
 //	votes.go             what several servers are for: one of them may fail
 //	judge*.go            whether that was as promised
 //	trace.go             what scripts did and holders believed, for internal/verify/spec/traces
+//	leave.go             clients that close while they make calls
 //	run.go, report.go    the whole of it, and how it is told
 //
 // # What is judged
@@ -43,6 +44,7 @@
 //	impatient   a call returns soon after its context has ended
 //	error       only errors that a fault explains
 //	stuck       after the healing everybody alive gets in, within a lease and slack
+//	leaves      a client that closes while its calls are on their way has nothing at the server when its Close has no error
 //	left behind no subscriptions, connections, goroutines; two minutes later no keys, but for the ids of requests
 //
 // # What it is not

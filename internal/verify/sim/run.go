@@ -272,14 +272,7 @@ func (w *world) leave(lookAway func()) {
 			}
 		}
 	}
-	for _, n := range w.ways() {
-		if n.isDead() {
-			continue
-		}
-		if err := n.close(10 * time.Second); err != nil {
-			w.violate("client %d did not leave in order: %v", n.id, err)
-		}
-	}
+	w.depart()
 	for _, n := range w.ways() {
 		if steps := n.refused(); steps > 0 {
 			w.violate("client %d: %d steps of tickets that do not exist", n.id, steps)
