@@ -47,7 +47,7 @@ const (
 	StateQueued    = "queued"
 	StateAgain     = "again" // it was unknown, and is queued again
 	StateGranted   = "granted"
-	StateMissed    = "missed" // granted before the check came
+	StateEarlier   = "earlier" // granted before the check came
 	StateGone      = "gone"
 	StateExpired   = "expired"
 	StateForced    = "forced"

@@ -78,13 +78,13 @@ func (w *wait) toTheEnd() (*lease.Lease, error) {
 		w.ended(err)
 	}
 	if errors.Is(err, lease.ErrReplicas) {
-		w.outlast()
+		w.awaitEnd()
 	}
 	return l, err
 }
 
-// outlast waits until a hold that nobody gets is given back, so that the next call finds it free.
-func (w *wait) outlast() {
+// awaitEnd waits until a hold that nobody gets is given back, so that the next call finds it free.
+func (w *wait) awaitEnd() {
 	ctx, cancel := context.WithTimeout(w.ctx, conn.AnswerTime)
 	defer cancel()
 	over, _ := w.site.verdict(w.ticket)
@@ -261,7 +261,7 @@ func (w *wait) failed(err error) error {
 		return err // At once.
 	}
 	w.site.mu.Lock()
-	place, last := w.ticket.place, cmp.Or(w.last, w.ticket.last, w.ticket.unheard)
+	place, last := w.ticket.place, cmp.Or(w.last, w.ticket.last, w.ticket.deafness)
 	w.site.mu.Unlock()
 	if w.event != nil {
 		place = -1

@@ -193,7 +193,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 			t.tellQueuedLocked(r.Waiting)
 		}
 	case r.Status == lua.Granted:
-		s.offerLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
+		s.deliverLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
 	if err == nil {

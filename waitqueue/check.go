@@ -262,7 +262,7 @@ func (s *site) ticketCheckedLocked(t *ticket, state string, v trust.Sight, mode 
 	switch state {
 	case lua.StateGranted:
 		t.told = true
-	case lua.StateMissed:
+	case lua.StateEarlier:
 		// It was granted before this check, whose reply has brought it the grant by now (absorb). The news of it, a message
 		// or another reply, may still be on its way; if it does not come, this client does not hear (R10).
 		if mode != lua.Deaf && s.trust.Heard && !t.told {

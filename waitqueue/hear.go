@@ -93,7 +93,7 @@ func (s *site) Refused(err error) {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waits() {
-			t.unheard = conn.Advise(err)
+			t.deafness = conn.Advise(err)
 		}
 	}
 }

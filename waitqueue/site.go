@@ -75,9 +75,9 @@ func (s *site) node() *conn.Node { return s.client.servers.NodeAt(s.slot) }
 // hearsLocked reports whether tickets may queue (R2).
 func (s *site) hearsLocked() bool { return s.trust.Hears() }
 
-// offerLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's time g.At, from
+// deliverLocked brings a grant to its ticket, or gives it back (R8). from is a local time not after the server's time g.At, from
 // which the hold lasts until g.Until, and slept what lease.Slept said when that was reckoned.
-func (s *site) offerLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
+func (s *site) deliverLocked(g lua.Grant, from time.Time, slept time.Duration, note string) {
 	t := s.tickets[g.Ticket]
 	if t == nil {
 		s.client.stats.GivenBack.Add(1)
@@ -138,7 +138,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		if !check {
 			s.heardOfLocked(g.Ticket)
 		}
-		s.offerLocked(g, a.Sent, a.Slept, a.Note)
+		s.deliverLocked(g, a.Sent, a.Slept, a.Note)
 	}
 	switch {
 	case r.Has(lua.Handed) && (s.look.IsZero() || !s.proto.Several()):
@@ -203,7 +203,7 @@ func (s *site) Message(text string, received time.Time) {
 		for _, g := range m.Grants {
 			s.heardOfLocked(g.Ticket)
 			from, slept := s.node().Clock.Since(g.At, received)
-			s.offerLocked(g, from, slept, m.Note)
+			s.deliverLocked(g, from, slept, m.Note)
 		}
 	case lua.MessageSuspect:
 		s.suspectedLocked(m.Ticket)

@@ -37,7 +37,7 @@ type ticket struct {
 	unanswered time.Time     // when the first request was sent that was not answered
 	ghost      time.Time     // until when one that will not be answered can still run
 	lapses     int           // grants that ran out before they were taken
-	unheard    error         // why its client cannot subscribe
+	deafness   error         // why its client cannot subscribe
 	last       error         // the last error of a check made for it, since one went well
 	over       chan struct{} // closed when the end was acknowledged or given up
 

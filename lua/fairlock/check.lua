@@ -16,7 +16,7 @@
 --                 place and has a bound (ask)
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
---       granted, or missed (it was granted before, by a message or a reply that may be lost; this one brings the
+--       granted, or earlier (it was granted before, by a message or a reply that may be lost; this one brings the
 --       grant); gone; full, with how many wait and the arrival of the head, if there is no room for one with a
 --       bound, of which nothing is kept
 -- RETRY safe: it asks for a state, not for a change
@@ -44,7 +44,7 @@ local states, fresh = {}, nil
 for i = 6, #ARGV, 2 do
   local ticket = ARGV[i]
   if s.owner == ticket then
-    states[#states + 1] = 'missed'
+    states[#states + 1] = 'earlier'
     s.grants = { ticket, s.token, s.ends }
   else
     local arrival, limit, left = tonumber(ARGV[i + 1]), nil, nil
@@ -69,7 +69,7 @@ local granted = s.grants and s.grants[1]
 for i = 1, #states do
   local ticket = ARGV[4 + 2 * i]
   if ticket == granted then
-    if states[i] ~= 'missed' then states[i] = 'granted' end
+    if states[i] ~= 'earlier' then states[i] = 'granted' end
   elseif mode == 'deaf' and (states[i] == 'queued' or states[i] == 'again') then
     redis.call('ZREM', s.queue, ticket)
     states[i] = 'gone'

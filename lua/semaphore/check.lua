@@ -18,7 +18,7 @@
 --       limit     behind them: how many permits there are, where the server has forgotten it
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
---       granted, missed (it was granted before, by message), gone, or excess with the limit; full, with how many
+--       granted, earlier (it was granted before, by message), gone, or excess with the limit; full, with how many
 --       wait and the arrival of the head, if there is no room for one with a bound, of which nothing is kept
 -- RETRY safe: it asks for a state, not for a change
 
@@ -43,7 +43,7 @@ for i = 1, count do
   local ticket = ARGV[4 + 2 * i]
   local holds, token, ends, phase = permits.held(s, ticket)
   if holds then
-    states[i] = phase == 'g' and 'missed' or 'granted'
+    states[i] = phase == 'g' and 'earlier' or 'granted'
     permits.report(s, ticket, token, ends)
   elseif not s.new and tonumber(string.match(ticket, ':(%d+):%d+:%d+$')) > s.limit then
     states[i] = 'excess ' .. base.int(s.limit)

@@ -236,7 +236,7 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 	if _, ok := r.(Check); ok {
 		for i, state := range one.States {
 			state, place, _ := strings.Cut(state, " ")
-			now := map[string]string{lua.StateGranted: lua.StateMissed, lua.StateAgain: lua.StateQueued}[state]
+			now := map[string]string{lua.StateGranted: lua.StateEarlier, lua.StateAgain: lua.StateQueued}[state]
 			if now == "" {
 				now = state
 			}

@@ -72,7 +72,7 @@ func everySight() []string {
 	for _, flag := range []int{lua.More, lua.Suspected, lua.Stepped, lua.Handed, lua.Unwoken, lua.Uncounted, lua.Wanted} {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
-	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateFull,
+	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateEarlier, lua.StateGone, lua.StateFull,
 		lua.StateExpired, lua.StateForced, lua.StateForgotten, lua.StateMoved, "adopted")
 }
 

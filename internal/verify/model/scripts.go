@@ -394,7 +394,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 	for i, a := range r.Tickets {
 		switch {
 		case m.Lock.Owner == a.Ticket:
-			states[i] = lua.StateMissed
+			states[i] = lua.StateEarlier
 			c.report()
 		case c.Enter(a.Ticket, a.Arrival, true):
 			states[i] = lua.StateAgain
@@ -419,7 +419,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 	for i, a := range r.Tickets {
 		switch {
 		case slices.ContainsFunc(c.Grants, func(g lua.Grant) bool { return g.Ticket == a.Ticket }):
-			if states[i] != lua.StateMissed {
+			if states[i] != lua.StateEarlier {
 				states[i] = lua.StateGranted
 			}
 		case deaf && !strings.HasPrefix(states[i], lua.StateFull):

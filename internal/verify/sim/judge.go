@@ -179,12 +179,14 @@ func (j *judge) crowded(c *Call, o Object) bool {
 		return false
 	}
 	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
+	stands := func(t *Touch) bool { return t.Kind == DieSilent || t.Kind == DieLate }
 	waiting := 0
 	for _, other := range j.calls {
-		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End || other.Dead && other.End < c.Begin-leaving && !touched {
+		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End {
 			continue
 		}
-		if !other.Returned || other.End >= c.Begin-leaving || touched {
+		hidden := touched || other.Dead && j.touched(other.Client, c.Object, c.Begin, c.End, stands) != nil
+		if hidden || !other.Returned && !other.Dead || other.End >= c.Begin-leaving {
 			waiting++
 		}
 	}

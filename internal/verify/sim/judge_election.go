@@ -78,7 +78,7 @@ func (j *judge) noticed(who watched, seen []sight, c *Call, calls []*Call) {
 		}
 	}
 	// The next leader says so itself, when it has heard that it leads.
-	if by := c.Hold.End + within; quiet(c.Begin, by) && !c.Hold.lost() && !waits(calls, c.Hold.End) {
+	if by := c.Hold.End + within; quiet(c.Begin, by) && !c.Hold.lost() && !j.waits(calls, c.Hold.End) {
 		if s := at(by); s.leader.Token == c.Hold.Token {
 			j.violate("still seen to lead by client %d at %v: %v", who.client, by, c)
 		}
@@ -90,7 +90,9 @@ func (j *judge) dies(client int) bool {
 	return slices.ContainsFunc(j.touches, func(t *Touch) bool { return t.Kind.deadly() && t.Client == client })
 }
 
-// waits tells whether somebody campaigned at a moment, or was dead and still in the queue.
-func waits(calls []*Call, at time.Duration) bool {
-	return slices.ContainsFunc(calls, func(c *Call) bool { return c.Begin <= at && (c.End > at || c.Dead) })
+// waits tells whether somebody campaigned at a moment, or was still in the queue: dead, or by a network that had a fault.
+func (j *judge) waits(calls []*Call, at time.Duration) bool {
+	return slices.ContainsFunc(calls, func(c *Call) bool {
+		return c.Begin <= at && (c.End > at || c.Dead || c.End > at-aftermath && j.touched(c.Client, c.Object, c.Begin, at, nil) != nil)
+	})
 }

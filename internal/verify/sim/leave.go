@@ -27,12 +27,13 @@ const (
 func (w *world) depart() {
 	rng := rand.New(rand.NewPCG(w.plan.Seed, 77))
 	some := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+	slow := 20 * time.Millisecond // Close waits for an answer no longer than others would wait for what it is about.
+	for _, n := range w.nodes {
+		slow = min(slow, n.plan.GrantLease/40)
+	}
 	delay := w.nodes[0].plan.Latency
-	if rng.IntN(2) == 0 { // But Close waits for an answer no longer than others would wait for what it is about.
-		delay = 20 * time.Millisecond
-		for _, n := range w.nodes {
-			delay = min(delay, n.plan.GrantLease/20)
-		}
+	if rng.IntN(2) == 0 {
+		delay = slow
 	}
 	var calls sync.WaitGroup
 	for _, n := range w.ways() {

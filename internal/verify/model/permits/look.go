@@ -29,7 +29,7 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		case c.holds(a.Ticket):
 			states[i] = lua.StateGranted
 			if l.Hash.Holds[a.Ticket].Phase == byMessage {
-				states[i] = lua.StateMissed
+				states[i] = lua.StateEarlier
 			}
 			c.Grants = append(c.Grants, c.hold(a.Ticket))
 		case l.Hash.Limit != 0 && t.Permits > l.Hash.Limit:

@@ -95,7 +95,7 @@ func everySight() []string {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	for _, state := range []string{
-		lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateMissed, lua.StateGone, lua.StateExcess, lua.StateFull,
+		lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateEarlier, lua.StateGone, lua.StateExcess, lua.StateFull,
 	} {
 		sights = append(sights, lua.Semaphore.Check.Name+" "+state)
 	}

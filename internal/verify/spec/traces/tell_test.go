@@ -265,7 +265,7 @@ func answerOf(r sim.TraceEvent) (a answer) {
 var phases = map[string]string{"granted": "granted", "held": "full", lua.PhaseWants: "wants"}
 
 // words of the states in the reply to a check, as the specification has them.
-var words = map[string]string{"again": "queued", "queued": "queued", "missed": "granted", "granted": "granted", "gone": "gone"}
+var words = map[string]string{"again": "queued", "queued": "queued", "earlier": "granted", "granted": "granted", "gone": "gone"}
 
 func (t *teller) event(r sim.TraceEvent) string {
 	if r.Script == sim.Holds || r.Script == sim.Ends {
