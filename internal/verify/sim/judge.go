@@ -136,7 +136,7 @@ func (j *judge) returned(c *Call, o Object) {
 	case errors.Is(c.Err, lease.ErrQueueFull):
 		ok = j.crowded(c, o)
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
-		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack)
+		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack) || c.tries() && j.remote(c.Client)
 	case c.Final && o.Kind != Latch:
 		ok = c.unknown() && j.any(ClockBack)
 	case errors.Is(c.Err, lease.ErrOutcomeUnknown):

@@ -22,6 +22,12 @@ func (o Object) voting(lasts terms) []redlock.Option {
 	return opts
 }
 
+// remote reports whether two round trips to the servers that are furthest from a client take about as long as it gives them, 50
+// ms: the first try of all learns that they do not know its script.
+func (j *judge) remote(client int) bool {
+	return 4*j.plan.Clients[client].Latency*time.Duration(1+j.plan.Servers)/2 > 40*time.Millisecond
+}
+
 // early reports whether a call found no majority of servers that answer.
 func (c *Call) early() bool {
 	return errors.Is(c.Err, redlock.ErrNoQuorum) && !errors.Is(c.Err, lease.ErrClosed)
