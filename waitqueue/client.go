@@ -145,9 +145,7 @@ func (c *client) siteLocked(q *binding) *site {
 
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
 func (q *binding) newTicket(ctx context.Context) *ticket {
-	t := &ticket{
-		queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx),
-	}
+	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx)}
 	t.teller = q.client.notifier.Teller(q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
