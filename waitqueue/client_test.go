@@ -57,6 +57,26 @@ func (c *Client) remains() remains {
 	return r
 }
 
+func TestAClientSaysWhoItIsForAsLongAsItUsesAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		c := dial(t, s)
+		known := func() bool { return s.Int("EXISTS", lua.ClientKey(c.opts.Prefix, c.ID())) == 1 }
+		require.True(t, known())
+		for range 2 {
+			l, err := queueOf(c, "name").Acquire(t.Context())
+			require.NoError(t, err)
+			synctime.Pass(time.Second)
+			require.True(t, known())
+			synctime.Pass(5 * time.Minute)
+			require.True(t, known())
+			require.NoError(t, l.Release(t.Context()))
+			synctime.Pass(2 * time.Minute)
+			require.False(t, known())
+		}
+	})
+}
+
 // In a bubble: a moment later is not a matter of luck.
 func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
