@@ -136,7 +136,7 @@ func (j *judge) returned(c *Call, o Object) {
 	case errors.Is(c.Err, lease.ErrQueueFull):
 		ok = j.crowded(c, o)
 	case errors.Is(c.Err, redlock.ErrNoQuorum):
-		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack) || c.tries() && j.remote(c.Client)
+		ok = touched && !j.enough(c.Begin-o.Lease, c.End) && (!c.Final || c.End < j.healed+slack) || j.cold(c)
 	case c.Final && o.Kind != Latch:
 		ok = c.unknown() && j.any(ClockBack)
 	case errors.Is(c.Err, lease.ErrOutcomeUnknown):
@@ -173,19 +173,19 @@ func (j *judge) returned(c *Call, o Object) {
 }
 
 // crowded reports whether as many others as may wait did so while a call was refused, or a moment before. The dead do not
-// count, but where a fault may hide their death from the server.
+// count, nor those who have left, but where a fault may hide that from the server.
 func (j *judge) crowded(c *Call, o Object) bool {
 	if o.Limit == 0 || c.tries() || c.Final {
 		return false
 	}
 	touched := j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, nil) != nil
-	stands := func(t *Touch) bool { return t.Kind == DieSilent || t.Kind == DieLate }
+	hides := func(t *Touch) bool { return t.Kind != Die }
 	waiting := 0
 	for _, other := range j.calls {
 		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End {
 			continue
 		}
-		hidden := touched || other.Dead && j.touched(other.Client, c.Object, c.Begin, c.End, stands) != nil
+		hidden := touched || j.touched(other.Client, c.Object, other.End, c.End, hides) != nil
 		if hidden || !other.Returned && !other.Dead || other.End >= c.Begin-leaving {
 			waiting++
 		}

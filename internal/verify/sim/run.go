@@ -221,6 +221,7 @@ func (w *world) meet(i int, o Object, actors *sync.WaitGroup) {
 		time.Sleep(time.Second)
 	}
 	_ = b.Reset(context.Background())
+	time.Sleep(100 * time.Millisecond) // Who asks twice so soon behind it is refused: the first attempt may have come before.
 	var alive []*node
 	for _, n := range w.nodes {
 		if n.alive() != nil {

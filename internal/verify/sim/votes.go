@@ -22,10 +22,11 @@ func (o Object) voting(lasts terms) []redlock.Option {
 	return opts
 }
 
-// remote reports whether two round trips to the servers that are furthest from a client take about as long as it gives them, 50
-// ms: the first try of all learns that they do not know its script.
-func (j *judge) remote(client int) bool {
-	return 4*j.plan.Clients[client].Latency*time.Duration(1+j.plan.Servers)/2 > 40*time.Millisecond
+// cold reports whether a call is one of the first tries, and far from some servers: these do not know its scripts yet, so that
+// an answer takes five round trips, and it may not wait for longer than 50 ms.
+func (j *judge) cold(c *Call) bool {
+	furthest := j.plan.Clients[c.Client].Latency * time.Duration(1+j.plan.Servers) / 2
+	return c.tries() && c.Begin < time.Second && 10*furthest > 50*time.Millisecond
 }
 
 // early reports whether a call found no majority of servers that answer.
