@@ -10,7 +10,6 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
-	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -133,26 +132,6 @@ func TestFlushedScriptsAreNotNoticed(t *testing.T) {
 		holds(t, m, l)
 		kit.Release(t, l)
 		free(t, dialMutex(t, s))
-	})
-}
-
-func TestFlushedScriptsCostABatchOneMoreRoundTrip(t *testing.T) {
-	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
-		d := faults.NewDialer(t, s.Dial)
-		c := kit.Dial(t, s, kit.Over(d))
-		locks := several(t, c, 20)
-		const way = 10 * time.Millisecond
-		d.Delay(way)
-		for range 2 {
-			s.Do("SCRIPT", "FLUSH")
-			began := time.Now()
-			leases := leasesOf(t, fairlock.TryLockEach(t.Context(), locks...))
-			s.Do("SCRIPT", "FLUSH")
-			for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
-				require.NoError(t, err)
-			}
-			require.Equal(t, 8*way, time.Since(began), "two round trips to take them, and two to release them")
-		}
 	})
 }
 

@@ -255,7 +255,7 @@ func (c *Servers) RunBeside(n *Node, jobs []Job) []rueidis.RedisResult {
 	return c.pipe(c.Side, n, jobs)
 }
 
-// pipe runs scripts in one round trip, and in one more those that the server did not know.
+// pipe runs scripts in one round trip, and again in full those that the server did not know.
 func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisResult {
 	if !c.flights.begin() {
 		return slices.Repeat([]rueidis.RedisResult{rueidis.NewErrorResult(rueidis.ErrClosing)}, len(jobs))
@@ -276,7 +276,11 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		began = time.Now()
 	}
 	results := rc.DoMulti(c.Patient, cmds...)
-	c.rerun(rc, jobs, results)
+	for i, j := range jobs {
+		if noScript(results[i]) {
+			results[i] = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args))
+		}
+	}
 	if len(results) > 0 {
 		c.demoted(results[0]) // What a node is, it says to all of them.
 		if c.opts.Requests != nil {
@@ -284,29 +288,6 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		}
 	}
 	return results
-}
-
-// rerun runs the scripts once more that the server did not know, in the same order: the first of each in full, by which the
-// server knows it.
-func (c *Servers) rerun(rc rueidis.Client, jobs []Job, results []rueidis.RedisResult) {
-	var unknown []int
-	var cmds []rueidis.Completed
-	full := map[*lua.Script]bool{}
-	for i, j := range jobs {
-		if !noScript(results[i]) {
-			continue
-		}
-		run := c.evalsha
-		if !full[j.Script] {
-			full[j.Script], run = true, c.eval
-		}
-		unknown, cmds = append(unknown, i), append(cmds, run(rc.B(), j.Script, j.Keys, j.Args))
-	}
-	if len(unknown) > 0 {
-		for k, res := range rc.DoMulti(c.Patient, cmds...) {
-			results[unknown[k]] = res
-		}
-	}
 }
 
 // Counted tells scripts whether subscribers can be counted.
