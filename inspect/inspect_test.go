@@ -177,6 +177,18 @@ func TestAListEndsWhenItsCallerHasEnough(t *testing.T) {
 	})
 }
 
+func TestWhoIsNotTheTextOfAnError(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		hold(t, c, "x")
+		s.Do("SET", "headwaiter:client:"+c.ID(), "no hash")
+		found, err := inspect.Find(t.Context(), c, "x")
+		require.NoError(t, err)
+		require.Equal(t, c.ID(), found[0].Info.Holder.Client)
+		require.Empty(t, found[0].Info.Holder.Who)
+	})
+}
+
 func TestFindTellsOfOneName(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)

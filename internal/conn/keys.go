@@ -46,7 +46,9 @@ func (c *Servers) Field(ctx context.Context, keys []string, field string) []stri
 		cmds[i] = c.commands.B().Hget().Key(key).Field(field).Build()
 	}
 	for i, res := range c.commands.DoMulti(ctx, cmds...) {
-		values[i], _ = res.ToString()
+		if text, err := res.ToString(); err == nil { // Else it is the text of the error.
+			values[i] = text
+		}
 	}
 	return values
 }
