@@ -145,8 +145,19 @@ func (c *client) siteLocked(q *binding) *site {
 
 // newTicket makes the ticket of one call, on behalf of the owner that its context names where holds can be entered.
 func (q *binding) newTicket(ctx context.Context) *ticket {
-	t := &ticket{queue: q, place: -1, arrival: q.terms.Arrival, bound: q.terms.Bound(ctx)}
-	t.teller = q.client.notifier.Teller(q.proto.Kind, q.name, &t.text)
+	var t *ticket
+	var room *notify.Teller
+	if q.client.notifier == nil {
+		t = &ticket{}
+	} else { // What tells of it is of the same allocation.
+		both := &struct {
+			ticket ticket
+			teller notify.Teller
+		}{}
+		t, room = &both.ticket, &both.teller
+	}
+	t.queue, t.place, t.arrival, t.bound = q, -1, q.terms.Arrival, q.terms.Bound(ctx)
+	t.teller = q.client.notifier.Teller(room, q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
 		t.owner = ownerOf(ctx)
 	}

@@ -86,7 +86,7 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 		return call(ctx)
 	}
 	ticket := fmt.Sprintf("%s:%d", w.client, w.calls.Add(1))
-	c := &watched{Teller: w.notifier.Teller(kind, name, &ticket), begun: time.Now()}
+	c := &watched{Teller: w.notifier.Teller(&notify.Teller{}, kind, name, &ticket), begun: time.Now()}
 	c.place.Store(-1)
 	c.Asked(ctx)
 	c.lasts(func(waited time.Duration) (time.Duration, bool) { return c.Waits(int(c.place.Load()), waited) })

@@ -21,12 +21,14 @@ type Teller struct {
 	waits, holds Reminder
 }
 
-// Teller returns what tells of a call for a name, which goes by a ticket. It may be called on nil.
-func (n *Notifier) Teller(kind, name string, ticket *string) *Teller {
+// Teller makes, in a room that the caller has for it, what tells of a call for a name, which goes by a ticket. It may be called
+// on nil, and then needs no room.
+func (n *Notifier) Teller(room *Teller, kind, name string, ticket *string) *Teller {
 	if n == nil {
 		return nil
 	}
-	return &Teller{notifier: n, kind: kind, name: name, ticket: ticket, ctx: context.Background()}
+	*room = Teller{notifier: n, kind: kind, name: name, ticket: ticket, ctx: context.Background()}
+	return room
 }
 
 func (t *Teller) of(o observe.Observation) observe.Observation {
