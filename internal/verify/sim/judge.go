@@ -185,7 +185,7 @@ func (j *judge) crowded(c *Call, o Object) bool {
 		if other == c || other.Object != c.Object || other.passesBy(o) || other.Begin > c.End {
 			continue
 		}
-		hidden := touched || j.touched(other.Client, c.Object, other.End, c.End, hides) != nil
+		hidden := touched || other.Hold == nil && j.touched(other.Client, c.Object, c.Begin, c.End, hides) != nil
 		if hidden || !other.Returned && !other.Dead || other.End >= c.Begin-leaving {
 			waiting++
 		}

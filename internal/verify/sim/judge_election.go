@@ -93,6 +93,7 @@ func (j *judge) dies(client int) bool {
 // waits tells whether somebody campaigned at a moment, or was still in the queue: dead, or by a network that had a fault.
 func (j *judge) waits(calls []*Call, at time.Duration) bool {
 	return slices.ContainsFunc(calls, func(c *Call) bool {
-		return c.Begin <= at && (c.End > at || c.Dead || c.End > at-aftermath && j.touched(c.Client, c.Object, c.Begin, at, nil) != nil)
+		lingers := c.Hold == nil && c.End > at-aftermath && j.touched(c.Client, c.Object, c.Begin, at, nil) != nil
+		return c.Begin <= at && (c.End > at || c.Dead || lingers)
 	})
 }
