@@ -19,6 +19,17 @@ import (
 	"github.com/headwaiter/headwaiter/lua"
 )
 
+// dialThrough returns a client that the test closes, and the network between it and the server.
+func dialThrough(t *testing.T, s *redistest.Embedded) (*Client, *faults.Dialer) {
+	t.Helper()
+	d := faults.NewDialer(t, s.Dial)
+	o := s.Option()
+	o.DialCtxFn = d.DialCtx
+	c, err := Dial(Options{Redis: o, Name: "test"})
+	require.NoError(t, err)
+	return c, d
+}
+
 // A parting is a client that closes without a limit of its own, while its server is away.
 type parting struct {
 	*Client
@@ -97,17 +108,13 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		t.Run(x.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := redistest.Bubble(t)
-				d := faults.NewDialer(t, s.Dial)
-				o := s.Option()
-				o.DialCtxFn = d.DialCtx
-				c, err := Dial(Options{Redis: o, Name: "test"})
-				require.NoError(t, err)
+				c, d := dialThrough(t, s)
 				p := parting{c, s, d}
 				x.before(t, p)
 				x.fault(t, p)
 				x.after(t, p)
 				begun := time.Now()
-				err = c.Close(context.Background())
+				err := c.Close(context.Background())
 				require.LessOrEqual(t, time.Since(begun), x.longest)
 				if x.complaint == "" {
 					require.NoError(t, err)
@@ -124,12 +131,8 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 func TestASecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := redistest.Bubble(t)
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c, err := Dial(Options{Redis: o, Name: "test"})
-		require.NoError(t, err)
-		_, err = queueOf(c, "name").Acquire(t.Context())
+		c, d := dialThrough(t, s)
+		_, err := queueOf(c, "name").Acquire(t.Context())
 		require.NoError(t, err)
 		d.Delay(100 * time.Millisecond)
 		go func() { _ = c.Close(context.Background()) }()
@@ -187,11 +190,7 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 func TestATicketIsKeptUntilItsRepeatedEndIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := redistest.Bubble(t)
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c, err := Dial(Options{Redis: o, Name: "test"})
-		require.NoError(t, err)
+		c, d := dialThrough(t, s)
 		defer func() { _ = c.Close(context.Background()) }()
 		d.Delay(5 * time.Millisecond) // The repeated end is not answered before the look below.
 		q := queueOf(c, "name")
@@ -221,11 +220,7 @@ func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const way = 40 * time.Millisecond
 		s := redistest.Bubble(t)
-		d := faults.NewDialer(t, s.Dial)
-		o := s.Option()
-		o.DialCtxFn = d.DialCtx
-		c, err := Dial(Options{Redis: o, Name: "test"})
-		require.NoError(t, err)
+		c, d := dialThrough(t, s)
 		l, err := queueOf(c, "one").Acquire(t.Context())
 		require.NoError(t, err)
 		d.Delay(way)
@@ -241,6 +236,15 @@ func TestCloseWaitsForTheEndOfWhatAnAnswerHasGranted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Release(t.Context()))
 	})
+}
+
+// What its call has not taken yet has the end of the longest hold, which a later notice would not have.
+func TestALaterNoticeReplacesNoGrantThatIsHeld(t *testing.T) {
+	s := &site{client: &client{}, proto: lua.Fairlock}
+	mine := &ticket{site: s, state: held, queue: &binding{}, grant: grant{token: 1, limit: time.Now()}}
+	before := mine.grant
+	mine.offerLocked(grant{token: 2})
+	require.Equal(t, before, mine.grant)
 }
 
 // When the answer to the last request of a call says that the server has nothing of it, nobody has to confirm its end.

@@ -143,7 +143,7 @@ func (t *ticket) offerLocked(g grant) {
 	case held, ending:
 		// Dropped: a second notice of the same grant, or a late one of an earlier grant. Giving that back
 		// would free what is held now. If it is a later grant, the next renewal finds out, or the end is under way.
-		if t.hold == nil && g.token > t.grant.token {
+		if t.state == ending && t.hold == nil && g.token > t.grant.token {
 			t.grant = g // Close waits for that end.
 		}
 		return
