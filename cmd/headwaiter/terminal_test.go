@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -56,7 +57,10 @@ func TestTheKeyboardsSignalsReachTheCommandOnce(t *testing.T) {
 		}
 	}
 	s.signal(syscall.SIGTERM) // This one is passed on, after whatever else would have been.
-	assert.Equal(t, []string{syscall.SIGTERM.String()}, s.rest(s.stdout))
+	rest := strings.Join(s.rest(s.stdout), "\n")
+	// The terminal shows what was typed when the signal is sent already, so that may come behind the command's word.
+	rest = strings.NewReplacer("^C", "", "^\\", "").Replace(rest)
+	assert.Equal(t, syscall.SIGTERM.String(), rest)
 	assert.Equal(t, int(syscall.SIGTERM), s.code())
 }
 
