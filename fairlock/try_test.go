@@ -151,8 +151,9 @@ func TestATryThatFailsSaysWhoHolds(t *testing.T) {
 		}
 		kit.Release(t, l)
 		next := waits.Value(t)
-		_, queue, _ := keysOf(kit.Name(t))
+		lock, queue, _ := keysOf(kit.Name(t))
 		kit.Release(t, next)
+		s.Do("HSET", lock, "high", "2")
 		s.Do("ZADD", queue, "1", "dead1:1:x:1:10000:300", "2", "dead2:1:x:1:10000:300")
 		s.Do("PEXPIRE", queue, "60000")
 		_, err := m.TryLock(t.Context())

@@ -69,19 +69,23 @@ func TestAQueueOfAnotherTypeIsReportedAndLeftAlone(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		l := hold(t, m)
-		_, queue, _ := keysOf(kit.Name(t))
+		lock, queue, _ := keysOf(kit.Name(t))
 		s.Do("SET", queue, "somebody else's")
 		before := contents(t, s)
 		mistyped(t, begin(t.Context(), other).Err(t))
 		_, err := other.TryLock(t.Context())
-		mistyped(t, err)
+		require.ErrorIs(t, err, lease.ErrBusy, "it does not need the queue")
 		_, err = other.Inspect(t.Context())
 		mistyped(t, err)
 		_, err = other.ForceRelease(t.Context(), 0)
 		mistyped(t, err)
 		require.Equal(t, before, contents(t, s))
 
-		// The release can do nothing either. It says so, and the lease ends the hold.
+		// Nor does a release before which nobody has queued. Any other can do nothing. It says so, and the lease ends the hold.
+		kit.Release(t, l)
+		l = hold(t, m)
+		s.Do("HSET", lock, "high", "1")
+		before = contents(t, s)
 		err = l.Release(t.Context())
 		require.ErrorIs(t, err, lease.ErrUnconfirmed)
 		mistyped(t, err)

@@ -107,7 +107,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		return nil
 	}
 	mode := q.beginLocked(t, w.mode)
-	arrival, seen, since := t.arrival, s.generation, ""
+	arrival, seen, since, busy := t.arrival, s.generation, "", s.busy
 	if q.bound = nil; w.mode == lua.Wait {
 		q.bound = t.bound
 	}
@@ -126,13 +126,15 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
 		if arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
 			q.light = askFloor
-			if c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0)) {
-				q.light++
+			if c.floor.Load() <= uint64(max(lua.SentBy(q.Latest), 0)) {
+				if busy {
+					q.light++ // And that says nothing but that the lock is not expected to be free.
+				}
+				return q
 			}
+			q.light++
 		}
-		if q.light != askFloor {
-			q.args[askFloor] = c.highest()
-		}
+		q.args[askFloor] = c.highest()
 		return q
 	}
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
@@ -156,9 +158,9 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 	return mode
 }
 
-// inFull is the arguments for all keys. Where a light ask stops short of the highest token seen, that is put in here.
+// inFull is the arguments for all keys. Where a light ask does not say the highest token seen, that is put in here.
 func (q *ask) inFull(c *client) []string {
-	if q.light == askFloor {
+	if q.light > 0 && q.args[askFloor] == "" {
 		q.args[askFloor] = c.highest()
 	}
 	return q.args
@@ -179,6 +181,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 	switch {
 	case err != nil:
 	case r.Status == lua.Waiting:
+		s.busy = true
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
 			s.node().Clock.Showed(r.Arrival + t.queue.terms.HeadStart())
@@ -193,6 +196,7 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 			t.tellQueuedLocked(r.Waiting)
 		}
 	case r.Status == lua.Granted:
+		s.busy = false
 		s.deliverLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
@@ -248,7 +252,8 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 }
 
 // lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its
-// grant; for any other lightly is nil.
+// grant; for any other lightly is nil. One that tells no floor is from a call that has not waited: the script then expects
+// that nobody does.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
 	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
@@ -256,7 +261,7 @@ func (d *end) lightly() []string {
 	}
 	args, note := append(d.room[:0], d.text), d.note()
 	seen := d.site.client.floor.Load()
-	if seen > h.token || note != "" {
+	if h.waited || seen > h.token || note != "" {
 		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
 	}
 	if note != "" {

@@ -33,6 +33,7 @@ type site struct {
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
 	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
 
+	busy  bool        // the last ask that was answered did not find the lock free
 	ears  conn.Ears   // where the subscription is asked for
 	trust trust.Trust // and what is known of it
 

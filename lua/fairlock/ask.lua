@@ -10,7 +10,8 @@
 --                 wait the bound of a ticket that never had a place, if it has one, as in "wait 16:": how many may wait, 0
 --                 for any number, and how many µs its call has left, or nothing
 --       notafter  server µs after which the ask changes nothing
---       floor     the highest token that the client has seen; missing: none that is later than when this was sent
+--       floor     the highest token that the client has seen; missing or empty: none that is later than when this was sent.
+--                 Where it is missing the lock is expected to be free
 --       arrival   what an earlier ask of this ticket answered, or 0; missing: 0
 --       head      head start of the priority in µs; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
@@ -38,26 +39,30 @@ local now = micros(t)
 local notafter = tonumber(ARGV[3])
 if now > notafter then return { LATE, now } end
 
-local size = redis.call('ZCARD', KEYS[2])
-local h = size == 0 and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version')
-  or limit and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan', 'looked')
-  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
-local kept = tonumber(h[3] or 0)
+-- Without high nobody has queued since the last release; where the hash is lost, the queue may have outlived it.
+local h = ARGV[4] and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
+  or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high')
 if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
+local size = h[2] and not h[5] and 0 or redis.call('ZCARD', KEYS[2])
+local kept = tonumber(h[3] or 0)
 
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
-  local floor = tonumber(ARGV[4] or sent_by(notafter, now))
+  local floor = tonumber(ARGV[4]) or sent_by(notafter, now)
   local lease_ms = ticket_terms(ticket)
   local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
   local ends, fence = now + lease_ms * 1000, token == now and micros_text(t) or format('%.0f', token)
+  local need = token <= ends and ends or math.max(ends, token_need(token, now))
+  local long = kept > need + MOST_US
+  if long and not KEYS[3] then return UNUSUAL end
   redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
   if not h[2] then redis.call('HSET', KEYS[1], 'version', VERSION) end
   if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, format('%.0f', now))) end
-  local need = token <= ends and ends or math.max(ends, token_need(token, now))
-  if kept < need + LEAST_US then
+  if long or kept < need + LEAST_US then
+    local ms = format('%.0f', (need + SPARE_US - now) / 1000)
     redis.call('HSET', KEYS[1], 'kept', format('%.0f', need + SPARE_US))
-    redis.call('PEXPIRE', KEYS[1], format('%.0f', (need + SPARE_US - now) / 1000))
+    redis.call('PEXPIRE', KEYS[1], ms)
+    if long then redis.call('PEXPIRE', KEYS[3], ms) end
   end
   if token == now then return now end
   return { GRANTED, now, token, ends }
@@ -65,26 +70,26 @@ end
 
 -- Held by another for some time yet, with nothing unusual about the queue: a first ask queues, or looks.
 if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '0' then
-  if size == 0 then
-    h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'until', 'phase', 'high', 'marked', 'scan')
+  if not ARGV[4] then
+    h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
   end
-  local ends, token = tonumber(h[5]), tonumber(h[2])
+  local ends, token = tonumber(h[6]), tonumber(h[2])
   local lasts, first = ticket_terms(h[1])
   lasts = lasts and lasts * 1000 or 0
-  if ends > now and ends - now <= (h[6] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
+  if ends > now and ends - now <= (h[7] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
     if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
     local full
     if limit and size > 0 then
       -- @include lib/known.lua
-      full = known.full(KEYS, h[10], now, ticket, size, tonumber(limit), left)
-      if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. h[5] .. ' ' .. size .. ' ' .. full end
+      full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit), left)
+      if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. h[6] .. ' ' .. size .. ' ' .. full end
     end
     -- As hold.keep has it.
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
-    local arrival = math.max(now, tonumber(h[7] or 0) + 1)
+    local arrival = math.max(now, tonumber(h[5] or 0) + 1)
     local text, ahead = arrival == now and micros_text(t) or format('%.0f', arrival), -1
-    local long = full == false or waits and wants_word(h[6]) -- Somebody is to be told.
+    local long = full == false or waits and wants_word(h[7]) -- Somebody is to be told.
       or kept > need + MOST_US and kept > now + lasts + MOST_US
     if size == 0 and not long and waits then
       redis.call('ZADD', KEYS[2], text, ticket)
@@ -97,9 +102,9 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     elseif not long and kept >= need + LEAST_US then
       if not waits then
         -- One that is queued keeps the arrival that it has.
-        ahead = mode == 'look' and (size == 0 or not redis.call('ZSCORE', KEYS[2], ticket)) and ahead or nil
+        ahead = mode == 'look' and not redis.call('ZSCORE', KEYS[2], ticket) and ahead or nil
       elseif size > 0 and redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
-        -- Not always the last: arrivals that clients bring along may be later.
+        -- Not always the last: arrivals that clients bring along, or of a low priority, may be later.
         ahead, size = redis.call('ZRANK', KEYS[2], ticket) + 1, size + 1
       else
         ahead = nil
@@ -109,7 +114,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
       ahead = nil
     end
     -- As nearly always. A list of six numbers would cost Redis twice as much as what is at hand as text.
-    if ahead == size and arrival == now then return text .. ' ' .. h[2] .. ' ' .. h[5] .. ' ' .. size end
+    if ahead == size and arrival == now then return text .. ' ' .. h[2] .. ' ' .. h[6] .. ' ' .. size end
     if ahead and arrival == now then return { WAITING, now, now - token, ends - now, ahead, size } end
     if ahead then return { WAITING, now, token, ends, ahead, size, arrival, 0 } end
   end
@@ -117,7 +122,8 @@ end
 if not KEYS[3] then return UNUSUAL end
 
 -- @include lib/place.lua
-local s = hold.read(KEYS, now, ARGV[4] or sent_by(notafter, now), ARGV[7])
+size = redis.call('ZCARD', KEYS[2]) -- Of another type it ends the script here.
+local s = hold.read(KEYS, now, tonumber(ARGV[4]) or sent_by(notafter, now), ARGV[7])
 local over = not s.owner or s.ends <= now or s.ends - now > s.lease
 if s.owner == ticket and not over then return hold.reply(s, base.GRANTED) end
 local client = hold.client(ticket)

@@ -8,7 +8,7 @@
 --                 else the answer is UNUSUAL
 -- ARGV  ticket    client:number:kind:tokens:lease:grant
 --       floor     by how much the highest token that the client has seen is above that of the hold; with all keys, and
---                 for a ticket that does not hold, that token itself; missing: 0
+--                 for a ticket that does not hold, that token itself; missing: 0, and nobody is thought to wait
 --       token     only if it holds with this token, or has come to it by passing it on within its client: then that is
 --                 the last one. With the very token of its grant the last token rises to floor, as that of a hold of several
 --                 names is above it (multilock/end). 0 for any; missing: 0
@@ -28,31 +28,39 @@
 -- capitals and the calls those of lib/rules.
 local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
-local h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'until', 'phase', 'mark', 'scan', 'marked')
+-- Without high nobody has queued since the last release.
+local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
+  or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
-local head = plain and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
+local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
-if plain and not head[1] and (KEYS[3] or not h[8]) then
-  redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, h[2], nil, 'released')
+if plain and not (head and head[1]) and (KEYS[3] or not h[3]) then
   local lease, first = ticket_terms(ticket)
-  lease = (h[5] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
-  if lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
-    -- Keys that were kept for a long lease need not be any longer, but for a token that is ahead of the clock.
+  if not h[2] and not h[3] and lease * 1000 <= MOST_US - SPARE_US then
+    redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, redis.call('HGET', KEYS[1], 'token'), nil, 'released')
+    return KEYS[3] and { DONE } or DONE
+  end
+  local k = redis.call('HMGET', KEYS[1], 'token', 'kept', 'until', 'phase')
+  lease = (k[4] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
+  redis.call('HDEL', KEYS[1], 'owner', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
+  if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > k[3] - lease + MOST_US then
+    -- Keys that were kept for many waiters or a long lease need not be any longer, but for a token that is ahead of the clock.
     local t = redis.call('TIME')
     local now = micros(t)
-    local ms = format('%.0f', (token_rest(tonumber(h[2]), now) + SPARE_US) / 1000)
+    local ms = format('%.0f', (token_rest(tonumber(k[1]), now) + SPARE_US) / 1000)
     redis.call('HDEL', KEYS[1], 'kept')
     redis.call('PEXPIRE', KEYS[1], ms)
-    if h[8] then redis.call('PEXPIRE', KEYS[3], ms) end
+    if h[3] then redis.call('PEXPIRE', KEYS[3], ms) end
   end
   return KEYS[3] and { DONE } or DONE
 end
 
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
-if plain and head[1] and ARGV[4] ~= '0' then
+if plain and head and head[1] and ARGV[4] ~= '0' then
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local usual = client and not h[6] and not h[7] and not h[8]
+  local q = h[4] and h or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
+  local usual = client and not q[3] and not q[8] and not q[9]
   local mine = usual and client == string.match(ticket, '^[^:]*')
   local channel = usual and KEYS[1] .. ':wake:' .. client
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
@@ -61,12 +69,12 @@ if plain and head[1] and ARGV[4] ~= '0' then
     local now = micros(t)
     local lasts = tonumber(first) <= tonumber(lease) and first or lease -- As text, which the message wants.
     local ends = now + lasts * 1000
-    local last = tonumber(h[2])
+    local last = tonumber(q[4])
     local floor = tonumber(ARGV[2] or 0)
     if not KEYS[3] then floor = last + floor end
     local token = next_token(last, believed(floor, now), now)
-    local kept, need = tonumber(h[3] or 0), math.max(ends, token_need(token, now), queue_need(0, now))
-    local lives, most = math.max(kept, h[4] + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
+    local kept, need = tonumber(q[5] or 0), math.max(ends, token_need(token, now), queue_need(0, now))
+    local lives, most = math.max(kept, q[6] + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
     if lives > most then most = math.max(most, queue_need(redis.call('ZCARD', KEYS[2]), now) + MOST_US) end
     if kept >= need + LEAST_US and lives <= most then
       local since, till = micros_text(t), format('%.0f', ends)
@@ -76,7 +84,7 @@ if plain and head[1] and ARGV[4] ~= '0' then
       local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = mine or redis.pcall('PUBLISH', channel,
         'G ' .. grant_words(head[1], since, ahead, lasts) .. grant_note(ARGV[5]))
-      if mine or type(sent) == 'number' then -- @logged note(KEYS[1], ticket, h[2], since, 'released')
+      if mine or type(sent) == 'number' then -- @logged note(KEYS[1], ticket, q[4], since, 'released')
         if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, since)) end
         if mine then
           return { DONE, now, token, ends, -1, 0, 0, 0, 0, 0, { head[1], token, ends }, {} }
@@ -89,7 +97,7 @@ if plain and head[1] and ARGV[4] ~= '0' then
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
       redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', h[2], 'until', h[4], 'phase', h[5])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[4], 'until', q[6], 'phase', q[7])
     end
   end
 end

@@ -27,11 +27,13 @@ function hold.read(keys, now, floor, counted)
   if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end -- @logged expect()
   local phase, wants = h[6], wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
+  -- Where the hash is lost the queue may have outlived it.
+  local left = keys[2] and not h[4] and not h[5] and redis.call('ZCARD', keys[2]) > 0 and 1
   if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
     owner = h[1], ends = tonumber(h[2] or 0), lease = h[1] and hold.lease(h[1], phase) or 0,
-    token = tonumber(h[4] or 0), high = tonumber(h[5] or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
+    token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and h[2] + SPARE_US or 0,
@@ -134,6 +136,8 @@ end
 -- own writes a new owner, with a token above every earlier one (I2). It returns the time of the grant as text.
 function hold.own(s, ticket, lease_ms, phase)
   local now = base.int(s.now)
+  -- Without high it is not looked whether somebody waits.
+  if s.token == 0 and s.high > 0 then redis.call('HSET', s.lock, 'high', base.int(s.high)) end
   s.token = next_token(s.token, s.floor, s.now)
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease

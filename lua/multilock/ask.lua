@@ -31,9 +31,9 @@ if now > tonumber(ARGV[2]) then return { LATE, now } end
 -- All are free, and nobody waits for any: take them.
 local plain, found = true, {}
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept', 'version')
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'token', 'kept', 'version', 'high')
   if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
-  if h[1] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
+  if h[1] or (h[5] or not h[2]) and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
   end
@@ -53,9 +53,13 @@ if plain then
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6],
       'version', VERSION)
     if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
-    if tonumber(h[3] or 0) < need + LEAST_US then
+    local kept = tonumber(h[3] or 0)
+    local long = kept > need + MOST_US
+    if long or kept < need + LEAST_US then
+      local ms = format('%.0f', (need + SPARE_US - now) / 1000)
       redis.call('HSET', lock, 'kept', format('%.0f', need + SPARE_US))
-      redis.call('PEXPIRE', lock, format('%.0f', (need + SPARE_US - now) / 1000))
+      redis.call('PEXPIRE', lock, ms)
+      if long then redis.call('PEXPIRE', KEYS[3 * i], ms) end
     end
     replies[i] = { GRANTED, now, token, ends }
   end

@@ -22,8 +22,8 @@ local DONE = 5
 -- All ours, and nobody waits for any: free them.
 local plain, found, last = true, {}, 0
 for i = 1, #KEYS / 3 do
-  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'phase', 'kept', 'until', 'token', 'marked')
-  if h[1] ~= ARGV[2 + i] or redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
+  local h = redis.call('HMGET', KEYS[3 * i - 2], 'owner', 'phase', 'kept', 'until', 'token', 'marked', 'high')
+  if h[1] ~= ARGV[2 + i] or h[7] and redis.call('ZCARD', KEYS[3 * i - 1]) > 0 then
     plain = false
     break
   end
@@ -42,9 +42,10 @@ if plain then
     local lock, lease, raised = KEYS[3 * i - 2], nil, tonumber(h[5]) < last
     local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
     lease = (h[2] == 'granted' and math.min(tonumber(lasts), tonumber(first)) or tonumber(lasts)) * 1000
-    redis.call('HDEL', lock, 'owner')
+    local usual = not h[6] and not h[7] and lasts * 1000 <= MOST_US - SPARE_US
+    redis.call('HDEL', lock, 'owner', 'high')
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
-    if raised or lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US then
+    if raised or not usual and (lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US) then
       local ms = string.format('%.0f', (token_rest(last, clock()) + SPARE_US) / 1000)
       redis.call('HDEL', lock, 'kept')
       redis.call('PEXPIRE', lock, ms)

@@ -144,6 +144,11 @@ func (h *happened) answer() error {
 	return nil
 }
 
+// arrived reports whether an arrival was given. Where the hash was lost, the next grant says that the queue is not empty.
+func (h *happened) arrived() bool {
+	return h.before.lock["high"] != h.after.lock["high"] && h.after.lock["high"] != "1"
+}
+
 // untouched: what is late, and a renewal or a try that is refused, leaves no trace.
 func (h *happened) untouched() error {
 	ask, asks := h.request.(Ask)
@@ -154,7 +159,7 @@ func (h *happened) untouched() error {
 		if slices.ContainsFunc(h.after.queue, is) && !slices.ContainsFunc(h.before.queue, is) {
 			return fmt.Errorf("the try is queued")
 		}
-		if h.before.lock["high"] != h.after.lock["high"] {
+		if h.arrived() {
 			return fmt.Errorf("the try took an arrival")
 		}
 	}

@@ -161,13 +161,18 @@ func (h host) renewals(k lua.Keys, r Renew) (reply lua.Tuple, ok bool, err error
 	return lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(r.Token), Until: ends}, !slices.Contains(left, which), nil
 }
 
-func (h host) put(k lua.Keys, tickets []lua.Arrival, lives int64) error {
+func (h host) put(k lua.Keys, tickets []lua.Arrival, high, lives int64) error {
 	args := []string{"ZADD", k.Queue}
 	for _, a := range tickets {
 		args = append(args, stage.Decimal(a.Arrival), a.Ticket)
 	}
 	if err := h.Do(args...).Error(); err != nil {
 		return err
+	}
+	if high != 0 {
+		if err := h.Do("HSET", k.Lock, "high", stage.Decimal(high)).Error(); err != nil {
+			return err
+		}
 	}
 	return h.Do("PEXPIRE", k.Queue, stage.Decimal(lives/millisecond)).Error()
 }

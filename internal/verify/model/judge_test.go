@@ -41,7 +41,7 @@ func (j *judge) step(h happened) error {
 	h.back = j.latest - h.now
 	j.spent(h)
 	return errors.Join(
-		expiry(h), numbers(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
+		expiry(h), numbers(h), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
 		h.untouched(), h.placed(), h.room(), h.told(),
 	)
 }
@@ -221,6 +221,14 @@ func numbers(h happened) error {
 		if !number.MatchString(s.score) {
 			return fmt.Errorf("%s has the score %q", s.name, s.score)
 		}
+	}
+	return nil
+}
+
+// noticed: where somebody waits the lock says so, unless its hash is lost.
+func noticed(h happened) error {
+	if len(h.after.queue) > 0 && h.after.lock["token"] != "" && h.after.lock["high"] == "" {
+		return fmt.Errorf("%d wait, and the lock does not say so", len(h.after.queue))
 	}
 	return nil
 }

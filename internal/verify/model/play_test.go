@@ -179,11 +179,23 @@ func (p *player) crowd(s step) error {
 		tickets = append(tickets, lua.Arrival{Ticket: t.String(), Arrival: first + int64(i)})
 	}
 	lives := max(p.model.Lock.Kept-p.now, 0) + 2*minute
+	return p.put(tickets, lives)
+}
+
+// put queues tickets by hand. Where the hash is not lost it says that there are some.
+func (p *player) put(tickets []lua.Arrival, lives int64) error {
+	high := int64(0)
 	for _, a := range tickets {
 		p.model.Enqueue(a.Ticket, a.Arrival)
+		high = max(high, p.model.Lock.High, a.Arrival)
 	}
 	p.model.QueueEnds = p.now + lives/millisecond*millisecond
-	if err := p.server.put(p.keys, tickets, lives); err != nil {
+	if p.model.Lock.Token == 0 {
+		high = 0
+	} else {
+		p.model.Lock.High = high
+	}
+	if err := p.server.put(p.keys, tickets, high, lives); err != nil {
 		return err
 	}
 	return p.compare()
@@ -216,6 +228,7 @@ func (p *player) build(s step) Request {
 			r.Bound = t.bound
 		}
 		r.Light = r.Arrival == 0 && r.Head == 0 && !s.blank && !s.final && s.choice%2 == 0
+		r.Busy = s.choice%4 == 0
 		return r
 	case opEnd:
 		if t.text == "" {

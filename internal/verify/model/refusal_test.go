@@ -62,13 +62,7 @@ func (p *player) line(t *testing.T, lease int64) {
 
 // enqueue puts a ticket into the queue by hand, because asks would find the lease over.
 func (p *player) enqueue(ticket string, nth int64) error {
-	a := lua.Arrival{Ticket: ticket, Arrival: p.now - 10 + nth}
-	p.model.Enqueue(a.Ticket, a.Arrival)
-	p.model.QueueEnds = p.now + 2*minute
-	if err := p.server.put(p.keys, []lua.Arrival{a}, 2*minute); err != nil {
-		return err
-	}
-	return p.compare()
+	return p.put([]lua.Arrival{{Ticket: ticket, Arrival: p.now - 10 + nth}}, 2*minute)
 }
 
 // after goes on when the server's time has gone on.

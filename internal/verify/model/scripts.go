@@ -25,6 +25,7 @@ type Ask struct {
 	Bound     *line.Bound // of a ticket that never had a place, if it has one
 
 	Light bool // without all keys, if that will do
+	Busy  bool // and without thinking that the lock is free
 }
 
 // An End is a request of fairlock/end.
@@ -104,6 +105,8 @@ func (r Ask) Lightly() []string {
 	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter)
 	if r.Floor != 0 {
 		args = append(args, stage.Decimal(r.Floor))
+	} else if r.Busy {
+		args = append(args, "")
 	}
 	return args
 }
@@ -111,6 +114,9 @@ func (r Ask) Lightly() []string {
 // Lightly returns what the script gets without all keys.
 func (r End) Lightly() []string {
 	args := stage.Args(r.Ticket, max(r.Floor-r.Above, 0))
+	if r.Floor <= r.Above && r.Note == "" {
+		args = args[:1]
+	}
 	if r.Note != "" {
 		args = append(args, "0", "1", r.Note)
 	}
@@ -231,9 +237,14 @@ func (r Ask) at(now int64) int64 {
 func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase)
-	if need := max(h.Until, c.Ahead()); h.Kept < need+line.LeastKept {
+	need := max(h.Until, c.Ahead())
+	short, long := h.Kept < need+line.LeastKept, h.Kept > need+line.MostKept
+	if short || long {
 		h.Kept = need + line.Spare
 		c.LockEnds = c.In(h.Kept - c.Now)
+	}
+	if long && len(c.Suspects) > 0 {
+		c.SuspectsEnds = c.LockEnds
 	}
 	return lua.Tuple{Status: lua.Granted, Now: c.Now, Token: uint64(h.Token), Until: h.Until}
 }
@@ -273,11 +284,12 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 // atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
 func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
-	lease := h.lease()
+	lease, usual := h.lease(), h.High == 0 && !h.Marked && stage.Lease(r.Ticket) <= line.MostKept-line.Spare
 	c.past(c.Now, "released")
-	h.Owner = ""
-	if raised := c.raise(lowest); raised || lease > line.MostKept-line.Spare || h.Kept > h.Until-lease+line.MostKept {
-		// What was kept for a long lease need not be any longer.
+	h.Owner, h.High = "", 0
+	long := lease > line.MostKept-line.Spare || h.Kept > h.Until-lease+line.MostKept
+	if raised := c.raise(lowest); raised || long && !usual {
+		// What was kept for many waiters or a long lease need not be any longer.
 		h.Kept, c.LockEnds = 0, c.In(max(c.Now, c.Ahead())+line.Spare-c.Now)
 		if h.Marked {
 			c.SuspectsEnds = c.LockEnds

@@ -22,6 +22,9 @@ func (m *Mutex) call(now int64, caller string, floor int64, counted bool) *call 
 	if c.held() {
 		c.Lives = m.Lock.Until + line.Spare
 	}
+	if h := m.Lock; h.Token == 0 && h.High == 0 && len(m.Queue) > 0 {
+		c.Left = 1
+	}
 	return c
 }
 
@@ -92,6 +95,9 @@ func (c *call) among(token int64) bool {
 func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
 	h.Owner, h.Phase, h.Wants, h.Idle = ticket, phase, false, false
+	if h.Token == 0 {
+		h.High = max(h.High, c.Left)
+	}
 	c.Next()
 	h.Until = c.Now + lease
 	if h.Token != c.Now {

@@ -18,7 +18,7 @@ type backend interface {
 	run(k lua.Keys, history int, r Request) (lua.Tuple, error)
 	// state reads the keys.
 	state(k lua.Keys) (state, error)
-	put(k lua.Keys, tickets []lua.Arrival, lives int64) error
+	put(k lua.Keys, tickets []lua.Arrival, high, lives int64) error
 }
 
 // state is what the keys of a lock hold, as text.

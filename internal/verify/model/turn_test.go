@@ -155,7 +155,7 @@ func (h *happened) room() error {
 	r.Before, r.After = arrivals(h.before), arrivals(h.after)
 	switch q := h.request.(type) {
 	case Ask:
-		return r.Asked(q.Ticket, q.at(h.now), q.Bound, h.reply.Status == lua.Full, h.before.lock["high"] != h.after.lock["high"])
+		return r.Asked(q.Ticket, q.at(h.now), q.Bound, h.reply.Status == lua.Full, h.arrived())
 	case Check:
 		return r.Checked(q.Tickets, q.Bounds, h.reply.States)
 	}

@@ -20,6 +20,7 @@ type Call struct {
 	Counted bool
 	Note    string
 
+	Left    int64 // 1 if the queue has outlived what is said of it
 	Lives   int64 // until when renewals of what was freed may have prolonged keys
 	Created bool  // a key is new, and has no expiry yet
 	Flags   int64
@@ -205,6 +206,7 @@ func (c *Call) Drop(p *Pass) bool {
 // given before.
 func (c *Call) Enter(ticket string, arrival int64, given bool) (entered bool) {
 	c.Created = c.Created || len(c.line.Queue) == 0
+	c.notes.High = max(c.notes.High, 1)
 	if given || c.line.Rank(ticket) < 0 {
 		entered = c.line.Enqueue(ticket, arrival)
 	}
@@ -230,7 +232,7 @@ func (c *Call) recall(arrival int64) {
 func (c *Call) Wait(ticket, mode string, given, head int64) (queued, entered bool, arrival int64) {
 	arrival = given
 	if arrival == 0 {
-		c.notes.High = max(c.Now, c.notes.High+1)
+		c.notes.High = max(c.Now, max(c.notes.High, c.Left)+1)
 		arrival = c.notes.High - head
 	}
 	if c.Suspect(c.Caller) {

@@ -137,7 +137,7 @@ func (l *Line) Publish(client, text string) bool {
 // Notes are what the hash of a lock says beside its holders. What is zero is not there.
 type Notes struct {
 	Token  int64  // the last that was given
-	High   int64  // the last arrival given
+	High   int64  // the last arrival given, 1 if that is not known; 0: nobody waits
 	Mark   int64  // until then nobody is dropped (R6)
 	Scan   *Scan  // how far a pass came that was cut at its bound
 	Kept   int64  // until then at the least all keys live
