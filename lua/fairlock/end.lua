@@ -28,7 +28,7 @@
 -- capitals and the calls those of lib/rules.
 local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
--- Without high nobody has queued since the last release.
+-- Without high nobody has queued since the last release, and the lease is short enough for keys that live for a minute more.
 local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
@@ -36,12 +36,12 @@ local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCO
 
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and not (head and head[1]) and (KEYS[3] or not h[3]) then
-  local lease, first = ticket_terms(ticket)
-  if not h[2] and not h[3] and lease * 1000 <= MOST_US - SPARE_US then
+  if not h[2] and not h[3] then
     redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, redis.call('HGET', KEYS[1], 'token'), nil, 'released')
     return KEYS[3] and { DONE } or DONE
   end
   local k = redis.call('HMGET', KEYS[1], 'token', 'kept', 'until', 'phase')
+  local lease, first = ticket_terms(ticket)
   lease = (k[4] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
   redis.call('HDEL', KEYS[1], 'owner', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
   if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > k[3] - lease + MOST_US then

@@ -136,8 +136,11 @@ end
 -- own writes a new owner, with a token above every earlier one (I2). It returns the time of the grant as text.
 function hold.own(s, ticket, lease_ms, phase)
   local now = base.int(s.now)
-  -- Without high it is not looked whether somebody waits.
-  if s.token == 0 and s.high > 0 then redis.call('HSET', s.lock, 'high', base.int(s.high)) end
+  -- Without high its end does not look at the queue, nor at how long keys live.
+  if s.high == 0 and lease_ms * 1000 > MOST_US - SPARE_US or s.high > 0 and s.token == 0 then
+    s.high = math.max(s.high, 1)
+    redis.call('HSET', s.lock, 'high', base.int(s.high))
+  end
   s.token = next_token(s.token, s.floor, s.now)
   s.lease = lease_ms * 1000
   s.ends = s.now + s.lease

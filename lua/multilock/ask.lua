@@ -53,6 +53,7 @@ if plain then
     redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6],
       'version', VERSION)
     if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
+    if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', lock, 'high', '1') end
     local kept = tonumber(h[3] or 0)
     local long = kept > need + MOST_US
     if long or kept < need + LEAST_US then

@@ -42,7 +42,7 @@ if plain then
     local lock, lease, raised = KEYS[3 * i - 2], nil, tonumber(h[5]) < last
     local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
     lease = (h[2] == 'granted' and math.min(tonumber(lasts), tonumber(first)) or tonumber(lasts)) * 1000
-    local usual = not h[6] and not h[7] and lasts * 1000 <= MOST_US - SPARE_US
+    local usual = not h[6] and not h[7]
     redis.call('HDEL', lock, 'owner', 'high')
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
     if raised or not usual and (lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US) then

@@ -284,7 +284,7 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 // atOnce frees where nobody waits. The last token is raised to the lowest that is allowed.
 func (r End) atOnce(c *call, lowest int64) lua.Tuple {
 	h := &c.Lock
-	lease, usual := h.lease(), h.High == 0 && !h.Marked && stage.Lease(r.Ticket) <= line.MostKept-line.Spare
+	lease, usual := h.lease(), h.High == 0 && !h.Marked
 	c.past(c.Now, "released")
 	h.Owner, h.High = "", 0
 	long := lease > line.MostKept-line.Spare || h.Kept > h.Until-lease+line.MostKept

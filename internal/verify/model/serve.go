@@ -98,6 +98,9 @@ func (c *call) own(ticket string, lease int64, phase string) {
 	if h.Token == 0 {
 		h.High = max(h.High, c.Left)
 	}
+	if h.High == 0 && lease > line.MostKept-line.Spare {
+		h.High = 1
+	}
 	c.Next()
 	h.Until = c.Now + lease
 	if h.Token != c.Now {
