@@ -126,7 +126,7 @@ func TestWhereManyObserveTheyLookMoreRarely(t *testing.T) {
 	s := redistest.Start(t)
 	e, _ := of(t, s)
 	l := lead(t, e, "a")
-	ends := s.Int("HGET", lockKey(e.Name()), "until")
+	ends := kit.Until(s, lockKey(e.Name()))
 	told := func() int64 {
 		return s.Do("EVAL", lua.Leadership.Check.Source, "1", lockKey(e.Name()), "c", lua.Hears, "0", "0", "1").([]any)[3].(int64)
 	}

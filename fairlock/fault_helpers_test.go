@@ -38,6 +38,9 @@ func everyOther(match func([]string) bool) func([]string) bool {
 func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	t.Helper()
 	lock, _, _ := keysOf(name)
+	if field == "until" {
+		return kit.Until(s, lock)
+	}
 	return s.Int("HGET", lock, field)
 }
 

@@ -35,7 +35,7 @@ func (s *Server) Force(name string) {
 const expire = `
 local t = redis.call('TIME')
 local over = string.format('%.0f', t[1] * 1000000 + t[2] - 1)
-if redis.call('HEXISTS', KEYS[1], 'until') == 1 then redis.call('HSET', KEYS[1], 'until', over) end
+if redis.call('HEXISTS', KEYS[1], 'owner') == 1 then redis.call('HSET', KEYS[1], 'until', over) end
 for _, ticket in ipairs(redis.call('ZRANGE', KEYS[2], '1', '+inf', 'BYSCORE')) do
   redis.call('ZADD', KEYS[2], 'XX', over, ticket)
 end

@@ -115,8 +115,8 @@ func TestAHoldOutlivesTheRestartOfAllNodesInTurn(t *testing.T) {
 		kit.Eventually(t, "the node to be old enough, and to vote again", func() bool {
 			require.NoError(t, context.Cause(l.Context()))
 			// It was renewed again, well after the node had run for a lease.
-			held, since := s.Int("HEXISTS", keys(t).Lock, "until") == 1, s.Int("EXISTS", lua.MarkKey("headwaiter", 0, false)) == 1
-			return held && since && time.UnixMicro(s.Int("HGET", keys(t).Lock, "until")).Add(-lasts).
+			held, since := s.Int("HEXISTS", keys(t).Lock, "owner") == 1, s.Int("EXISTS", lua.MarkKey("headwaiter", 0, false)) == 1
+			return held && since && time.UnixMicro(kit.Until(s, keys(t).Lock)).Add(-lasts).
 				After(time.UnixMilli(s.Int("HGET", lua.MarkKey("headwaiter", 0, false), "since")).Add(lasts+300*time.Millisecond))
 		})
 	}

@@ -79,7 +79,7 @@ func TestTheNextHoldsWhenTheLeaseOfADeadHolderEnds(t *testing.T) {
 	ends := make([]int64, rounds)
 	for i, name := range names {
 		require.False(t, calls[i].Returned())
-		ends[i] = s.Int("HGET", lockKey(name), "until")
+		ends[i] = kit.Until(s, lockKey(name))
 	}
 	here, there := time.Now(), kit.ServerTime(s)
 	spans := make([]time.Duration, rounds)

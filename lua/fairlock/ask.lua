@@ -55,7 +55,11 @@ if not h[1] and size == 0 then
   local need = token <= ends and ends or math.max(ends, token_need(token, now))
   local long = kept > need + MOST_US
   if long and not KEYS[3] then return UNUSUAL end
-  redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
+  if token == now and (ARGV[8] or 'held') == 'held' then
+    redis.call('HSET', KEYS[1], 'owner', ticket, 'token', fence)
+  else
+    redis.call('HSET', KEYS[1], 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[8] or 'held')
+  end
   if not h[2] then redis.call('HSET', KEYS[1], 'version', VERSION) end
   if token ~= now then redis.call('HSET', KEYS[1], 'since', since_words(fence, format('%.0f', now))) end
   if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', KEYS[1], 'high', '1') end
@@ -74,16 +78,17 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
   if not ARGV[4] then
     h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
   end
-  local ends, token = tonumber(h[6]), tonumber(h[2])
+  local token = tonumber(h[2])
   local lasts, first = ticket_terms(h[1])
   lasts = lasts and lasts * 1000 or 0
+  local ends = ends_at(h[6], token, lasts)
   if ends > now and ends - now <= (h[7] == 'granted' and math.min(lasts, first * 1000) or lasts) and not h[8] and not h[9] then
     if mode == 'try' then return { BUSY, now, now - token, ends - now, -1, size, h[1] } end
     local full
     if limit and size > 0 then
       -- @include lib/known.lua
       full = known.full(KEYS, redis.call('HGET', KEYS[1], 'looked'), now, ticket, size, tonumber(limit), left)
-      if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. h[6] .. ' ' .. size .. ' ' .. full end
+      if full then return micros_text(t) .. ' ' .. h[2] .. ' ' .. (h[6] or format('%.0f', ends)) .. ' ' .. size .. ' ' .. full end
     end
     -- As hold.keep has it.
     local waits = mode == 'wait'
@@ -115,7 +120,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
       ahead = nil
     end
     -- As nearly always. A list of six numbers would cost Redis twice as much as what is at hand as text.
-    if ahead == size and arrival == now then return text .. ' ' .. h[2] .. ' ' .. h[6] .. ' ' .. size end
+    if ahead == size and arrival == now then return text .. ' ' .. h[2] .. ' ' .. (h[6] or format('%.0f', ends)) .. ' ' .. size end
     if ahead and arrival == now then return { WAITING, now, now - token, ends - now, ahead, size } end
     if ahead then return { WAITING, now, token, ends, ahead, size, arrival, 0 } end
   end

@@ -37,14 +37,14 @@ local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCO
 -- Ours, and nobody waits: free it. HDEL is accepted when memory is full.
 if plain and not (head and head[1]) and (KEYS[3] or not h[3]) then
   if not h[2] and not h[3] then
-    redis.call('HDEL', KEYS[1], 'owner') -- @logged note(KEYS[1], ticket, redis.call('HGET', KEYS[1], 'token'), nil, 'released')
+    redis.call('HDEL', KEYS[1], 'owner', 'until', 'phase') -- @logged note(KEYS[1], ticket, redis.call('HGET', KEYS[1], 'token'), nil, 'released')
     return KEYS[3] and { DONE } or DONE
   end
   local k = redis.call('HMGET', KEYS[1], 'token', 'kept', 'until', 'phase')
   local lease, first = ticket_terms(ticket)
   lease = (k[4] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
-  redis.call('HDEL', KEYS[1], 'owner', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
-  if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > k[3] - lease + MOST_US then
+  redis.call('HDEL', KEYS[1], 'owner', 'until', 'phase', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
+  if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > ends_at(k[3], k[1], lease) - lease + MOST_US then
     -- Keys that were kept for many waiters or a long lease need not be any longer, but for a token that is ahead of the clock.
     local t = redis.call('TIME')
     local now = micros(t)
@@ -73,8 +73,9 @@ if plain and head and head[1] and ARGV[4] ~= '0' then
     local floor = tonumber(ARGV[2] or 0)
     if not KEYS[3] then floor = last + floor end
     local token = next_token(last, believed(floor, now), now)
+    local was = ends_at(q[6], last, ticket_terms(ticket) * 1000)
     local kept, need = tonumber(q[5] or 0), math.max(ends, token_need(token, now), queue_need(0, now))
-    local lives, most = math.max(kept, q[6] + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
+    local lives, most = math.max(kept, was + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
     if lives > most then most = math.max(most, queue_need(redis.call('ZCARD', KEYS[2]), now) + MOST_US) end
     if kept >= need + LEAST_US and lives <= most then
       local since, till = micros_text(t), format('%.0f', ends)
@@ -97,7 +98,8 @@ if plain and head and head[1] and ARGV[4] ~= '0' then
       -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
       redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
-      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[4], 'until', q[6], 'phase', q[7])
+      redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[4])
+      if q[6] then redis.call('HSET', KEYS[1], 'until', q[6], 'phase', q[7] or 'held') else redis.call('HDEL', KEYS[1], 'until', 'phase') end
     end
   end
 end

@@ -29,7 +29,7 @@ for i, lock in ipairs(KEYS) do
   local wants = phase == WANTS or phase == IDLE
   local still = wants or open and phase == STILL
   local h = late and {} or redis.pcall('HMGET', lock, 'owner', 'token', 'until', still and 'phase' or 'kept')
-  if h[1] ~= ARGV[2 * i + 2] or h[2] ~= ARGV[2 * i + 3] or tonumber(h[3]) <= now or wants and not wants_word(h[4]) then
+  if h[1] ~= ARGV[2 * i + 2] or h[2] ~= ARGV[2 * i + 3] or ends_at(h[3], h[2], ticket_terms(h[1]) * 1000) <= now or wants and not wants_word(h[4]) then
     reply[#reply + 1] = i
   elseif still and not wants and h[4] == 'held' then
     redis.call('HSET', lock, 'until', till)

@@ -63,6 +63,7 @@ function expiry.settle(s)
     hold.flag(s, hold.STEPPED)
     hold.open(s)
     redis.call('HSET', s.lock, 'until', base.int(s.ends))
+    if s.plain then redis.call('HSET', s.lock, 'phase', s.phase) end
   end
   if s.ends > s.now then return end
   local ticket = s.owner

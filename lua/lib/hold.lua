@@ -25,18 +25,20 @@ function hold.read(keys, now, floor, counted)
   local h = redis.call('HMGET', keys[1],
     'owner', 'until', 'version', 'token', 'high', 'phase', 'mark', 'scan', 'marked', 'kept')
   if h[4] and h[3] ~= VERSION then error(OTHER_VERSION) end -- @logged expect()
-  local phase, wants = h[6], wants_word(h[6])
+  local phase, wants = h[6] or 'held', wants_word(h[6])
   if wants then phase = phase == 'final wants' and 'final' or 'held' end
   -- Where the hash is lost the queue may have outlived it.
   local left = keys[2] and not h[4] and not h[5] and redis.call('ZCARD', keys[2]) > 0 and 1
-  if keys[3] and (h[9] or (h[1] and tonumber(h[2]) <= now)) then redis.call('ZCARD', keys[3]) end
+  local lease = h[1] and hold.lease(h[1], phase) or 0
+  local ends = h[1] and ends_at(h[2], h[4], lease) or 0
+  if keys[3] and (h[9] or (h[1] and ends <= now)) then redis.call('ZCARD', keys[3]) end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
-    owner = h[1], ends = tonumber(h[2] or 0), lease = h[1] and hold.lease(h[1], phase) or 0,
+    owner = h[1], ends = ends, lease = lease, plain = h[1] and not h[2],
     token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
     mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
-    lives = h[1] and h[2] + SPARE_US or 0,
+    lives = h[1] and ends + SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted ~= '0', stale = false, created = false,
     flags = 0, skipped = 0, expired = 0,
   }
@@ -101,7 +103,7 @@ end
 -- clear removes what free has left. HDEL, too, is accepted when memory is full.
 function hold.clear(s)
   if s.stale then
-    redis.call('HDEL', s.lock, 'owner')
+    redis.call('HDEL', s.lock, 'owner', 'until', 'phase')
     s.stale = false
   end
 end

@@ -13,8 +13,9 @@ function leader.read(lock, now)
     lock = lock, now = now, flags = 0, ends = 0,
     token = tonumber(h[3] or 0), revision = tonumber(h[5] or 0), who = h[6] or '', since = string.match(h[7] or '', '^' .. (h[3] or '') .. ':(%d+)$') or h[3] or '0',
   }
-  s.leads = h[1] and tonumber(h[2]) > now and h[4] == h[3]
-  if s.leads then s.ends = tonumber(h[2]) end
+  local ends = h[1] and ends_at(h[2], s.token, ticket_terms(h[1]) * 1000)
+  s.leads = h[1] and ends > now and h[4] == h[3]
+  if s.leads then s.ends = ends end
   s.generation = s.leads and s.revision or s.revision + 1
   return s
 end

@@ -25,6 +25,10 @@
 -- The lease of a ticket, and that of a grant to it, in ms. From the front they are found in half the time.
 -- @rule ticket_terms(ticket) = string.match(ticket, '^[^:]*:[^:]*:[^:]*:[^:]*:(%d+):(%d+)$')
 
+-- When a lease ends, in µs. A hold that was taken at once, with the time as its token and for the lease of its ticket, is told
+-- by these: the fields until and phase are there for any other, and since its first renewal.
+-- @rule ends_at(till, token, lease) = (tonumber(till) or token + lease)
+
 -- What a floor that is missing stands for: the time at which the request was sent, or a little before, by the server's clock
 -- as the client knows it, which gives a request 3 s. A client leaves out a floor that is not above that (I2). Where the clock
 -- has stepped back since by more than a day, it stands for a day ahead; a floor that is given is ignored then (believed).

@@ -50,8 +50,11 @@ if plain then
     local ends = now + lease_ms * 1000
     local need = math.max(ends, token_need(token, now))
     local fence = format('%.0f', token)
-    redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6],
-      'version', VERSION)
+    if token == now and ARGV[6] == 'held' then
+      redis.call('HSET', lock, 'owner', ticket, 'token', fence, 'version', VERSION)
+    else
+      redis.call('HSET', lock, 'owner', ticket, 'until', format('%.0f', ends), 'token', fence, 'phase', ARGV[6], 'version', VERSION)
+    end
     if token ~= now then redis.call('HSET', lock, 'since', since_words(fence, format('%.0f', now))) end
     if not h[5] and ends - now > MOST_US - SPARE_US then redis.call('HSET', lock, 'high', '1') end
     local kept = tonumber(h[3] or 0)

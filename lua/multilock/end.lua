@@ -43,9 +43,9 @@ if plain then
     local lasts, first = string.match(h[1], ':(%d+):(%d+)$')
     lease = (h[2] == 'granted' and math.min(tonumber(lasts), tonumber(first)) or tonumber(lasts)) * 1000
     local usual = not h[6] and not h[7]
-    redis.call('HDEL', lock, 'owner', 'high')
+    redis.call('HDEL', lock, 'owner', 'until', 'phase', 'high')
     if raised then redis.call('HSET', lock, 'token', string.format('%.0f', last)) end
-    if raised or not usual and (lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > h[4] - lease + MOST_US) then
+    if raised or not usual and (lease > MOST_US - SPARE_US or tonumber(h[3] or 0) > ends_at(h[4], h[5], lease) - lease + MOST_US) then
       local ms = string.format('%.0f', (token_rest(last, clock()) + SPARE_US) / 1000)
       redis.call('HDEL', lock, 'kept')
       redis.call('PEXPIRE', lock, ms)

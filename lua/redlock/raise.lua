@@ -17,12 +17,14 @@ if now > tonumber(ARGV[4]) then return { base.LATE, now } end
 
 local h = redis.call('HMGET', KEYS[1], 'owner', 'until', 'token', 'kept', 'since')
 local token, wanted = tonumber(h[3] or 0), tonumber(ARGV[3])
-local mine = h[1] and string.match(h[1], '^[^:]*') == ARGV[1] and tonumber(h[2]) > now
+local ends = h[1] and ends_at(h[2], token, ticket_terms(h[1]) * 1000)
+local mine = h[1] and string.match(h[1], '^[^:]*') == ARGV[1] and ends > now
 if not mine or (token ~= tonumber(ARGV[2]) and token ~= wanted) then return { base.REFUSED, now } end
 if token < wanted then
   -- The hold began when it did.
   local since = string.match(h[5] or '', '^' .. h[3] .. ':(%d+)$') or h[3]
   redis.call('HSET', KEYS[1], 'token', base.int(wanted), 'since', since_words(base.int(wanted), since))
+  if not h[2] then redis.call('HSET', KEYS[1], 'until', base.int(ends), 'phase', 'held') end
   local need = token_need(wanted, now)
   if tonumber(h[4] or 0) < need + LEAST_US then
     redis.call('HSET', KEYS[1], 'kept', base.int(need + SPARE_US))

@@ -3,6 +3,7 @@ package kit
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 const (
@@ -185,4 +187,20 @@ func AllMoving(t testing.TB, g *sync.WaitGroup, turns func() int64) {
 			before = now
 		}
 	}
+}
+
+// Until is the server's end of the lease of a lock, by its key; 0 if nobody holds it.
+func Until(s interface{ Do(args ...string) any }, lock string) int64 {
+	f := s.Do("HMGET", lock, "owner", "until", "token").([]any)
+	owner, held := f[0].(string)
+	till, told := f[1].(string)
+	if !held {
+		return 0
+	}
+	if told {
+		n, _ := strconv.ParseInt(till, 10, 64)
+		return n
+	}
+	token, _ := strconv.ParseInt(f[2].(string), 10, 64)
+	return token + lua.TicketLease(owner).Microseconds()
 }

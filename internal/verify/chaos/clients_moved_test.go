@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -225,10 +224,7 @@ func (m *moving) adopt(c *headwaiter.Client, text string, how func(func())) {
 func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	time.Sleep(2 * moment) // What was under way when a process died has arrived.
-	both := m.server.Do("HMGET", keyOf(m.name), "owner", "until").([]any)
-	owner, _ := both[0].(string)
-	text, _ := both[1].(string)
-	until, _ := strconv.ParseInt(text, 10, 64)
+	owner, until := m.server.Text("HGET", keyOf(m.name), "owner"), kit.Until(m.server, keyOf(m.name))
 	called := int64(0) // Long ago.
 	l := next.Value(m)
 	at := time.Now()

@@ -269,5 +269,5 @@ func mono(us int64) int64 { return evidence.Now() + us*1000 - time.Now().UnixNan
 // until is the server's end of the lease on a lock.
 func (r *run) until(name string) int64 {
 	r.Helper()
-	return r.server.Int("HGET", keyOf(name), "until")
+	return kit.Until(r.server, keyOf(name))
 }

@@ -128,7 +128,7 @@ func TestAHoldEndsWhereReplicasDoNotKnowOfItsRenewals(t *testing.T) {
 	c := kit.Dial(t, s)
 	name := kit.Name(t)
 	ends := func() time.Time {
-		return time.UnixMicro(int64(replica.Int("HGET", "headwaiter:lock:{"+name+"}", "until")))
+		return time.UnixMicro(int64(kit.Until(replica, "headwaiter:lock:{"+name+"}")))
 	}
 	l, err := fairlock.New(c, name, headwaiter.WithLease(lasts), headwaiter.WithReplicas(1, short)).Lock(t.Context())
 	require.NoError(t, err)

@@ -47,9 +47,10 @@ type Hash struct {
 	line.Notes
 	Owner string
 
-	// The last grant; all there as soon as there is a token.
+	// Of the hold.
 	Until int64
 	Phase string
+	Plain bool     // its ticket and its token tell these two, which are not there
 	Wants bool     // the holder is to be told when somebody waits
 	Idle  bool     // and nobody uses the hold now
 	Began [2]int64 // the last token that was not the time of its grant, and that time
@@ -107,8 +108,11 @@ func (h *Hash) Fields() map[string]string {
 		f["entries"] = fmt.Sprintf("%d:%d:%d", e.Token, e.Revision, e.Count)
 	}
 	if h.Token != 0 {
+		f["version"] = "2"
+	}
+	if h.Owner != "" && !h.Plain {
 		line.Numbers(f, map[string]int64{"until": h.Until})
-		f["phase"], f["version"] = h.phase(), "2"
+		f["phase"] = h.phase()
 	}
 	line.Texts(f, map[string]string{"who": h.Who, "moved": h.Moved})
 	if h.Began[0] != 0 {

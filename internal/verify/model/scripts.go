@@ -237,6 +237,7 @@ func (r Ask) at(now int64) int64 {
 func (r Ask) atOnce(c *call, lease int64) lua.Tuple {
 	h := &c.Lock
 	c.own(r.Ticket, lease, r.Phase)
+	h.Plain = h.Token == c.Now && h.Phase == lua.PhaseHeld
 	need := max(h.Until, c.Ahead())
 	short, long := h.Kept < need+line.LeastKept, h.Kept > need+line.MostKept
 	if short || long {
@@ -367,11 +368,11 @@ func (r Renew) Run(m *Mutex, now int64) lua.Tuple {
 	if h.Owner != r.Ticket || h.Token != r.Token || c.over() {
 		return c.reply(lua.Refused, -1, 0, 0, m.reason(r.Ticket))
 	}
-	if r.Still && h.phase() == lua.PhaseHeld {
+	if r.Still && !h.Plain && h.phase() == lua.PhaseHeld {
 		h.Until = now + r.Lease*millisecond
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
-	h.Until = now + r.Lease*millisecond
+	h.Until, h.Plain = now+r.Lease*millisecond, false
 	wanted := r.Wants && len(m.Queue) > 0 && !(r.Marked && h.Wants)
 	if wanted {
 		c.Flags |= lua.Wanted

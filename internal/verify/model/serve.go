@@ -94,7 +94,7 @@ func (c *call) among(token int64) bool {
 // own makes a ticket the owner, with a token above every earlier one (I2).
 func (c *call) own(ticket string, lease int64, phase string) {
 	h := &c.Lock
-	h.Owner, h.Phase, h.Wants, h.Idle = ticket, phase, false, false
+	h.Owner, h.Phase, h.Plain, h.Wants, h.Idle = ticket, phase, false, false, false
 	if h.Token == 0 {
 		h.High = max(h.High, c.Left)
 	}
@@ -133,7 +133,7 @@ func (c *call) settle() {
 		return
 	}
 	if c.stepped() {
-		h.Until = c.Now + h.lease()
+		h.Until, h.Plain = c.Now+h.lease(), false
 		c.Flags |= lua.Stepped
 		c.open()
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -32,9 +31,13 @@ type state struct {
 // scored is a member of a sorted set.
 type scored struct{ name, score string }
 
+// number is a field, or what the ticket and the token of a hold tell of it.
 func (s *state) number(field string) int64 {
-	n, _ := strconv.ParseInt(s.lock[field], 10, 64)
-	return n
+	k := stage.Key{Members: s.lock}
+	if field == "until" {
+		return k.Until()
+	}
+	return k.Number(field)
 }
 
 func (s *state) owner() string { return s.lock["owner"] }

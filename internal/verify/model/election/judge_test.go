@@ -40,7 +40,7 @@ func (j *judge) step(h happened) error {
 // view is what an observer sees of a state: its generation, and who leads.
 func view(s stage.State, now int64) (generation int64, leader string) {
 	h := s[0].Members
-	if h["owner"] != "" && s[0].Number("until") > now && h["proclaimed"] != "" && h["proclaimed"] == h["token"] {
+	if h["owner"] != "" && s[0].Until() > now && h["proclaimed"] != "" && h["proclaimed"] == h["token"] {
 		return s[0].Number("revision"), h["proclaimed"] + " " + h["value"]
 	}
 	return s[0].Number("revision") + 1, ""
@@ -80,7 +80,7 @@ func kept(h happened) error {
 	switch {
 	case !ok || h.reply.Status != lua.Done:
 		return fmt.Errorf("what is proclaimed has changed")
-	case b.Members["owner"] != r.Ticket || b.Number("token") != r.Token || b.Number("until") <= h.now || h.now > r.NotAfter:
+	case b.Members["owner"] != r.Ticket || b.Number("token") != r.Token || b.Until() <= h.now || h.now > r.NotAfter:
 		return fmt.Errorf("who does not lead has proclaimed")
 	case b.Number("proclaimed") > a.Number("proclaimed"):
 		return fmt.Errorf("the value of token %s is overwritten by that of %s", b.Members["proclaimed"], a.Members["proclaimed"])

@@ -38,24 +38,24 @@ func ours(h happened) error {
 	}
 	b, a := h.before[0], h.after[0]
 	owner, token := b.Members["owner"], b.Number("token")
-	lasts := owner != "" && b.Number("until") > h.now
+	lasts := owner != "" && b.Until() > h.now
 	switch r := h.request.(type) {
 	case Renew:
 		if !lasts || owner != r.Ticket || token < r.Token {
-			return fmt.Errorf("renewed for %s with %d: %s held with %d until %d", r.Ticket, r.Token, owner, token, b.Number("until"))
+			return fmt.Errorf("renewed for %s with %d: %s held with %d until %d", r.Ticket, r.Token, owner, token, b.Until())
 		}
-		if a.Number("until") != h.now+r.Lease*stage.Millisecond || a.Number("token") != token {
-			return fmt.Errorf("renewed until %d with token %d", a.Number("until"), a.Number("token"))
+		if a.Until() != h.now+r.Lease*stage.Millisecond || a.Number("token") != token {
+			return fmt.Errorf("renewed until %d with token %d", a.Until(), a.Number("token"))
 		}
-		if a.Left < a.Number("until")-h.now+stage.Minute-stage.Stall {
-			return fmt.Errorf("renewed until %d, and the key lives for %d µs", a.Number("until"), a.Left)
+		if a.Left < a.Until()-h.now+stage.Minute-stage.Stall {
+			return fmt.Errorf("renewed until %d, and the key lives for %d µs", a.Until(), a.Left)
 		}
 	case Raise:
 		if !lasts || lua.TicketClient(owner) != r.Client || token != r.Token && token != r.Wanted {
-			return fmt.Errorf("raised for %s: %s held with %d until %d", r.Client, owner, token, b.Number("until"))
+			return fmt.Errorf("raised for %s: %s held with %d until %d", r.Client, owner, token, b.Until())
 		}
-		if a.Number("token") != max(token, r.Wanted) || a.Number("until") != b.Number("until") {
-			return fmt.Errorf("raised to %d, until %d", a.Number("token"), a.Number("until"))
+		if a.Number("token") != max(token, r.Wanted) || a.Until() != b.Until() {
+			return fmt.Errorf("raised to %d, until %d", a.Number("token"), a.Until())
 		}
 	}
 	return nil

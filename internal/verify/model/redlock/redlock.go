@@ -52,7 +52,7 @@ func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 	if h.Token < r.Wanted {
 		since := h.Since()
 		h.Token = r.Wanted
-		h.Began = [2]int64{h.Token, since}
+		h.Began, h.Plain = [2]int64{h.Token, since}, false
 	}
 	return lua.Tuple{Status: lua.Granted, Now: now}
 }

@@ -73,6 +73,14 @@ func (k Key) Number(field string) int64 {
 	return n
 }
 
+// Until is when the hold of a lock ends. Of one that was taken at once its ticket and its token tell.
+func (k Key) Until() int64 {
+	if owner := k.Members["owner"]; owner != "" && k.Members["until"] == "" {
+		return k.Number("token") + Lease(owner)
+	}
+	return k.Number("until")
+}
+
 // Text tells what is in the keys, without their expiry.
 func (s State) Text(k lua.Keys) string {
 	var b strings.Builder

@@ -296,14 +296,17 @@ func (t *teller) event(r sim.TraceEvent) string {
 		}
 	}
 	owner := f.Hash["owner"]
-	over := owner != "" && number(f.Hash["until"]) <= r.Now
+	until, phase := number(f.Hash["until"]), phases[cmp.Or(f.Hash["phase"], lua.PhaseHeld)]
+	if owner != "" && until == 0 {
+		until = number(f.Hash["token"]) + lua.TicketLease(owner).Microseconds() // It was taken at once.
+	}
+	over := owner != "" && until <= r.Now
 	if r.Script == "fairlock/move" && transit(r.Args[1]) {
 		t.moved[r.Args[1]] = r.Args[0]
 	}
 	ticket := func(text string) int {
 		return t.ticket(cmp.Or(t.moved[text], text), known[lua.TicketClient(text)])
 	}
-	phase := phases[f.Hash["phase"]]
 	if transit(owner) {
 		phase = "transit"
 	}
