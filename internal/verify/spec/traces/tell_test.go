@@ -20,6 +20,7 @@ type teller struct {
 	tokens  []int64
 	arrives []int64
 	moved   map[string]string // of tickets in transit, those that held before
+	high    int64             // the last arrival given: the lock forgets it where nobody waits, and time goes on
 	called  map[string]int64  // the suspects that were called, by when they are to have answered
 	full    bool              // a client has had more tickets than there are numbers
 	trace   trace
@@ -42,7 +43,7 @@ func tell(seed uint64, events []sim.TraceEvent) trace {
 			continue
 		}
 		tokens[number(r.Found.Hash["token"])] = true
-		arrives[number(r.Found.Hash["high"])] = true
+		arrives[highest(r.Found.Hash)] = true
 		for _, q := range r.Found.Queue {
 			arrives[q.Score] = true
 		}
@@ -261,6 +262,14 @@ func answerOf(r sim.TraceEvent) (a answer) {
 	return a
 }
 
+// highest is the last arrival that a lock knows to have given, 0 if it knows of none.
+func highest(hash map[string]string) int64 {
+	if n := number(hash["high"]); n > 1 {
+		return n
+	}
+	return 0
+}
+
 // phases of a hold, as the specification has them.
 var phases = map[string]string{"granted": "granted", "held": "full", lua.PhaseWants: "wants"}
 
@@ -340,8 +349,11 @@ func (t *teller) event(r sim.TraceEvent) string {
 			t.trace.done[what]++
 		}
 	}
+	if t.high = max(t.high, highest(f.Hash)); f.Hash["token"] == "" {
+		t.high = highest(f.Hash) // Its hash is lost.
+	}
 	found := fmt.Sprintf("[hold |-> %s, queue |-> <<%s>>, sus |-> %s, mark |-> %s, high |-> %d, tok |-> %d]",
-		set(hold), strings.Join(queue, ", "), set(sus), truth(mark != 0), rank(number(f.Hash["high"]), t.arrives), rank(number(f.Hash["token"]), t.tokens))
+		set(hold), strings.Join(queue, ", "), set(sus), truth(mark != 0), rank(t.high, t.arrives), rank(number(f.Hash["token"]), t.tokens))
 	var ids, at, grants, says []string
 	arr := 0
 	for i, text := range q.tickets {
