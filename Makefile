@@ -28,7 +28,7 @@ WHOLE := /internal/(tidy|verify/(model|mutants|sim))(/|$$)
 
 test: servers ## the suite of the core and the command, with the race detector; ARGS="-run NAME" for a part of it
 	go vet $(ALL)
-	CGO_ENABLED=1 go test -race -count=1 $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(TRACES)|$(SEQUENTIAL)')
+	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(ARGS) $$(go list $(ALL) | grep -v -E '$(ALONE)|$(ENGINES)|$(MONITORING)|$(BROWSER)|$(TRACES)|$(SEQUENTIAL)')
 	go test -count=1 $(ARGS) $$(go list $(ALL) | grep -E '$(WHOLE)')
 	CGO_ENABLED=1 go test -race -count=1 -p 1 $(ARGS) $$(go list $(ALL) | grep -E '$(ALONE)')
 

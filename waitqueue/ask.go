@@ -107,7 +107,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		return nil
 	}
 	mode := q.beginLocked(t, w.mode)
-	arrival, seen, since, busy := t.arrival, s.generation, "", s.busy
+	arrival, seen, since := t.arrival, s.generation, ""
 	if q.bound = nil; w.mode == lua.Wait {
 		q.bound = t.bound
 	}
@@ -124,17 +124,15 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	}
 	if light, _ := s.proto.Light(); light {
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
+		tells := c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0))
 		if arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
-			q.light = askFloor
-			if c.floor.Load() <= uint64(max(lua.SentBy(q.Latest), 0)) {
-				if busy {
-					q.light++ // And that says nothing but that the lock is not expected to be free.
-				}
-				return q
+			if q.light = askFloor; tells || s.waited.Load() { // Empty, it says that the lock is not expected to be free.
+				q.light++
 			}
-			q.light++
 		}
-		q.args[askFloor] = c.highest()
+		if tells || q.light == 0 {
+			q.args[askFloor] = c.highest()
+		}
 		return q
 	}
 	q.args = append(q.room[:0], q.text, mode, q.NotAfter, place, head, c.highest(), c.servers.Counted(), t.phase(), c.who)
@@ -181,7 +179,6 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 	switch {
 	case err != nil:
 	case r.Status == lua.Waiting:
-		s.busy = true
 		if t.arrival == 0 {
 			t.arrival = r.Arrival // Also if a message was faster: a grant may lapse, the place stays.
 			s.node().Clock.Showed(r.Arrival + t.queue.terms.HeadStart())
@@ -196,12 +193,12 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 			t.tellQueuedLocked(r.Waiting)
 		}
 	case r.Status == lua.Granted:
-		s.busy = false
 		s.deliverLocked(lua.Grant{Ticket: q.text, Token: r.Token, At: r.Now, Until: r.Until}, q.Sent, q.Slept, "")
 	}
 	s.mu.Unlock()
 	if err == nil {
 		s.absorb(q.Attempt, r, false)
+		s.waited.Store(r.Status == lua.Waiting)
 		if r.Status == lua.Waiting {
 			s.await(t, trust.SightOf(r.Waiting, r.Now, r.Until, r.Token), r.Place < 0)
 		}
@@ -252,16 +249,15 @@ func (s *site) endFor(ctx context.Context, d *end) rueidis.RedisResult {
 }
 
 // lightly is the arguments of a light end. There is one for the first end of a ticket that holds by the token of its
-// grant; for any other lightly is nil. One that tells no floor is from a call that has not waited: the script then expects
-// that nobody does.
+// grant; for any other lightly is nil. One that tells no floor is of a name whose last ask had not to wait: the script then
+// expects that nobody does.
 func (d *end) lightly() []string {
 	h := d.ticket.hold
 	if _, light := d.site.proto.Light(); !light || h == nil || d.heir != nil || d.token != 0 || d.site.client.servers.Counted() != "1" {
 		return nil
 	}
 	args, note := append(d.room[:0], d.text), d.note()
-	seen := d.site.client.floor.Load()
-	if h.waited || seen > h.token || note != "" {
+	if seen := d.site.client.floor.Load(); d.site.waited.Load() || seen > h.token || note != "" {
 		args = append(args, strconv.FormatUint(max(seen, h.token)-h.token, 10))
 	}
 	if note != "" {

@@ -35,7 +35,6 @@ type hold struct {
 	limit    time.Time // the maximum hold; zero if there is none
 	stall    *lease.Stall
 	renewing bool
-	waited   bool      // its ticket has had a place, so others may wait too
 	hurried  time.Time // when something was heard that a renewal must look into
 	failures int
 	spans    time.Duration // how long the lease is that is confirmed
@@ -73,7 +72,7 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 		t.ranOutLocked(true)
 		return nil
 	}
-	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t.teller}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall), waited: t.arrival != 0}
+	h := &hold{ticket: t, token: g.token, use: use{token: g.token, since: g.from, teller: t.teller}, spans: g.lasts, limit: g.limit, stall: lease.NewStall(t.queue.terms.MaxStall)}
 	h.lasts = h.until(g.from, g.lasts, g.slept, g.final || !h.limit.IsZero() && !g.from.Add(g.lasts).Before(h.limit))
 	l := h.grantLocked(t.teller.Granted(ctx, g.token, waited, g.note), &h.first, t.queue, waited)
 	h.due = renewals.At(s.client.born, g.from, g.lasts) // That also is what lifts a grant by message to a full lease.

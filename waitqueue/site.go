@@ -24,6 +24,7 @@ type site struct {
 	channel string
 	slot    uint16       // in a cluster
 	history atomic.Int32 // how many hand-offs are kept; 0: none
+	waited  atomic.Bool  // the last ask was told to wait
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
@@ -33,7 +34,6 @@ type site struct {
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
 	lowers  []chan struct{}   // of those by which only reading was left, each closed when the server has been told
 
-	busy  bool        // the last ask that was answered did not find the lock free
 	ears  conn.Ears   // where the subscription is asked for
 	trust trust.Trust // and what is known of it
 

@@ -1,3 +1,7 @@
+//go:build !race
+
+// The detector finds nothing in what scripts do, and makes these tests ten times as long.
+
 package sim
 
 import (
