@@ -159,7 +159,7 @@ func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
 		m, other := dialMutex(t, s), dialMutex(t, s)
 		lock, _, _ := keysOf(kit.Name(t))
 		l := hold(t, m)
-		for _, version := range []string{"1", "3", ""} {
+		for _, version := range []string{"2", "4", ""} {
 			if s.Do("HSET", lock, "version", version); version == "" {
 				s.Do("HDEL", lock, "version") // As the first version had it.
 			}
@@ -173,7 +173,7 @@ func TestALockOfAnotherVersionIsReportedAndLeftAlone(t *testing.T) {
 			require.ErrorContains(t, err, "another version of the protocol")
 			require.Equal(t, before, contents(t, s))
 		}
-		s.Do("HSET", lock, "version", "2")
+		s.Do("HSET", lock, "version", "3")
 		kit.Release(t, l)
 		kit.Release(t, hold(t, other))
 	})

@@ -39,7 +39,7 @@ func besieged(t *testing.T) *redistest.Server {
 	for _, name := range []string{"orders", "-rf", hostile} {
 		key := "headwaiter:lock:{" + name + "}"
 		s.Do("HSET", key, "owner", client+":1:x:1:3600000000:2000000", "until", "9000000000000000",
-			"token", "7", "since", "7:1000000", "phase", "held", "version", "2")
+			"token", "7", "since", "7:1000000", "phase", "held", "version", "3")
 		s.Do("HSET", "headwaiter:client:"+client, "who", hostile+"@"+hostile+"#1")
 		s.Do("ZADD", key+":queue", "1000", client+":2:x:1:3600000000:2000000")
 		s.Do("ZADD", key+":suspects", "9000000000000000", hostile)

@@ -120,7 +120,7 @@ func TestInspectTellsOfAHolderThatIsNotKnownByItsClient(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	s.Do("HSET", "headwaiter:lock:{brief}", "owner", "stranger:1:x:1:1000:1000", "until", "9000000000000000",
-		"token", "7", "since", "7:1000000", "phase", "granted", "version", "2")
+		"token", "7", "since", "7:1000000", "phase", "granted", "version", "3")
 	out := shows(t, s, "inspect", "brief")
 	require.Contains(t, out, "holder   not known")
 	require.Contains(t, out, "client   stranger")

@@ -17,7 +17,7 @@ local holders = {}
 if h[2] then
   local count = string.match(h[6] or '', '^' .. h[1] .. ':%d+:(%d+)$')
   local since = string.match(h[4] or '', '^' .. h[1] .. ':(%d+)$') or h[1]
-  local till = h[3] or base.int(ends_at(nil, h[1], (ticket_terms(h[2]) or 0) * 1000))
+  local till = h[3] or base.int(ends_at(nil, tonumber(h[1]) or 0, (ticket_terms(h[2]) or 0) * 1000))
   holders = { h[2], till, since, '1', h[5] or 'held', h[1], count or '1', '' }
 end
 return { now, h[1] or '0', 1, h[2] and 1 or 0, holders,

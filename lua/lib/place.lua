@@ -39,9 +39,9 @@ end
 -- whom it was ahead of. size is that of the queue before.
 function place.queue(s, ticket, arrival, size, given)
   local new = redis.call('ZADD', s.queue, given and 'LT' or 'NX', base.int(arrival), ticket)
-  if s.high <= 1 then -- Without it is not looked whether somebody waits.
-    s.high = 1
-    redis.call('HSET', s.lock, 'high', '1')
+  if s.high <= 1 then -- Without high it is not looked whether somebody waits.
+    s.high = math.max(1, arrival)
+    redis.call('HSET', s.lock, 'high', base.int(s.high))
   end
   if size == 0 then s.created = true end
   if s.scan then place.recall(s, arrival) end

@@ -35,7 +35,7 @@
 -- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
 -- What a client of another version of this protocol has left behind is no lock to take or to end.
--- @rule VERSION = '2'
+-- @rule VERSION = '3'
 -- @rule OTHER_VERSION = 'headwaiter: this name is in use by clients with another version of the protocol'
 
 -- When a hold began whose token is not the time of its grant.

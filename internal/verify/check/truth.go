@@ -209,8 +209,12 @@ func (x *Truth) set(rest []string) {
 	for i := 0; i+1 < len(rest); i += 2 {
 		f[rest[i]] = rest[i+1]
 	}
-	if owner := f["owner"]; owner != "" && f["until"] != "" {
-		x.grant(&Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: x.now, Until: int64(number(f["until"]))})
+	if owner := f["owner"]; owner != "" {
+		g := &Grant{Ticket: owner, Token: number(f["token"]), Permits: 1, Since: x.now}
+		if g.Until = int64(number(f["until"])); f["until"] == "" {
+			g.Until = int64(g.Token) + lua.TicketLease(owner).Microseconds() // It was taken at once.
+		}
+		x.grant(g)
 	} else if f["until"] != "" {
 		for _, g := range x.holders {
 			g.Until = int64(number(f["until"]))

@@ -78,6 +78,19 @@ func TestTruthOfALock(t *testing.T) {
 	require.EqualValues(t, []int64{0, 30}, []int64{dropped.Grants[0].Arrival, dropped.Grants[1].Arrival})
 }
 
+// Of a lock that is taken at once the ticket and the token tell the end.
+func TestTruthOfALockThatIsTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	first := []string{"@0", "ASK a:1:x:1:100:50", "HSET LOCK owner a:1:x:1:100:50 token 5"}
+	early := replayed(lua.Fairlock, 0, append(first, "@10", "ASK b:1:x:1:100:50", "HSET LOCK owner b:1:x:1:100:50 token 10000")...)
+	require.Contains(t, strings.Join(early.Wrong, "\n"), "with 90005 µs left")
+	lower := replayed(lua.Fairlock, 0, append(first, "@10", "END a:1:x:1:100:50", "HDEL LOCK owner until phase", "ASK b:1:x:1:100:50", "HSET LOCK owner b:1:x:1:100:50 token 4")...)
+	require.Contains(t, strings.Join(lower.Wrong, "\n"), "token 4 after 5")
+	fine := replayed(lua.Fairlock, 0, append(first, "@50", "RENEW a:1:x:1:100:50", "HSET LOCK until 150000 phase held", "@201", "ASK b:1:x:1:100:50", "HDEL LOCK owner until phase", "HSET LOCK owner b:1:x:1:100:50 token 201000")...)
+	require.Empty(t, fine.Wrong)
+	require.Equal(t, 2, fine.Granted)
+}
+
 func TestTruthOfPermits(t *testing.T) {
 	t.Parallel()
 	take := func(ticket string, n, token, since int) []string {

@@ -234,3 +234,17 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	}
 	require.Equal(t, 12, whole, "of 60")
 }
+
+// The server's clock has stepped back since the arrival was given.
+func TestWhoBringsALaterArrivalThanTheClockIsNotOvertaken(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		require.NoError(t, p.hear(0, true))
+		back := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
+		p.must(t, p.looks("a", lua.Hears, back))
+		late := p.must(t, p.asks("b", 2, lua.Wait))
+		require.Equal(t, lua.Waiting, late.Status)
+		require.Greater(t, late.Arrival, back.Arrival)
+		require.EqualValues(t, 2, late.Place)
+	})
+}

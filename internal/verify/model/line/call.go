@@ -206,7 +206,9 @@ func (c *Call) Drop(p *Pass) bool {
 // given before.
 func (c *Call) Enter(ticket string, arrival int64, given bool) (entered bool) {
 	c.Created = c.Created || len(c.line.Queue) == 0
-	c.notes.High = max(c.notes.High, 1)
+	if c.notes.High <= 1 {
+		c.notes.High = max(1, arrival)
+	}
 	if given || c.line.Rank(ticket) < 0 {
 		entered = c.line.Enqueue(ticket, arrival)
 	}
