@@ -15,7 +15,7 @@ import (
 func TestALockThatNobodyElseWantsIsItsHash(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := dialMutex(t, s, headwaiter.WithLease(15*time.Second)) // No renewal comes in between.
-		kit.Release(t, hold(t, m)) // The first makes the keys live.
+		kit.Release(t, hold(t, m))                                 // The first makes the keys live.
 		s.ResetStats()
 		const cycles = 10
 		for range cycles {
