@@ -10,6 +10,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/retry"
+	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -180,9 +181,7 @@ func (w *wait) ask() error {
 	case !conn.Transient(err) || (w.mode != lua.Wait && time.Since(w.begun) > retry.TryTime):
 		return conn.Advise(err)
 	}
-	if d, ok := w.ctx.Deadline(); !ok || time.Now().Before(d) {
-		w.last = conn.Advise(err) // Else it is the call's own deadline that has ended the request.
-	}
+	w.last = retry.Last(w.ctx, conn.Advise(err), w.last)
 	w.tries++
 	return w.rest(retry.Backoff(w.tries - 1))
 }
@@ -211,7 +210,7 @@ func (w *wait) answered(a *answer) error {
 	default:
 		w.clean = true
 		if w.from != nil {
-			return unadopted(a.States)
+			return terms.Unadopted(a.States)
 		}
 		return w.ticket.verdict(a.Status, a.States)
 	}

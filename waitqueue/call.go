@@ -41,13 +41,12 @@ func Call[R any](ctx context.Context, q Queue, request lua.Request[R], limit tim
 // call is Call with the keys that the script wants.
 func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, limit time.Duration, args func(Attempt) []string) (lua.Tuple, error) {
 	retry.Given(ctx)
-	if q.err != nil {
+	switch {
+	case q.err != nil:
 		return lua.Tuple{}, q.err
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return lua.Tuple{}, retry.WhyEnded(ctx)
-	}
-	if q.client.servers.Over() {
+	case q.client.servers.Over():
 		return lua.Tuple{}, lease.ErrClosed
 	}
 	if limit > 0 {
@@ -61,18 +60,12 @@ func (q *binding) call(ctx context.Context, keys []string, script *lua.Script, l
 	}
 	c := q.client
 	a, r, err := c.servers.Repeat(ctx, script, keys, func(a conn.Attempt) []string {
-		return args(Attempt{a.NotAfter, repeats(last), c.highest(), c.servers.Counted()})
+		return args(Attempt{a.NotAfter, conn.Repeats(last), c.highest(), c.servers.Counted()})
 	}, func(n *conn.Node, a conn.Attempt, r lua.Head) { c.saw(n, a, q.proto, q.name, r, 0) })
 	if err == nil {
 		q.took(a, &r)
 	}
 	return r, err
-}
-
-// repeats is for how many ms a request may come again that is given up at that time: an attempt that is sent by
-// then may be under way for long.
-func repeats(last time.Time) string {
-	return strconv.FormatInt((max(time.Until(last), 0) + conn.LongestAttempt).Milliseconds(), 10)
 }
 
 // took takes in a reply to a request that belongs to no ticket.

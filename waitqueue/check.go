@@ -32,9 +32,7 @@ const (
 
 // checkAtLocked sets a time for a check, unless there is an earlier one.
 func (s *site) checkAtLocked(at time.Time) {
-	if s.check.IsZero() || at.Before(s.check) {
-		s.check = at
-	}
+	s.check = timers.First(s.check, at)
 	s.armLocked(s.check)
 }
 

@@ -3,7 +3,6 @@ package waitqueue
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/outbox"
 	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/internal/renewals"
+	"github.com/headwaiter/headwaiter/internal/shares"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
@@ -159,7 +159,7 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 	t.queue, t.place, t.arrival, t.bound = q, -1, q.terms.Arrival, q.terms.Bound(ctx)
 	t.teller = q.client.notifier.Teller(room, q.proto.Kind, q.name, &t.text)
 	if q.nesting == Reenters {
-		t.owner = ownerOf(ctx)
+		t.owner = shares.OwnerOf(ctx)
 	}
 	t.takes = min(q.client.opts.GrantLease.Truncate(time.Millisecond), t.lease())
 	t.number()
@@ -169,16 +169,8 @@ func (q *binding) newTicket(ctx context.Context) *ticket {
 // Options is what a client needs to know. Only Redis.InitAddress must be set.
 type Options = terms.Options
 
-// minLifetime: less would not outlive a server that is away for a while.
-const minLifetime = time.Minute
-
 // CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
-func CheckLifetime(d time.Duration) error {
-	if d < minLifetime || d > lease.MaxLease {
-		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", lease.ErrInvalid, d, minLifetime, lease.MaxLease)
-	}
-	return nil
-}
+func CheckLifetime(d time.Duration) error { return terms.CheckLifetime(d) }
 
 // Stats counts what a client has done since it was made.
 type Stats = observe.Stats
@@ -190,14 +182,11 @@ func (c *Client) Stats() Stats {
 	return s
 }
 
-// raise keeps the highest token seen, for scripts to rise above (I2).
-func (c *client) raise(token uint64) { c.floor.Raise(token) }
-
 // Above lets the tokens of what the client asks for, and of what it hands on, be larger than this one from now on. It
 // is for primitives on several servers, whose tokens are to agree.
-func Above(c *Client, token uint64) { c.raise(token) }
+func Above(c *Client, token uint64) { c.floor.Raise(token) }
 
-// highest is the highest token seen, for scripts.
+// highest is the highest token seen, for scripts to rise above (I2).
 func (c *client) highest() string { return strconv.FormatUint(c.floor.Load(), 10) }
 
 // Wiring is how a client reaches its servers beside the protocol. It is for packages doctor and
@@ -219,12 +208,7 @@ func Wire(o Options) (w Wiring, end func(), err error) {
 	if o, err = terms.Defaults(o); err != nil {
 		return Wiring{}, nil, err
 	}
-	servers, end, err := conn.Peek(wires(o))
-	if err != nil {
-		return Wiring{}, nil, err
-	}
-	_ = servers.Probe() // It says again what Dial did, and finds out whether channels are sharded.
-	return outside.Of(servers, true), end, nil
+	return outside.Peek(wires(o))
 }
 
 // wires are what a client wants of its connections that tells nobody of anything.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/outbox"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
@@ -145,7 +146,7 @@ func (t *ticket) owesLocked(now time.Time) (until time.Time) {
 // owesLocked is until when the server may have the hold: to the end of its lease, or of what renewals without an
 // answer may have made of it.
 func (h *hold) owesLocked(now time.Time) time.Time {
-	until := timers.Later(h.lasts.Deadline.Add(margin(h.spans)), h.ghost)
+	until := timers.Later(h.lasts.Deadline.Add(renewals.Margin(h.spans)), h.ghost)
 	if h.renewing {
 		until = timers.Later(until, now.Add(conn.AttemptTime+h.ticket.queue.terms.Lease))
 	}

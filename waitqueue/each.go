@@ -232,9 +232,7 @@ func AskAll(ctx context.Context, claims []*Claim, keep bool, waiting func()) (re
 		case !conn.Transient(err) || first.wait.mode == lua.Try && tries > 0 && time.Since(begun) > retry.TryTime:
 			return false, conn.Advise(err)
 		default:
-			if d, ok := ctx.Deadline(); !ok || time.Now().Before(d) {
-				last = conn.Advise(err) // Else it is the call's own deadline that has ended the request.
-			}
+			last = retry.Last(ctx, conn.Advise(err), last)
 			waiting()
 			if err := first.queue.client.servers.Rest(ctx, retry.Backoff(tries)); err != nil {
 				return false, failed(err, last)

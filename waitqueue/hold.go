@@ -91,9 +91,9 @@ func (s *site) grasp(ctx context.Context, t *ticket, waited time.Duration) *leas
 // the maximum hold at the latest, and that is its cause.
 func (h *hold) until(from time.Time, lasts, slept time.Duration, final bool) lease.Until {
 	if !final {
-		return until(from, lasts, slept, nil)
+		return renewals.Until(from, lasts, slept, nil)
 	}
-	u := until(from, lasts, slept, lease.ErrMaxHold)
+	u := renewals.Until(from, lasts, slept, lease.ErrMaxHold)
 	u.Deadline = timers.Earlier(u.Deadline, h.limit)
 	return u
 }
@@ -156,19 +156,16 @@ func (h *hold) loseLocked(cause error) {
 // lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
 // the clock of this machine it is known of all.
 func (h *hold) lossOf(r *lua.Head) error {
-	if !time.Now().Before(h.lasts.Deadline) {
+	switch {
+	case !time.Now().Before(h.lasts.Deadline):
 		return lease.ErrExpired
-	}
-	if h.ticket.doubted {
+	case h.ticket.doubted:
 		return lease.ErrForced // The server may have forced another since.
-	}
-	if len(r.States) > 0 {
-		switch r.States[0] {
-		case lua.StateForced:
-			return lease.ErrForced
-		case lua.StateExpired:
-			return lease.ErrExpired
-		}
+	case len(r.States) == 0:
+	case r.States[0] == lua.StateForced:
+		return lease.ErrForced
+	case r.States[0] == lua.StateExpired:
+		return lease.ErrExpired
 	}
 	return lease.ErrForgotten
 }
@@ -235,17 +232,6 @@ func (h *hold) outlast(ctx context.Context) error {
 	return unconfirmed(why)
 }
 
-// margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it
-// takes to notice: a hundredth, at least 2 ms where the lease has them to spare.
-func margin(d time.Duration) time.Duration {
-	return max(d/100, min(2*time.Millisecond, d/4))
-}
-
-// until returns the end of a hold that the server counts from at least the given local time on.
-func until(from time.Time, lasts, slept time.Duration, cause error) lease.Until {
-	return lease.Until{Deadline: from.Add(lasts - margin(lasts)), Slept: slept, Cause: cause}
-}
-
 // A hold that lasts listens on its client's own channel for a release by force. What is released by force while that is
 // not heard is found by the next renewal.
 
@@ -256,10 +242,8 @@ const attendAfter = 250 * time.Millisecond
 // the slot of its name has moved and the routes know that, and returns when to look again.
 func (h *hold) attendLocked(now, next time.Time) time.Time {
 	s := h.ticket.site
-	if h.ears == nil {
-		if at := h.ticket.grant.from.Add(attendAfter); now.Before(at) {
-			return timers.Earlier(next, at)
-		}
+	if at := h.ticket.grant.from.Add(attendAfter); h.ears == nil && now.Before(at) {
+		return timers.Earlier(next, at)
 	}
 	if l := s.client.servers.Ears(s.slot); h.ears != l && !s.trust.Polls {
 		if h.ears != nil {
@@ -365,17 +349,4 @@ func (q Queue) Adopt(ctx context.Context, x lua.Transit) (*lease.Lease, error) {
 	}
 	l, _, err := obtain(ctx, q, lua.Wait, &x)
 	return l, err
-}
-
-// unadopted is why a hold could not be adopted.
-func unadopted(states []string) error {
-	switch state := append(states, "")[0]; state {
-	case lua.StateMoved:
-		return lease.ErrAdopted
-	case lua.StateExpired:
-		return fmt.Errorf("the text came too late: %w", lease.ErrExpired)
-	case lua.StateForced:
-		return fmt.Errorf("in transit: %w", lease.ErrForced)
-	}
-	return fmt.Errorf("%w: this Redis knows nothing of it", lease.ErrNotGenuine)
 }

@@ -239,7 +239,7 @@ func (h *Hold) Pass(to *Claim, barges bool) bool {
 	to.tells()
 	o.use = use{token: o.use.token + 1, since: time.Now(), teller: cmp.Or(to.wait.ticket, t).teller}
 	t.used = o.use.token
-	s.client.raise(t.used)
+	s.client.floor.Raise(t.used)
 	if s.client.opts.HeldTooLong > 0 {
 		s.client.servers.Timers.Before(&o.entry, o.tellLongLocked(o.use.since, o.lasts.Deadline))
 	}
@@ -290,14 +290,12 @@ func (h *Hold) lastsLocked() bool {
 
 // restsLocked sees that a hold that rests is given back in time, and returns when to look again.
 func (h *hold) restsLocked(now, next time.Time) time.Time {
-	if h.idle.IsZero() {
-		return next
-	}
-	if now.Before(h.idle) {
+	switch {
+	case h.idle.IsZero():
+	case now.Before(h.idle):
 		return timers.Earlier(next, h.idle)
-	}
-	if h.wish != fulfilled {
-		h.wish = fulfilled // Nobody takes it up any more.
+	case h.wish != fulfilled: // Nobody takes it up any more.
+		h.wish = fulfilled
 		h.ticket.site.client.servers.Spawn(h.awaited)
 	}
 	return next

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/names"
@@ -73,7 +72,7 @@ type heldKey struct {
 func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
 	q := &binding{client: c.client, proto: p, name: name, kind: lua.Exclusive, permits: 1}
 	q.on(t)
-	if q.err = checkName(name); q.err == nil {
+	if q.err = names.CheckTag(name); q.err == nil {
 		q.keys = p.Keys(c.opts.Prefix, name)
 		q.held = heldKey{c.client, q.keys.Lock}
 	}
@@ -136,25 +135,13 @@ func (q Queue) Refusing(err error) Queue {
 func (q Queue) Terms() Terms { return q.terms }
 
 // Slot is that of the name in a cluster; elsewhere all names are in one.
-func (q Queue) Slot() uint16 {
-	if !q.client.servers.Clustered() {
-		return 0
-	}
-	return lua.Slot(q.keys.Lock)
-}
+func (q Queue) Slot() uint16 { return q.client.servers.SlotOf(q.keys.Lock) }
 
 // Name returns the name.
 func (q Queue) Name() string { return q.name }
 
 // Label returns the name, cut to what an error should show.
 func (q Queue) Label() string { return names.Label(q.name) }
-
-func checkName(name string) error {
-	if strings.HasPrefix(name, "}") && len(name) <= lease.MaxName {
-		return fmt.Errorf("%w: the name begins with a closing brace, so its keys would not share a slot: put something before it", lease.ErrInvalid)
-	}
-	return names.Check(name, nil)
-}
 
 // Unwoken is [lease.ErrUnwoken] with the right that is missing.
 func (q Queue) Unwoken() error { return q.unwoken() }

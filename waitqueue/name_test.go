@@ -19,7 +19,7 @@ func TestNames(t *testing.T) {
 		"الطلبات", "किताब", "ใบสั่งซื้อ", "заказы", "注文", "주문", "הזמנות", "e\u0301",
 		"\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0915\u094d\u200d\u0937", "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
 	} {
-		require.NoError(t, checkName(name), "%q", name)
+		require.NoError(t, names.CheckTag(name), "%q", name)
 	}
 	for name, want := range map[string]error{
 		"": lease.ErrInvalid, "}": lease.ErrInvalid, "}{": lease.ErrInvalid, "a\nb": lease.ErrInvalid, "a\tb": lease.ErrInvalid, "\x00": lease.ErrInvalid, "\x7f": lease.ErrInvalid,
@@ -30,8 +30,8 @@ func TestNames(t *testing.T) {
 		"\xff":                       lease.ErrInvalid, "\xed\xa0\x80": lease.ErrInvalid, "\u0085": lease.ErrInvalid,
 		strings.Repeat("x", lease.MaxName+1): lease.ErrTooLarge, strings.Repeat("}", lease.MaxName+1): lease.ErrTooLarge,
 	} {
-		require.ErrorIs(t, checkName(name), want, "%q", name)
-		require.Less(t, len(checkName(name).Error()), 200)
+		require.ErrorIs(t, names.CheckTag(name), want, "%q", name)
+		require.Less(t, len(names.CheckTag(name).Error()), 200)
 		require.Equal(t, want == lease.ErrInvalid && !strings.HasPrefix(name, "}") && name != "", !names.Printable(name), "%q", name)
 	}
 }
@@ -41,7 +41,7 @@ func FuzzNames(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if checkName(name) != nil {
+		if names.CheckTag(name) != nil {
 			return
 		}
 		// A name that is allowed has keys that share a slot, and is the one whose keys these are.

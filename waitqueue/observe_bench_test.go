@@ -22,7 +22,7 @@ var room notify.Teller
 
 // tellAll is what is told of a call that waits, holds, is renewed and released: all that a cycle can meet.
 func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
-	t, reply := w.ticket, lua.Head{Flags: 1, Skipped: 1, Expired: 1}
+	t := w.ticket
 	t.teller = t.site.client.notifier.Teller(&room, "lock", "name", &t.text)
 	h.use.teller = t.teller
 	t.teller.Asked(ctx)
@@ -35,7 +35,7 @@ func tellAll(ctx context.Context, w *wait, h *hold, now time.Time) {
 	h.released(time.Second, nil)
 	w.ended(nil)
 	t.site.tell(observe.Observation{Moment: observe.Woken, Count: 1})
-	t.site.client.served("lock", "name", &reply)
+	t.site.client.notifier.Served("lock", "name", 1, 1, true)
 }
 
 // observedBy returns a call of a client with the given observer.

@@ -120,10 +120,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 			h.ticket.doubted = false // Whoever said that it was released by force was wrong.
 		}
 	}
-	next := h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.restsLocked(time.Now(), h.endsLocked())))
-	if !h.due.IsZero() {
-		next = timers.Earlier(next, h.due)
-	}
+	next := timers.First(h.due, h.attendLocked(time.Now(), h.tellLongLocked(h.use.since, h.restsLocked(time.Now(), h.endsLocked()))))
 	s.client.servers.Timers.Remove(&h.entry)
 	s.client.servers.Timers.Before(&h.entry, next)
 }
@@ -294,9 +291,8 @@ func (h *hold) wishedLocked(r *renewals.Renewal, wanted bool) {
 		h.wish = said
 	default:
 		h.wish = unsaid
-		if at := time.Now().Add(min(h.ticket.queue.terms.Lease/10, unsaidPause)); h.due.IsZero() || at.Before(h.due) {
-			h.due = at // Also behind the last renewal before the longest hold.
-		}
+		// Also behind the last renewal before the longest hold.
+		h.due = timers.First(h.due, time.Now().Add(min(h.ticket.queue.terms.Lease/10, unsaidPause)))
 	}
 }
 

@@ -46,17 +46,10 @@ type share struct {
 	hold *hold
 }
 
-type ownerKey struct{}
-
 // WithOwner returns a context on whose behalf several calls may enter one hold, as if each had the context of
 // the others' lease. It counts within one client, for primitives that can be entered again.
 func WithOwner(ctx context.Context, owner string) context.Context {
-	return context.WithValue(ctx, ownerKey{}, owner)
-}
-
-func ownerOf(ctx context.Context) string {
-	owner, _ := ctx.Value(ownerKey{}).(string)
-	return owner
+	return shares.WithOwner(ctx, owner)
 }
 
 // grantLocked makes a lease on the hold.
@@ -136,7 +129,7 @@ func (q *binding) shareIn(ctx context.Context) *share {
 			return sh
 		}
 	}
-	owner := ownerOf(ctx)
+	owner := shares.OwnerOf(ctx)
 	if owner == "" {
 		return nil
 	}
@@ -343,11 +336,5 @@ func (q Queue) HoldCount(ctx context.Context, kind byte) int {
 	if h.ticket.state != held || h.leases.Overdue() {
 		return 0
 	}
-	switch kind {
-	case lua.Write:
-		return h.leases.Writes
-	case lua.Read:
-		return h.leases.Open - h.leases.Writes
-	}
-	return h.leases.Open
+	return h.leases.Count(kind)
 }

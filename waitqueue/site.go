@@ -59,11 +59,8 @@ type site struct {
 
 func newSite(c *client, q *binding) *site {
 	s := &site{
-		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id),
+		client: c, proto: q.proto, name: q.name, keys: q.keys, channel: q.keys.Channel(c.id), slot: c.servers.SlotOf(q.keys.Lock),
 		tickets: make(map[string]*ticket), used: time.Now(), trust: trust.Trust{Polls: c.opts.WithoutSubscribe},
-	}
-	if c.servers.Clustered() {
-		s.slot = lua.Slot(q.keys.Lock)
 	}
 	s.tick.Target = timers.Func(s.ticked)
 	c.servers.Timers.Before(&s.tick, s.used.Add(c.opts.Linger))
@@ -86,9 +83,8 @@ func (s *site) deliverLocked(g lua.Grant, from time.Time, slept time.Duration, n
 		s.giveBackLocked(g.Ticket, g.Token)
 		return
 	}
-	lasts := time.Duration(g.Until-g.At) * time.Microsecond
 	// Nobody can make a hold longer than it was asked for, not even a forged message.
-	lasts = min(lasts, t.lease())
+	lasts := min(time.Duration(g.Until-g.At)*time.Microsecond, t.lease())
 	t.offerLocked(grant{token: g.Token, from: from, lasts: lasts, slept: slept, note: note})
 }
 
@@ -108,9 +104,7 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 		if t.unanswered.IsZero() {
 			t.unanswered = a.Sent
 		}
-		if t.ghost.Before(a.Expires) {
-			t.ghost = a.Expires
-		}
+		t.ghost = timers.Later(t.ghost, a.Expires)
 		if text != t.text {
 			s.endGhostLocked(text, a.Expires)
 		}
@@ -168,7 +162,7 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 // saw takes in what a reply of any kind says of a name beside the fate of tickets: the server's clock, the token, and what
 // the statistics and the observer want of it.
 func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string, r lua.Head, token uint64) {
-	c.raise(token)
+	c.floor.Raise(token)
 	n.Clock.Observe(a, r.Now, r.Status == lua.Late)
 	if r.Status == lua.Late {
 		c.stats.Late.Add(1)
@@ -184,7 +178,7 @@ func (c *client) saw(n *conn.Node, a conn.Attempt, p *lua.Protocol, name string,
 	if r.Has(lua.Stepped) {
 		c.stats.Stepped.Add(1)
 	}
-	c.served(p.Kind, name, &r)
+	c.notifier.Served(p.Kind, name, r.Skipped, r.Expired, r.Has(lua.Handed))
 }
 
 // Message takes in what was heard on the wake channel. It runs on the reader of the connection.
@@ -260,13 +254,7 @@ func (s *site) ticked(now time.Time) {
 		s.client.retireLocked(s)
 		return
 	}
-	next := s.used.Add(s.client.opts.Linger)
-	for _, at := range []time.Time{s.missBy, s.trust.EchoBy, s.look, s.check} {
-		if !at.IsZero() && at.Before(next) {
-			next = at
-		}
-	}
-	s.armLocked(next)
+	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.look, s.check))
 }
 
 // busyLocked reports whether something of the site is under way.

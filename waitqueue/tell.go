@@ -7,7 +7,6 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/timers"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/observe"
 )
 
@@ -81,22 +80,6 @@ func (w *wait) tellLong(place int) <-chan time.Time {
 		return time.After(left)
 	}
 	return nil
-}
-
-// served tells what a reply says of the queue of a name.
-func (c *client) served(kind, name string, r *lua.Head) {
-	w := c.notifier
-	if w == nil {
-		return
-	}
-	for _, o := range []observe.Observation{{Moment: observe.Skipped, Count: r.Skipped}, {Moment: observe.Expired, Count: r.Expired}} {
-		if o.Kind, o.Name = kind, name; o.Count > 0 {
-			w.Tell(context.Background(), o)
-		}
-	}
-	if r.Has(lua.Handed) {
-		w.Tell(context.Background(), observe.Observation{Moment: observe.HandedOff, Kind: kind, Name: name})
-	}
 }
 
 // suspect counts that the server says that this client let a lease run out.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/renewals"
 	"github.com/headwaiter/headwaiter/internal/terms"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
@@ -161,7 +162,7 @@ func (t *ticket) offerLocked(g grant) {
 	} else {
 		t.to(held)
 	}
-	t.site.client.raise(g.token)
+	t.site.client.floor.Raise(g.token)
 	t.pokeLocked()
 }
 
@@ -174,7 +175,7 @@ func (g grant) stale() bool {
 // over reports whether a grant has no time left, of its lease or of its maximum.
 func (g grant) over() bool {
 	now := time.Now()
-	return !now.Before(until(g.from, g.lasts, g.slept, nil).Deadline) || !g.limit.IsZero() && !now.Before(g.limit)
+	return !now.Before(renewals.Until(g.from, g.lasts, g.slept, nil).Deadline) || !g.limit.IsZero() && !now.Before(g.limit)
 }
 
 // lapsedLocked gives the ticket another number, because a grant to it ran out: what still comes for the old one is

@@ -213,6 +213,14 @@ func (r *routes) take(owners []owner) {
 // Clustered reports whether there are several nodes, each with slots.
 func (c *Servers) Clustered() bool { return c.routes.table != nil }
 
+// SlotOf is the slot of a key in a cluster; elsewhere all keys are in one.
+func (c *Servers) SlotOf(key string) uint16 {
+	if !c.Clustered() {
+		return 0
+	}
+	return lua.Slot(key)
+}
+
 // NodeOf returns the node that has a key, as far as is known.
 func (c *Servers) NodeOf(key string) *Node { return c.routes.of(key) }
 

@@ -298,6 +298,12 @@ func (c *Servers) Counted() string {
 	return "1"
 }
 
+// Repeats is for how many ms a request may come again that is given up at a time: an attempt that is sent by then may be
+// under way for long.
+func Repeats(last time.Time) string {
+	return strconv.FormatInt((max(time.Until(last), 0) + LongestAttempt).Milliseconds(), 10)
+}
+
 // Repeat runs a script again and again until it is answered: it must do the same when it runs twice. args gets each
 // attempt; late is told of those that came too late, and more time is left for the next. It gives up when ctx ends; then
 // the error wraps [lease.ErrOutcomeUnknown] if the script may have run.

@@ -82,6 +82,14 @@ func Check(name string, refused func(rune) bool) error {
 	return nil
 }
 
+// CheckTag says why a name cannot be used that is to be the hash tag of its keys in Redis.
+func CheckTag(name string) error {
+	if strings.HasPrefix(name, "}") && len(name) <= lease.MaxName {
+		return fmt.Errorf("%w: the name begins with a closing brace, so its keys would not share a slot: put something before it", lease.ErrInvalid)
+	}
+	return Check(name, nil)
+}
+
 // Label is a name, cut to what an error should show.
 func Label(name string) string {
 	const most = 64

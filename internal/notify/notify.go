@@ -57,6 +57,22 @@ func (n *Notifier) Tell(ctx context.Context, o observe.Observation) {
 	n.observer.Observe(ctx, o)
 }
 
+// Served tells what a reply says of the queue of a name: how many waiters were skipped, how many holds had run out, and
+// whether one was handed on. It may be called on nil.
+func (n *Notifier) Served(kind, name string, skipped, expired int, handed bool) {
+	if n == nil {
+		return
+	}
+	for _, o := range []observe.Observation{{Moment: observe.Skipped, Count: skipped}, {Moment: observe.Expired, Count: expired}} {
+		if o.Kind, o.Name = kind, name; o.Count > 0 {
+			n.Tell(context.Background(), o)
+		}
+	}
+	if handed {
+		n.Tell(context.Background(), observe.Observation{Moment: observe.HandedOff, Kind: kind, Name: name})
+	}
+}
+
 // Requests returns what tells of the requests of a client; nil if nobody wants to know. It may be called on nil.
 func (n *Notifier) Requests(engine string) func(server string, took time.Duration, err error) {
 	if n == nil || n.requests == nil {

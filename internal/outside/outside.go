@@ -45,6 +45,17 @@ func Of(servers *conn.Servers, own bool) Wiring {
 	return w
 }
 
+// Peek is the wiring of a client that could be made with such options, also where it would refuse the server. The caller
+// ends it.
+func Peek(o conn.Options) (w Wiring, end func(), err error) {
+	servers, end, err := conn.Peek(o)
+	if err != nil {
+		return Wiring{}, nil, err
+	}
+	_ = servers.Probe() // Whoever made the client has heard what it says; it also finds out whether channels are sharded.
+	return Of(servers, true), end, nil
+}
+
 // A Name is a name as its servers keep it.
 type Name struct {
 	Proto   *lua.Protocol

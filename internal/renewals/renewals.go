@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -88,6 +89,17 @@ func At(born, from time.Time, lasts time.Duration) time.Time {
 		due = due.Add(-(due.Sub(born) % tick))
 	}
 	return due
+}
+
+// Margin is what a holder keeps for itself of a lease, for clocks that run apart and for the time that it
+// takes to notice: a hundredth, at least 2 ms where the lease has them to spare.
+func Margin(d time.Duration) time.Duration {
+	return max(d/100, min(2*time.Millisecond, d/4))
+}
+
+// Until is the end of a hold that the server counts from at least the given local time on.
+func Until(from time.Time, lasts, slept time.Duration, cause error) lease.Until {
+	return lease.Until{Deadline: from.Add(lasts - Margin(lasts)), Slept: slept, Cause: cause}
 }
 
 // Flush sends what is due, in the background: a server that does not answer holds up nobody's clock, nor what is

@@ -80,6 +80,15 @@ func Rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Last is the last error that a call has waited out: that of a request, or else, where it was the call's own deadline that
+// has ended the request, the one before.
+func Last(ctx context.Context, err, before error) error {
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return before
+	}
+	return err
+}
+
 // Jitter returns a time between two others.
 func Jitter(from, to time.Duration) time.Duration {
 	if to <= from {

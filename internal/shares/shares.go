@@ -123,3 +123,27 @@ func (h *Shares) Releasing() bool {
 	}
 	return true
 }
+
+// Count is how many leases of a kind are not released; of kind 0, how many of any kind.
+func (h *Shares) Count(kind byte) int {
+	switch kind {
+	case lua.Write:
+		return h.Writes
+	case lua.Read:
+		return h.Open - h.Writes
+	}
+	return h.Open
+}
+
+type ownerKey struct{}
+
+// WithOwner returns a context on whose behalf several calls may enter one hold.
+func WithOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+// OwnerOf is the owner that a context names; empty if it names none.
+func OwnerOf(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
+}

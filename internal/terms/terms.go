@@ -106,3 +106,14 @@ func (t *Terms) Acks() conn.Acks {
 	}
 	return conn.Acks{Replicas: t.Replicas, Disk: t.OnDisk, Timeout: t.ReplicasTimeout}
 }
+
+// minLifetime: less would not outlive a server that is away for a while.
+const minLifetime = time.Minute
+
+// CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
+func CheckLifetime(d time.Duration) error {
+	if d < minLifetime || d > lease.MaxLease {
+		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", lease.ErrInvalid, d, minLifetime, lease.MaxLease)
+	}
+	return nil
+}

@@ -41,3 +41,16 @@ func BusyBy(r *lua.Reply) error {
 	}
 	return e
 }
+
+// Unadopted is why a hold could not be adopted.
+func Unadopted(states []string) error {
+	switch state := append(states, "")[0]; state {
+	case lua.StateMoved:
+		return lease.ErrAdopted
+	case lua.StateExpired:
+		return fmt.Errorf("the text came too late: %w", lease.ErrExpired)
+	case lua.StateForced:
+		return fmt.Errorf("in transit: %w", lease.ErrForced)
+	}
+	return fmt.Errorf("%w: this Redis knows nothing of it", lease.ErrNotGenuine)
+}

@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"internal/conn":     {"lua", "lease", "internal/retry", "internal/timers", rueidis},
 	"internal/outbox":   {"internal/conn", "internal/retry"},                                     // Requests that nobody waits for.
 	"internal/outside":  {"lua", "lease", "internal/conn", "internal/retry", rueidis},            // Looking at names; waitqueue gives it the connections.
-	"internal/renewals": {"lua", "internal/conn"},                                                // Renewals that go together.
+	"internal/renewals": {"lua", "lease", "internal/conn"},                                       // Renewals that go together.
 	"internal/terms":    {"lua", "lease", "observe", "internal/conn", "internal/names", rueidis}, // What can be set.
 	"internal/trust":    {"lua", "internal/retry"},                                               // Whether a client hears of a name.
 	"internal/shares":   {"lua", "lease"},                                                        // The leases on one hold.

@@ -34,6 +34,28 @@ func codeLines(source string) (n int) {
 	return n
 }
 
+// What a reader of the algorithm has before him.
+const (
+	maxAlgorithm      = 4000
+	maxAlgorithmFiles = 20
+)
+
+func TestTheAlgorithmCanBeRead(t *testing.T) {
+	t.Parallel()
+	lines, files := 0, 0
+	for _, p := range listed(t, "./waitqueue") {
+		files += len(p.GoFiles)
+		for _, name := range p.GoFiles {
+			body, err := os.ReadFile(filepath.Join(p.Dir, name))
+			require.NoError(t, err)
+			lines += codeLines(string(body))
+		}
+	}
+	require.LessOrEqual(t, lines, maxAlgorithm)
+	require.LessOrEqual(t, files, maxAlgorithmFiles)
+	require.Greater(t, lines, maxAlgorithm-500, "it has become less: say so here")
+}
+
 func TestALockReachesNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()
 	var found []string

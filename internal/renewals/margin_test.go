@@ -1,4 +1,4 @@
-package waitqueue
+package renewals
 
 import (
 	"testing"
@@ -19,9 +19,9 @@ func TestTheMarginIsAPartOfTheLease(t *testing.T) {
 		4 * time.Millisecond:   time.Millisecond,
 		time.Millisecond:       250 * time.Microsecond,
 	} {
-		require.Equal(t, want, margin(lasts), "%v", lasts)
+		require.Equal(t, want, Margin(lasts), "%v", lasts)
 	}
 	from := time.Now()
-	u := until(from, 10*time.Second, 5, lease.ErrMaxHold)
+	u := Until(from, 10*time.Second, 5, lease.ErrMaxHold)
 	require.Equal(t, lease.Until{Deadline: from.Add(9900 * time.Millisecond), Slept: 5, Cause: lease.ErrMaxHold}, u)
 }
