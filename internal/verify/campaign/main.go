@@ -2,7 +2,7 @@
 // into docs/guarantees.md. A part of it is the tests of one kind: the faults of package chaos, all primitives on networks in
 // trouble, failovers, the soak. The parts take turns on the servers that scripts/server can fetch and on the one that is
 // installed; what cannot be had is left out by name. After a part was on each server once in its short form it comes in its
-// long one.
+// long one; with -long that is so as soon as each part has had its turn.
 //
 // The tests write down what they see (package evidence); the campaign counts that. It fails if a test does, if a history is
 // not legal or could not be judged in time, if a recovery took longer than its bound, and if a part has judged nothing. A
@@ -31,7 +31,7 @@ func main() {
 	flag.StringVar(&only, "only", "", "parts, with commas: "+strings.Join(names(parts), ","))
 	flag.StringVar(&on, "on", "", "servers, with commas: installed, and what scripts/server knows")
 	flag.StringVar(&c.run, "run", "", "of the tests of these parts those that match")
-	flag.BoolVar(&c.long, "long", false, "the long form at once")
+	flag.BoolVar(&c.long, "long", false, "the long form, once each part has had its turn; without it, once each has been on all servers")
 	flag.StringVar(&c.page, "page", "docs/guarantees.md", "where to write what came of it; nowhere if empty")
 	flag.StringVar(&c.histories, "histories", "", "a folder for the histories of some cases, and their pictures")
 	flag.StringVar(&c.folder, "out", "out/campaign", "a folder for what failed tests have left")

@@ -91,7 +91,7 @@ func (c *campaign) start(ctx context.Context, only string, servers []string) err
 	}
 	for i := 0; i < once || time.Since(s.began) < c.lasts; i++ {
 		on, p, lap := c.turn(i)
-		failed := c.play(ctx, &s, on, p, c.long || lap > 0)
+		failed := c.play(ctx, &s, on, p, lap > 0 || c.long && i >= len(c.parts))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
