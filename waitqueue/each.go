@@ -71,12 +71,10 @@ func each(ctx context.Context, queues []Queue, mode string) []Outcome {
 		if until, ok := mine.Deadline(); ok && earlier(until, asking) {
 			asking = mine
 		}
-		w, err := q.begin(mine, mode)
-		if err != nil {
-			all[i].Err = err
+		if waits[i], all[i].Err = q.begin(mine, mode); all[i].Err != nil {
 			continue
 		}
-		waits[i] = w
+		w := waits[i]
 		if !w.site.unsettled() { // Else it asks by itself, behind those ends.
 			n := w.site.node()
 			together[n] = append(together[n], w)

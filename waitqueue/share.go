@@ -48,9 +48,7 @@ type share struct {
 
 // WithOwner returns a context on whose behalf several calls may enter one hold, as if each had the context of
 // the others' lease. It counts within one client, for primitives that can be entered again.
-func WithOwner(ctx context.Context, owner string) context.Context {
-	return shares.WithOwner(ctx, owner)
-}
+func WithOwner(ctx context.Context, owner string) context.Context { return shares.Owned(ctx, owner) }
 
 // grantLocked makes a lease on the hold.
 func (h *hold) grantLocked(ctx context.Context, sh *share, q *binding, waited time.Duration) *lease.Lease {

@@ -71,6 +71,15 @@ func Transient(err error) bool {
 	return !errors.Is(err, rueidis.ErrClosing)
 }
 
+// A scriptError is one that a script of this library has made: Redis puts around its text where in which script that was.
+type scriptError struct {
+	error
+	text string
+}
+
+func (e scriptError) Error() string { return e.text }
+func (e scriptError) Unwrap() error { return e.error }
+
 // Advise adds to an error of Redis what to change.
 func Advise(err error) error {
 	if errors.Is(err, rueidis.ErrClosing) {
@@ -78,6 +87,10 @@ func Advise(err error) error {
 	}
 	if _, ok := rueidis.IsRedisErr(err); !ok {
 		return err
+	}
+	if _, text, own := strings.Cut(err.Error(), ": headwaiter: "); own {
+		text, _, _ = strings.Cut(text, " script: ")
+		return scriptError{err, "headwaiter: " + text}
 	}
 	for _, h := range hints {
 		if strings.Contains(err.Error(), h.sign) {

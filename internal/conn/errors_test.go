@@ -71,6 +71,15 @@ func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 		require.True(t, isReadOnly(demoted), text)
 		require.ErrorContains(t, Advise(demoted), "connect to the master")
 	}
+	for _, text := range []string{
+		"ERR user_script:45: headwaiter: the name is in use script: 9c8e01, on @user_script:45.",
+		"ERR Error running script (call to f_c25f1a): @user_script:129: user_script:129: headwaiter: the name is in use ",
+	} {
+		own := redisError(t, c, text)
+		require.False(t, Transient(own), text)
+		require.ErrorIs(t, Advise(own), own)
+		require.Equal(t, "headwaiter: the name is in use", strings.TrimSpace(Advise(own).Error()))
+	}
 	odd := redisError(t, c, "ERR nobody has heard of this")
 	require.False(t, Transient(odd))
 	require.Equal(t, odd, Advise(odd))

@@ -137,8 +137,8 @@ func (h *Shares) Count(kind byte) int {
 
 type ownerKey struct{}
 
-// WithOwner returns a context on whose behalf several calls may enter one hold.
-func WithOwner(ctx context.Context, owner string) context.Context {
+// Owned returns a context on whose behalf several calls may enter one hold.
+func Owned(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
