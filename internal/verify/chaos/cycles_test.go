@@ -27,7 +27,7 @@ func TestNothingIsLeftAfterKillsAndCancels(t *testing.T) {
 
 func leavesNothing(t *testing.T) {
 	clock := redistest.NewClock(t)
-	cycles := either(4_000, 2_500_000)
+	cycles := either(1_500, 2_500_000)
 	r := begin(t, "cycles", func(o *options) {
 		o.server = []redistest.Option{redistest.WithClock(clock)}
 		o.processes, o.plan.Cancel = 3, 200
@@ -50,7 +50,7 @@ func leavesNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	var own atomic.Int64
-	for i := range 16 {
+	for i := range either(16, 2) { // What these do is in no history.
 		m := fairlock.New(mine[i%len(mine)], "cycles", headwaiter.WithLease(2*time.Second))
 		work.Go(func() { cycle(t, ctx, m, &own) })
 	}
@@ -58,7 +58,7 @@ func leavesNothing(t *testing.T) {
 	victim := r.load[2]
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for replaced := time.Now(); r.load.count()+int(own.Load()) < cycles; <-tick.C {
+	for replaced := time.Now(); r.load.count() < cycles || kills < 3; <-tick.C {
 		if time.Since(replaced) < time.Second {
 			continue
 		}
