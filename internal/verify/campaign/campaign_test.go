@@ -70,6 +70,15 @@ func TestEachPartComesToEachServerInALapAndEarlyOnTheWay(t *testing.T) {
 	}
 }
 
+func TestTestsThatCannotBeStartedEndACampaign(t *testing.T) {
+	t.Parallel()
+	c := campaign{folder: t.TempDir(), programs: map[string]string{"chaos": "nowhere"}}
+	s := newSummary()
+	_, err := c.play(t.Context(), s, redis, parts[0], false)
+	require.ErrorContains(t, err, "nowhere")
+	require.Empty(t, s.failures)
+}
+
 func TestWhatFailsACampaign(t *testing.T) {
 	t.Parallel()
 	exit := errors.New("exit status 1")

@@ -91,9 +91,12 @@ func (c *campaign) start(ctx context.Context, only string, servers []string) err
 	}
 	for i := 0; i < once || time.Since(s.began) < c.lasts; i++ {
 		on, p, lap := c.turn(i)
-		failed := c.play(ctx, &s, on, p, lap > 0 || c.long && i >= len(c.parts))
+		failed, err := c.play(ctx, &s, on, p, lap > 0 || c.long && i >= len(c.parts))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("the tests of %s cannot be started: %w", p.name, err)
 		}
 		fmt.Printf("%s on %s: %d acquisitions so far, %d failed cases\n", p.name, on.version, s.holds, len(s.failures))
 		for _, f := range failed {
@@ -175,8 +178,8 @@ func (c *campaign) span() time.Duration {
 }
 
 // play runs a part on a server, and adds what came of it. The histories and the words of tests that failed stay in the
-// folder.
-func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long bool) []failure {
+// folder. The error is why they could not be started.
+func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long bool) ([]failure, error) {
 	base := filepath.Join(c.folder, fmt.Sprintf("%s-%s-%s", s.began.UTC().Format("20060102-150405"), on.name, p.name))
 	seen, said := base+".jsonl", base+".txt"
 	args := []string{"-test.count=1", "-test.v", "-test.timeout", (limit + c.span()).String(), "-test.run", p.tests}
@@ -186,7 +189,7 @@ func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long
 	tests := exec.CommandContext(ctx, c.programs[p.folder], args...)
 	path, err := filepath.Abs(seen)
 	if err != nil {
-		return s.add(on, p, nil, nil, err)
+		return nil, err
 	}
 	tests.Dir = filepath.Join("internal/verify", p.folder)
 	tests.Env = append(os.Environ(), "HEADWAITER_REDIS_SERVER="+on.path, evidence.Variable+"="+path)
@@ -194,6 +197,9 @@ func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long
 		tests.Env = append(tests.Env, "CHAOS_LONG=1", "DEPLOY_ROUNDS=20")
 	}
 	output, ends := tests.CombinedOutput()
+	if tests.ProcessState == nil {
+		return nil, ends
+	}
 	lines, err := read(seen)
 	failed := s.add(on, p, lines, output, errors.Join(ends, err))
 	if c.histories != "" {
@@ -205,7 +211,7 @@ func (c *campaign) play(ctx context.Context, s *summary, on server, p part, long
 	} else if err := os.WriteFile(said, output, 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "campaign:", err)
 	}
-	return failed
+	return failed, nil
 }
 
 // read reads evidence. Tests that have seen nothing have written none.
