@@ -66,16 +66,6 @@ func TestTokensRiseLongAfterTheClockOfTheServerSteppedBack(t *testing.T) {
 	kit.Release(t, next)
 }
 
-func TestALongLeaseBehindAShortOneHasItsKey(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		kit.Release(t, hold(t, dialMutex(t, s)))
-		l := hold(t, dialMutex(t, s, headwaiter.WithLease(time.Hour)))
-		require.Greater(t, lives(t, s), time.Hour)
-		kit.Release(t, l)
-		require.Less(t, lives(t, s), 2*time.Minute)
-	})
-}
-
 // However a long lease ends, and whoever held after it: keys are kept for a minute or so from then on.
 func TestKeysAreNotKeptForALeaseThatIsOver(t *testing.T) {
 	const day = 24 * time.Hour

@@ -41,10 +41,6 @@ func (p *Protocol) Light() (asks, ends bool) {
 // the clock as its client knows it. It is that of lib/rules.lua.
 func SentBy(notAfter int64) int64 { return notAfter - 2_997_000 }
 
-// ShortLease is the longest lease that an ask may be for which says nothing of the tokens that its client has seen. It is
-// that of lib/rules.lua: less than by how much longer than they need at the least keys may live.
-const ShortLease = 15 * time.Second
-
 // Several reports whether several tickets may hold at once.
 func (p *Protocol) Several() bool { return len(p.Renewed) > 0 }
 

@@ -126,8 +126,7 @@ func (w *wait) prepare(n *conn.Node) *ask {
 		q.args = append(q.room[:0], q.text, mode, q.NotAfter, "", place, head, c.servers.Counted(), t.phase())
 		tells := c.floor.Load() > uint64(max(lua.SentBy(q.Latest), 0))
 		if arrival == 0 && t.queue.terms.HeadStart() == 0 && t.phase() == lua.PhaseHeld && w.budget == conn.AttemptTime {
-			// Empty, it says that the lock is not expected to be free, or the lease is long.
-			if q.light = askFloor; tells || s.waited.Load() || t.lease() > lua.ShortLease {
+			if q.light = askFloor; tells || s.waited.Load() { // Empty, it says that the lock is not expected to be free.
 				q.light++
 			}
 		}

@@ -87,7 +87,10 @@ func (q Queue) Caller(ctx context.Context) (Claim, error) {
 // Claim begins a call, which may be a try. It sends nothing.
 func (q Queue) Claim(ctx context.Context, try bool) (*Claim, error) {
 	c, err := q.Caller(ctx)
-	if err == nil && !try {
+	if err != nil {
+		return nil, err
+	}
+	if !try {
 		c.wait.mode, err = lua.Wait, q.terms.Admits(ctx, lua.Wait)
 	}
 	if err != nil {

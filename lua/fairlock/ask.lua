@@ -11,7 +11,7 @@
 --                 for any number, and how many µs its call has left, or nothing
 --       notafter  server µs after which the ask changes nothing
 --       floor     the highest token that the client has seen; missing or empty: none that is later than when this was sent.
---                 Where it is missing the lock is expected to be free, and the lease is of 15 s at the most
+--                 Where it is missing the lock is expected to be free
 --       arrival   what an earlier ask of this ticket answered, or 0; missing: 0
 --       head      head start of the priority in µs; missing: 0
 --       counted   0 if subscribers cannot be counted; missing: they can
@@ -49,11 +49,6 @@ local kept = tonumber(h[3] or 0)
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[4]) or sent_by(notafter, now)
-  -- The lease is short, and the key lives for long enough, whatever the ticket says: as below.
-  if not ARGV[4] and kept >= now + SPARE_US and kept <= now + MOST_US and floor < now and tonumber(h[2] or now) < now then
-    redis.call('HSET', KEYS[1], 'owner', ticket, 'token', micros_text(t))
-    return now
-  end
   local lease_ms = ticket_terms(ticket)
   local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
   local ends, fence = now + lease_ms * 1000, token == now and micros_text(t) or format('%.0f', token)

@@ -1,9 +1,6 @@
 package model
 
-import (
-	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
-	"github.com/headwaiter/headwaiter/lua"
-)
+import "github.com/headwaiter/headwaiter/internal/verify/model/stage"
 
 // sentBy is how long before its not-after a request was sent that says nothing of the tokens that its client has seen:
 // none is higher than the time of that.
@@ -22,7 +19,7 @@ func (r Ask) Lightly() []string {
 	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter)
 	if r.Floor != 0 {
 		args = append(args, stage.Decimal(r.Floor))
-	} else if r.Busy || lua.TicketLease(r.Ticket) > lua.ShortLease {
+	} else if r.Busy {
 		args = append(args, "")
 	}
 	return args
