@@ -4,6 +4,7 @@ package crowd
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"os"
 	"os/exec"
@@ -44,5 +45,14 @@ func Fork(t testing.TB, variable, text string, under ...string) Child {
 	check(err)
 	check(c.Cmd.Start())
 	c.Lines = bufio.NewScanner(output)
+	c.Lines.Split(wholeLines)
 	return c
+}
+
+// wholeLines leaves out the line that a process was killed in.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if atEOF && bytes.IndexByte(data, '\n') < 0 {
+		return len(data), nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
 }
