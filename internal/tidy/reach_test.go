@@ -34,6 +34,17 @@ func codeLines(source string) (n int) {
 	return n
 }
 
+// linesOf counts them in files of a folder.
+func linesOf(t *testing.T, folder string, names []string) (n int) {
+	t.Helper()
+	for _, name := range names {
+		body, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		n += codeLines(string(body))
+	}
+	return n
+}
+
 // What a reader of the algorithm has before him.
 const (
 	maxAlgorithm      = 4000
@@ -45,11 +56,7 @@ func TestTheAlgorithmCanBeRead(t *testing.T) {
 	lines, files := 0, 0
 	for _, p := range listed(t, "./waitqueue") {
 		files += len(p.GoFiles)
-		for _, name := range p.GoFiles {
-			body, err := os.ReadFile(filepath.Join(p.Dir, name))
-			require.NoError(t, err)
-			lines += codeLines(string(body))
-		}
+		lines += linesOf(t, p.Dir, p.GoFiles)
 	}
 	require.LessOrEqual(t, lines, maxAlgorithm)
 	require.LessOrEqual(t, files, maxAlgorithmFiles)
@@ -69,11 +76,7 @@ func TestALockReachesNoMoreThanItNeeds(t *testing.T) {
 			folder = "."
 		}
 		found = append(found, folder)
-		for _, name := range p.GoFiles {
-			body, err := os.ReadFile(filepath.Join(p.Dir, name))
-			require.NoError(t, err)
-			lines += codeLines(string(body))
-		}
+		lines += linesOf(t, p.Dir, p.GoFiles)
 	}
 	require.ElementsMatch(t, reach, found)
 	require.LessOrEqual(t, lines, maxReach)
