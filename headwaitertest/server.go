@@ -72,7 +72,13 @@ func (s *Server) Client(t testing.TB, changes ...func(*headwaiter.Options)) *hea
 // Redis returns what leads a client of rueidis to the server: for what your program keeps in Redis beside its locks,
 // such as the marks of package fence, and for clients that it dials itself, by headwaiter.Options. Pause knows nothing of
 // their connections. There is no server-assisted cache, so DisableCache is set and must stay so.
-func (s *Server) Redis() rueidis.ClientOption { return s.redis.Option() }
+func (s *Server) Redis() rueidis.ClientOption {
+	o := s.redis.Option()
+	// The server reads no command before its last reply has been taken; rueidis takes none before it has written a whole
+	// batch. What stands in between here reads both, as the buffers of a network do.
+	o.DialCtxFn = faults.NewDialer(s.t, s.redis.Dial).DialCtx
+	return o
+}
 
 // hook has the server ask before each command whether it is a message to be lost.
 func (s *Server) hook() { s.redis.Miniredis().Server().SetPreHook(s.before) }

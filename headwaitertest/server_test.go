@@ -53,6 +53,22 @@ func TestAClientThatIsPausedToTheEndGivesBackWhatItHeld(t *testing.T) {
 	kit.Release(t, held)
 }
 
+// A batch is read by the server while the client does nothing but write it.
+func TestALargeBatchOfCommandsDoesNotStandStill(t *testing.T) {
+	both(t, func(t *testing.T, s *headwaitertest.Server) {
+		store, err := rueidis.NewClient(s.Redis())
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		var batch rueidis.Commands
+		for range 5000 {
+			batch = append(batch, store.B().Incr().Key("n").Build())
+		}
+		for _, answer := range store.DoMulti(context.Background(), batch...) {
+			require.NoError(t, answer.Error())
+		}
+	})
+}
+
 // Redis leads to the same server: the marks of a guard are there, and an old token is refused.
 func TestAFenceOnTheSameServerRefusesWhoWasExpired(t *testing.T) {
 	both(t, func(t *testing.T, s *headwaitertest.Server) {
