@@ -99,6 +99,7 @@ type moving struct {
 	cut           *headwaiter.Client // through this:
 	proxy         *faults.Proxy
 
+	queued   int64 // when the call behind the hold was made
 	history  []hold
 	spans    []span // from the end of a transit, or of the lease of a dead process, to the next hold
 	early    int    // faults before the hand-over was answered, or the adoption
@@ -180,13 +181,19 @@ func (m *moving) cutting(run func()) {
 	both.Wait()
 }
 
+// queue makes the call behind the hold.
+func (m *moving) queue() *kit.Call[*lease.Lease] {
+	m.queued = evidence.Now()
+	return queued(m, m.lock(m.waiter), 1)
+}
+
 // give takes the lock, with somebody behind, and hands it over.
 func (m *moving) give(c *headwaiter.Client, how func(func())) (text string, next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	called := evidence.Now()
 	l := granted(m, m.lock(c))
 	w := watched(l)
-	next = queued(m, m.lock(m.waiter), 1)
+	next = m.queue()
 	how(func() {
 		var err error
 		text, err = l.HandOver(context.Background())
@@ -225,7 +232,6 @@ func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	m.Helper()
 	time.Sleep(2 * moment) // What was under way when a process died has arrived.
 	owner, until := m.server.Text("HGET", keyOf(m.name), "owner"), kit.Until(m.server, keyOf(m.name))
-	called := int64(0) // Long ago.
 	l := next.Value(m)
 	at := time.Now()
 	w := watched(l)
@@ -238,7 +244,7 @@ func (m *moving) over(next *kit.Call[*lease.Lease]) {
 	}
 	time.Sleep(soon()) // The work.
 	require.NoError(m, l.Release(context.Background()))
-	m.seen(w, called)
+	m.seen(w, m.queued)
 }
 
 func atOnce(run func()) { run() }
@@ -248,7 +254,7 @@ func (m *moving) round(i int) {
 	switch i % 4 {
 	case 0: // The process that gives is killed; the text may have got out.
 		p := m.start(giver)
-		next := queued(m, m.lock(m.waiter), 1)
+		next := m.queue()
 		if text := m.kill(p, "go"); text != "" && i%8 == 0 {
 			m.adopt(m.other, text, atOnce)
 		}
