@@ -1,12 +1,14 @@
 ------------------------------- MODULE Traces -------------------------------
 (* What the real code did in runs of the simulation, held against Headwaiter.tla.  Who hears, whose lease is      *)
-(* over, which suspects an unanswered call has made, and what is asked when: that is taken from the trace.  What   *)
-(* each script finds, answers and publishes, and who believes that it holds, must be what the specification says. *)
+(* over, which suspects an unanswered call has made, and when a call is made: that is taken from the trace.  What  *)
+(* each script finds, answers and publishes, and who believes that it holds, must be what the specification says; *)
+(* and a client may send what it sends.                                                                            *)
 EXTENDS Headwaiter
 
-VARIABLE rest     \* the trace, as far as it is still to come
+VARIABLES rest,   \* the trace, as far as it is still to come
+          heard   \* what each client may have been told, which of its tickets have held, and which of its holds have ended
 
-TraceInit(seed, events) == w = Start /\ told = <<>> /\ rest = [seed |-> seed, events |-> events]
+TraceInit(seed, events) == w = Start /\ told = <<>> /\ heard = {} /\ rest = [seed |-> seed, events |-> events]
 
 \* The world in which an event happens.
 World(e) ==
@@ -47,7 +49,20 @@ After(x, e) == IF e.k = "none" THEN x ELSE IF e.k = "renew" THEN Renewed(x, e) E
 \* I1, I4: who believes that it holds does, and not when its lease is over.
 Sound(x) == \A t \in Tickets : x.t[t].st = "held" => \E h \in x.s.hold : h.id = <<t, 0>> /\ h.tok = x.t[t].tok /\ ~h.over
 
+\* What a client says of its tickets it was told: arrivals and tokens are the server's to give.  A ticket that has lapsed
+\* has another number, and keeps its arrival.
+Says(e) == {<<e.c, "arrival", e.at[t]>> : t \in {t \in DOMAIN e.at : e.at[t] # 0}}
+           \cup (IF e.tok = 0 \/ e.how = "adopt" THEN {} ELSE {<<e.c, "token", e.tok>>})
+Tells(e) == {<<e.c, "arrival", e.reply.arr>>} \cup {<<e.c, "token", g[2]>> : g \in e.reply.g}
+            \cup {<<m[1], "token", m[4]>> : m \in {m \in e.sent : m[2] = "grant"}}
+
+\* Sent since the client began or ended to hold: then it does not ask for what it has held, nor renew what has ended.
+Timely(e) == e.since => \A t \in e.ids : CASE e.k \in {"ask", "check"} -> <<e.c, "held", t>> \notin heard
+                                          [] e.k = "renew" -> <<e.c, "ended", e.tok>> \notin heard
+                                          [] OTHER -> TRUE
+
 Script(e) ==
+  Says(e) \subseteq heard /\ Timely(e) /\ heard' = heard \cup Tells(e) /\
   \E x \in {World(e)} : \E y \in {After(x, e)} :
     /\ Found(x) = e.found
     /\ Sound(x)
@@ -59,14 +74,16 @@ Script(e) ==
 Holds(e) == \E h \in w.s.hold :
               /\ h.tok = e.tok /\ Who(h.id) = e.c /\ ~h.over
               /\ w' = Hold([w EXCEPT !.t[h.id[1]].tok = e.tok, !.j.bad = "", !.d = NoDoing], h.id[1]) /\ told' = <<<<"holds", h.id, e.tok>>>>
+              /\ heard' = heard \cup {<<e.c, "held", h.id[1]>>}
 Ends1(e) == \E t \in Tickets :
               /\ w.t[t].st = "held" /\ w.t[t].tok = e.tok /\ ClientOf(t) = e.c
               /\ w' = [w EXCEPT !.t[t].st = "ended", !.t[t].ok = FALSE] /\ told' = <<<<"ends", <<t, 0>>>>>>
+              /\ heard' = heard \cup {<<e.c, "ended", e.tok>>}
 
 \* Each event is one step, or there is none.
 TraceNext ==
   \/ /\ rest.events # <<>>
      /\ \E e \in {Head(rest.events)} : CASE e.k = "holds" -> Holds(e) [] e.k = "ends" -> Ends1(e) [] OTHER -> Script(e)
      /\ rest' = [rest EXCEPT !.events = Tail(@)]
-  \/ rest.events = <<>> /\ UNCHANGED <<w, told, rest>>
+  \/ rest.events = <<>> /\ UNCHANGED <<w, told, rest, heard>>
 =============================================================================

@@ -100,7 +100,7 @@ func (t *tracer) believes(what string, client int, token uint64) {
 	if t == nil || t.stop.Load() {
 		return
 	}
-	t.note(TraceEvent{Script: what, Client: client, Token: token})
+	t.note(TraceEvent{Script: what, Client: client, Token: token, Now: t.now()})
 }
 
 func (t *tracer) note(e TraceEvent) {

@@ -143,7 +143,7 @@ func (w *worker) follow() {
 }
 
 func (w *worker) believesLocked(what string, token uint64, at int64) {
-	w.beliefs = append(w.beliefs, belief{at, sim.TraceEvent{Script: what, Client: w.index, Token: token}})
+	w.beliefs = append(w.beliefs, belief{at, sim.TraceEvent{Script: what, Client: w.index, Token: token, Now: at}})
 }
 
 // kill ends the process, also if it is stopped. What it held it believed in until then, or until the end of its lease.

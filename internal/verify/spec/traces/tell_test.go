@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/verify/sim"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -21,6 +22,8 @@ type teller struct {
 	arrives []int64
 	moved   map[string]string // of tickets in transit, those that held before
 	high    int64             // the last arrival given: the lock forgets it where nobody waits, and time goes on
+	changed [clients]int64    // when each client began or ended to hold, at last
+	slow    [clients]bool     // a request of it came too late: then it gives others longer, and when they were sent is not known
 	called  map[string]int64  // the suspects that were called, by when they are to have answered
 	full    bool              // a client has had more tickets than there are numbers
 	trace   trace
@@ -118,7 +121,14 @@ type request struct {
 	token     int64
 	text      string // the ticket in transit that is adopted
 	wish      bool   // its holder wants to know whether somebody waits
+	sent      int64  // a time by which it was sent, 0 if it does not say
 }
+
+// aside is how long it may take a caller, in µs, to say that it holds, or does not any more.
+const aside = 5_000
+
+// sentBy is a time by which a request was sent, if it says until when it may run: no later than it was.
+func sentBy(notAfter string) int64 { return number(notAfter) - conn.AttemptTime.Microseconds() }
 
 func requestOf(r sim.TraceEvent) (q request) {
 	arg := func(i int) string {
@@ -132,16 +142,17 @@ func requestOf(r sim.TraceEvent) (q request) {
 	}
 	switch r.Script {
 	case "fairlock/ask":
-		return one("ask", arg(1), arg(0), number(arg(4)))
+		q = one("ask", arg(1), arg(0), number(arg(4)))
+		q.sent = sentBy(arg(2))
 	case "fairlock/end":
 		q = one("end", "release", arg(0), 0)
 		q.token = number(arg(2))
 	case "fairlock/renew":
 		q = one("renew", "", arg(0), 0)
-		q.token, q.wish = number(arg(1)), r.Keys > 1
+		q.token, q.wish, q.sent = number(arg(1)), r.Keys > 1, sentBy(arg(4))
 	case "fairlock/renewals":
 		q = one("renew", "", arg(3), 0)
-		q.token, q.wish = number(arg(4)), arg(2) == "w"
+		q.token, q.wish, q.sent = number(arg(4)), arg(2) == "w", sentBy(arg(0))
 	case "fairlock/move":
 		if transit(arg(1)) {
 			q = one("end", "give", arg(0), 0)
@@ -151,7 +162,7 @@ func requestOf(r sim.TraceEvent) (q request) {
 			q.text = arg(0)
 		}
 	case "fairlock/check":
-		q = request{kind: "check", how: arg(1), client: arg(0)}
+		q = request{kind: "check", how: arg(1), client: arg(0), sent: sentBy(arg(2))}
 		for i := 5; i+1 < len(r.Args); i += 2 {
 			q.tickets, q.at = append(q.tickets, r.Args[i]), append(q.at, number(r.Args[i+1]))
 		}
@@ -165,6 +176,7 @@ func transit(ticket string) bool { return strings.Contains(ticket, fmt.Sprintf("
 // An answer is the reply of a script, whichever of its forms it has.
 type answer struct {
 	nothing bool // nothing was done
+	late    bool // as the request came too late
 	how     string
 	token   int64
 	arrival int64
@@ -200,7 +212,7 @@ func answerOf(r sim.TraceEvent) (a answer) {
 		return a
 	}
 	if status == late || status == unusual {
-		return answer{nothing: true}
+		return answer{nothing: true, late: status == late}
 	}
 	if len(r.Reply) >= 11 {
 		flags := n(7)
@@ -279,6 +291,7 @@ var words = map[string]string{"again": "queued", "queued": "queued", "earlier": 
 func (t *teller) event(r sim.TraceEvent) string {
 	if r.Script == sim.Holds || r.Script == sim.Ends {
 		t.trace.done[r.Script]++
+		t.changed[r.Client] = r.Now
 		return fmt.Sprintf("[k |-> %q, c |-> %d, tok |-> %d]", r.Script, r.Client+1, rank(int64(r.Token), t.tokens))
 	}
 	f, q, a := r.Found, requestOf(r), answerOf(r)
@@ -303,6 +316,10 @@ func (t *teller) event(r sim.TraceEvent) string {
 		if t.called[s.Member] == s.Score {
 			due = append(due, c)
 		}
+	}
+	since := q.sent > t.changed[known[q.client]]+aside && !t.slow[known[q.client]]
+	if a.late {
+		t.slow[known[q.client]] = true
 	}
 	owner := f.Hash["owner"]
 	until, phase := number(f.Hash["until"]), phases[cmp.Or(f.Hash["phase"], lua.PhaseHeld)]
@@ -341,7 +358,7 @@ func (t *teller) event(r sim.TraceEvent) string {
 	}
 	mark := number(f.Hash["mark"])
 	for what, is := range map[string]bool{
-		map[bool]string{true: "late", false: q.kind}[a.nothing]: true, a.how: a.how != "", "suspected": a.suspect, "called": len(due) > 0, "lease over": over,
+		map[bool]string{true: "late", false: q.kind}[a.nothing]: true, a.how: a.how != "", "suspected": a.suspect, "called": len(due) > 0, "lease over": over, "sent since": since,
 		"mark": mark != 0, "granted by message": strings.Contains(strings.Join(sent, ""), "grant"), "wanted by message": strings.Contains(strings.Join(sent, ""), "wanted"), "wanted in the reply": a.wanted,
 		"granted in the reply": q.kind == "end" && len(a.grants) > 0,
 	} {
@@ -386,9 +403,9 @@ func (t *teller) event(r sim.TraceEvent) string {
 	if q.kind == "ask" {
 		arrival = rank(a.arrival, t.arrives)
 	}
-	return fmt.Sprintf("[k |-> %q, c |-> %d, ids |-> %s, how |-> %q, arr |-> %d, tok |-> %d, wish |-> %s, at |-> %s, subs |-> %s, over |-> %s, late |-> %s, due |-> %s,\n"+
+	return fmt.Sprintf("[k |-> %q, c |-> %d, ids |-> %s, how |-> %q, arr |-> %d, tok |-> %d, wish |-> %s, at |-> %s, subs |-> %s, over |-> %s, late |-> %s, due |-> %s, since |-> %s,\n"+
 		"  found |-> %s,\n  sent |-> %s, reply |-> [how |-> %q, arr |-> %d, g |-> %s, sus |-> %s, says |-> %s]]",
-		q.kind, known[q.client]+1, set(ids), q.how, arr, token, truth(q.wish), strings.Join(at, " @@ "), set(subs), truth(over), truth(mark != 0 && mark <= r.Now), set(due),
+		q.kind, known[q.client]+1, set(ids), q.how, arr, token, truth(q.wish), strings.Join(at, " @@ "), set(subs), truth(over), truth(mark != 0 && mark <= r.Now), set(due), truth(since),
 		found, set(sent), a.how, arrival, set(grants), truth(a.suspect), set(says))
 }
 

@@ -79,7 +79,7 @@ func TestScriptsDoWhatTheSpecificationSays(t *testing.T) {
 	if !t.Failed() && *count >= usual {
 		for _, what := range []string{
 			"ask", "check", "end", "renew", "late", "granted", "queued", "not queued", "freed", "not the holder", "moved", sim.Holds, sim.Ends, "renewed",
-			"hears", "proven", "deaf", "granted by message", "granted in the reply", "suspected", "lease over",
+			"hears", "proven", "deaf", "granted by message", "granted in the reply", "suspected", "lease over", "sent since",
 			"wanted by message", "wanted in the reply",
 		} {
 			require.NotZero(t, done[what], what)
