@@ -20,7 +20,7 @@ import (
 // away reports whether a call with a maximum wait has failed because Redis did not answer, and not because others hold.
 func away(err error) bool {
 	var wait *lease.WaitError
-	return errors.Is(err, lease.ErrWaitTimeout) && errors.As(err, &wait) && (wait.Last != nil || wait.Place < 0)
+	return errors.Is(err, lease.ErrWaitTimeout) && errors.As(err, &wait) && (wait.Place < 0 || wait.Last != nil && !errors.Is(wait.Last, lease.ErrUnusable))
 }
 
 // A guard lets one in at a time: of all processes while Redis answers, of this process when it does not.
@@ -131,4 +131,22 @@ func TestASilentServerIsAway(t *testing.T) {
 	_, err = fairlock.New(first, "other", headwaiter.WithMaxWait(300*time.Millisecond)).Lock(t.Context())
 	require.True(t, away(err), err)
 	require.True(t, away(late.Err(t)), "it was queued, and its checks were not answered since")
+}
+
+// A client whose user may not subscribe is answered, and a wait that ends behind the first look is one for others.
+func TestAServerThatRefusesToBeHeardIsNotAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret", "allkeys", "allchannels", "allcommands")
+	held, err := fairlock.New(kit.Dial(t, server), "orders:42").Lock(t.Context())
+	require.NoError(t, err)
+	client := kit.Dial(t, server, func(o *headwaiter.Options) { o.Redis.Username, o.Redis.Password = "lock", "secret" })
+	server.Do("ACL", "SETUSER", "lock", "-subscribe")
+	_, err = fairlock.New(client, "orders:42", headwaiter.WithMaxWait(time.Second)).Lock(t.Context())
+	var wait *lease.WaitError
+	require.ErrorAs(t, err, &wait)
+	require.ErrorIs(t, wait.Last, lease.ErrUnusable)
+	require.Equal(t, 1, wait.Place)
+	require.False(t, away(err), err)
+	kit.Release(t, held)
 }

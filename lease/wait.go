@@ -11,7 +11,7 @@ import (
 type WaitError struct {
 	Place  int           // how many were ahead at the last look, the holder among them; -1 if that is unknown
 	Waited time.Duration // since the call
-	Last   error         // the last error of the server that was waited out, if any
+	Last   error         // the last error that was waited out, nil once the server answers; or why it cannot be heard, an ErrUnusable
 	Err    error
 }
 

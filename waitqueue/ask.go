@@ -184,8 +184,8 @@ func (s *site) taken(q *ask, r *lua.Reply, err error) {
 			s.node().Clock.Showed(r.Arrival + t.queue.terms.HeadStart())
 		}
 		if t.state == asking {
-			t.place = int(r.Place)
-			if r.Place < 0 {
+			if t.place = int(r.Place); r.Place < 0 {
+				t.place = r.Waiting + 1 // It would be the last.
 				t.to(subscribing)
 			} else {
 				t.to(waiting)
