@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
@@ -174,4 +175,27 @@ func TestANodeKeepsATokenThatIsAheadOfItsClock(t *testing.T) {
 		require.NoError(t, m.Wait(t.Context()))
 		require.Greater(t, behind.Int("PTTL", keys(t).Lock), (time.Hour - kit.Patience).Milliseconds())
 	}
+}
+
+// The token of a vote that has been renewed is raised: its key still outlives its lease.
+func TestARaisedVoteDoesNotOutliveItsKey(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c, o := kit.Dial(t, s), kit.Dial(t, s)
+		terms := waitqueue.Terms{Lease: 10 * time.Minute}
+		q := c.Queue(lua.Redlock, kit.Name(t), terms)
+		l, err := q.Acquire(t.Context())
+		require.NoError(t, err)
+		synctime.Pass(11 * time.Minute)
+		r, err := waitqueue.Call(t.Context(), q, lua.Raise, 0, func(a waitqueue.Attempt) []string {
+			return []string{c.ID(), strconv.FormatUint(l.Token(), 10), strconv.FormatInt(kit.ServerTime(s), 10), a.NotAfter}
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.Granted, r.Status)
+		require.Greater(t, time.Duration(s.Int("PTTL", keys(t).Lock))*time.Millisecond, time.Until(l.Deadline()))
+		synctime.Pass(90 * time.Second)
+		require.NoError(t, l.Context().Err())
+		_, err = o.Queue(lua.Redlock, kit.Name(t), terms).Try(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		kit.Release(t, l)
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -72,4 +73,44 @@ func TestAKeyLivesUntilItsTokenIsNotAheadOfTheClock(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A renewal for ten seconds must not take back what another hold has prolonged for an hour.
+func TestALongHoldOutlivesTheRenewalsOfAShortOne(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		long := semaphore.New(kit.Dial(t, s), kit.Name(t), 2, headwaiter.WithLease(time.Hour))
+		short := semaphore.New(kit.Dial(t, s), kit.Name(t), 2)
+		third := semaphore.New(kit.Dial(t, s), kit.Name(t), 2)
+		a, b := take(t, long, 1), take(t, short, 1)
+		synctime.Pass(65 * time.Minute)
+		kit.Release(t, b)
+		synctime.Pass(2 * time.Minute)
+		require.NoError(t, a.Context().Err())
+		require.Greater(t, lives(t, s), time.Until(a.Deadline()))
+		_, err := third.TryAcquire(t.Context(), 2)
+		require.ErrorIs(t, err, lease.ErrBusy)
+		kit.Release(t, a)
+	})
+}
+
+// What a release hands on is above all that its client has seen, and the keys live for that token: the next is above it.
+func TestKeysLiveForATokenThatWasHandedOn(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		x, y := semaphores(t, a, b, 1)
+		l := take(t, x, 1)
+		next := ask(t.Context(), y, 1)
+		kit.Waiting(t, 1, x.Inspect)
+		waitqueue.Above(a, uint64(kit.ServerTime(s)+time.Hour.Microseconds()))
+		kit.Release(t, l)
+		require.NoError(t, a.Close(t.Context())) // It does not look after what it has handed on.
+		n := next.Value(t)
+		kit.Release(t, n)
+		require.NoError(t, b.Close(t.Context()))
+		synctime.Pass(3 * time.Minute)
+		l, err := semaphore.New(kit.Dial(t, s), kit.Name(t), 1).TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		require.Greater(t, l.Token(), n.Token())
+		kit.Release(t, l)
+	})
 }

@@ -25,7 +25,7 @@ if token < wanted then
   local since = string.match(h[5] or '', '^' .. h[3] .. ':(%d+)$') or h[3]
   redis.call('HSET', KEYS[1], 'token', base.int(wanted), 'since', since_words(base.int(wanted), since))
   if not h[2] then redis.call('HSET', KEYS[1], 'until', base.int(ends), 'phase', 'held') end
-  local need = token_need(wanted, now)
+  local need = math.max(ends, token_need(wanted, now)) -- A renewal prolongs the key and does not write that down.
   if tonumber(h[4] or 0) < need + LEAST_US then
     redis.call('HSET', KEYS[1], 'kept', base.int(need + SPARE_US))
     for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, base.int((need + SPARE_US - now) / 1000)) end

@@ -79,7 +79,8 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
     local now = micros(t)
     local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
     local ends = fits and now + grant_ms * 1000 or 0
-    local need = math.max(ends, token_need(tonumber(q[2] or 0), now), queue_need(size, now))
+    local floor = fits and tonumber(ARGV[3]) or 0
+    local need = math.max(ends, token_need(math.max(tonumber(q[2] or 0), believed(floor, now)), now), queue_need(size, now))
     usual = holders[1] == '-' and (next_end == 0 or next_end > now) and tonumber(q[3] or 0) >= need + LEAST_US
     if usual then
       freed = true
@@ -91,7 +92,6 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
       return { DONE, now, tonumber(q[2]), next_end, -1, size, 0, 0 }
     end
     if usual then
-      local floor = tonumber(ARGV[3])
       local token = next_token(tonumber(q[2]), believed(floor, now), now)
       local since, till = format('%.0f', now), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)

@@ -30,8 +30,9 @@ if token ~= ARGV[2] or ends <= now then
   return { base.REFUSED, now, tonumber(token or 0), 0, -1, 0, 0, 0, 0, 0, {}, { why } }
 end
 ends = now + ARGV[3] * 1000
--- PEXPIRE is accepted when memory is full, and so is what a script writes after it. It never shortens.
-local lives = base.int((math.max(tonumber(h[2] or 0), ends + SPARE_US) - now) / 1000)
+-- PEXPIRE is accepted when memory is full, and so is what a script writes after it. It shortens nobody's hold.
+local last = tonumber(redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2] or 0) -- Others may hold for longer.
+local lives = base.int((math.max(tonumber(h[2] or 0), math.max(ends, last) + SPARE_US) - now) / 1000)
 redis.call('PEXPIRE', KEYS[1], lives)
 redis.call('PEXPIRE', KEYS[2], lives)
 redis.call('HSET', KEYS[1], ticket, permits .. ':' .. token .. ':' .. base.int(ARGV[3] * 1000) .. ':' ..

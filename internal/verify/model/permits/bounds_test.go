@@ -188,3 +188,24 @@ func TestAMemberThatIsNoTicketIsDropped(t *testing.T) {
 		require.True(t, reply.Has(lua.Handed), "%v", waiter)
 	})
 }
+
+// A renewal for ten seconds leaves the life of keys that another has prolonged for fifteen minutes.
+func TestARenewalDoesNotShortenWhatAnotherHasProlonged(t *testing.T) {
+	onBoth(t, false, 2, func(t *testing.T, p *player) {
+		long, short := "a:1:p:1:900000:2000", ticket("b", 1, 'p', 1)
+		a, b := p.holds(t, long), p.holds(t, short)
+		renew := func(ticket string, token uint64, ms int64) {
+			require.Equal(t, lua.Granted, p.must(t, Renew{
+				Ticket: ticket, Token: int64(token), Lease: ms, Phase: lua.PhaseHeld, Who: "w", NotAfter: p.later(),
+			}).Status)
+		}
+		for range 4 { // On a real server nothing passes: there the last one tells.
+			p.host.Pass(5 * stage.Second)
+			p.tick()
+			renew(long, a.Token, 900000)
+			renew(short, b.Token, 10000)
+		}
+		renew(long, a.Token, 960000)
+		renew(short, b.Token, 10000)
+	})
+}

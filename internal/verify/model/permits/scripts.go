@@ -206,7 +206,7 @@ func (r End) usual(c *call) bool {
 	}
 	need, left := max(c.Ahead(), c.Watched(len(c.Queue))), c.room()-t.Permits
 	if left >= 0 {
-		need = max(need, c.Now+min(t.Lease, t.Grant))
+		need = max(need, c.Now+min(t.Lease, t.Grant), min(c.Floor, c.Now+line.ForgedAhead))
 	}
 	if left > 0 && len(c.Queue) > 1 {
 		next, ok := line.Read(c.Queue[1].Ticket)
@@ -247,8 +247,9 @@ func (r Renew) Run(l *Lock, now int64) lua.Tuple {
 	c := l.call(now, "", 0, false, 0)
 	hold.Lease, hold.Phase, hold.Who = r.Lease*stage.Millisecond, r.Phase[0], r.Who
 	l.Hash.Holds[r.Ticket] = hold
+	last := max(c.last(), now+hold.Lease)
 	l.Holders[r.Ticket] = now + hold.Lease
-	l.LockEnds = c.In(max(l.Hash.Kept, now+hold.Lease+line.Spare) - now)
+	l.LockEnds = c.In(max(l.Hash.Kept, last+line.Spare) - now)
 	l.HoldersEnds = l.LockEnds
 	reply := lua.Tuple{Status: lua.Granted, Now: now, Token: uint64(hold.Token), Until: now + hold.Lease}
 	client := lua.TicketClient(r.Ticket) + " "

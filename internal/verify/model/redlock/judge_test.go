@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -56,6 +57,9 @@ func ours(h happened) error {
 		}
 		if a.Number("token") != max(token, r.Wanted) || a.Until() != b.Until() {
 			return fmt.Errorf("raised to %d, until %d", a.Number("token"), a.Until())
+		}
+		if a.Left < a.Until()-h.now+line.LeastKept-stage.Stall {
+			return fmt.Errorf("raised for a lease until %d, and the key lives for %d µs", a.Until(), a.Left)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package redlock
 
 import (
 	"github.com/headwaiter/headwaiter/internal/verify/model"
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -53,6 +54,17 @@ func (r Raise) Run(m *model.Mutex, now int64) lua.Tuple {
 		since := h.Since()
 		h.Token = r.Wanted
 		h.Began, h.Plain = [2]int64{h.Token, since}, false
+		if need := max(h.Until, min(r.Wanted, now+line.ForgedAhead)); h.Kept < need+line.LeastKept {
+			h.Kept = need + line.Spare
+			ends := (&line.Call{Now: now}).In(h.Kept - now)
+			m.LockEnds = ends
+			if len(m.Queue) > 0 {
+				m.QueueEnds = ends
+			}
+			if len(m.Suspects) > 0 {
+				m.SuspectsEnds = ends
+			}
+		}
 	}
 	return lua.Tuple{Status: lua.Granted, Now: now}
 }
