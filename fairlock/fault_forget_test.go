@@ -191,3 +191,27 @@ func suspectsAt(t *testing.T, s redistest.Backend, cases []string) []crowded {
 	}
 	return all
 }
+
+// A server takes over that has nothing, and whose clock is behind: those who waited come back, and then another comes.
+func TestWhoComesAfterAFailoverOvertakesNobody(t *testing.T) {
+	t.Parallel()
+	clock := redistest.NewClock(t)
+	s := redistest.Start(t, redistest.WithClock(clock))
+	holder, a, last := fairlock.New(kit.Dial(t, s), kit.Name(t)), fairlock.New(kit.Dial(t, s), kit.Name(t)), fairlock.New(kit.Dial(t, s), kit.Name(t))
+	hold(t, holder)
+	var waits []*kit.Call[*lease.Lease]
+	for i := range 3 {
+		waits = append(waits, begin(t.Context(), a))
+		queued(t, holder, i+1)
+	}
+	clock.Shift(-10 * time.Minute)
+	s.Do("FLUSHALL")
+	first := waits[0].Value(t)
+	queued(t, a, 2)
+	late := begin(t.Context(), last)
+	queued(t, a, 3)
+	kit.Release(t, first)
+	kit.Release(t, waits[1].Value(t))
+	kit.Release(t, waits[2].Value(t))
+	kit.Release(t, late.Value(t))
+}

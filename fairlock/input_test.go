@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 const year = 365 * 24 * time.Hour
@@ -161,4 +162,21 @@ func TestExtremeTimesWork(t *testing.T) {
 			return err == nil
 		})
 	})
+}
+
+// A client of another kind may leave out what the headers say may be missing, also where it gives all keys.
+func TestWhatMayBeMissingOfARequestMayBeMissingWithAllKeys(t *testing.T) {
+	s := redistest.Start(t)
+	keys := lua.Fairlock.Keys("headwaiter", kit.Name(t)).All()
+	run := func(script *lua.Script, args ...string) any {
+		return s.Do(append(append([]string{"EVAL", script.Source, "3"}, keys...), args...)...)
+	}
+	const notAfter = "9007199254740991"
+	run(lua.Fairlock.Ask, "A:1:x:1:50:50", "wait", notAfter)
+	run(lua.Fairlock.Ask, "B:1:x:1:50:50", "wait", notAfter)
+	run(lua.Fairlock.Ask, "C:1:x:1:50:50", "wait 5:", notAfter)
+	require.EqualValues(t, 2, s.Int("ZCARD", keys[1]))
+	kit.Eventually(t, "the end of the lease", func() bool { return kit.ServerTime(s) > s.Int("HGET", keys[0], "until") })
+	run(lua.Fairlock.Ask, "D:1:x:1:50:50", "wait 5:", notAfter)
+	run(lua.Fairlock.End, "E:1:x:1:50:50")
 }

@@ -1,15 +1,18 @@
 package fairlock_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -99,5 +102,33 @@ func TestAPriorityOvertakesThoseThatCameLessThanAStepBefore(t *testing.T) {
 			l = c.Value(t)
 		}
 		kit.Release(t, l)
+	})
+}
+
+// A low priority comes to a lock that goes from hand to hand while its client subscribes, and then the usual one, which it
+// lets pass.
+func TestALowPriorityLetsOthersPassAlsoWhereItWasNotQueuedAtOnce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		for try := 0; ; try++ {
+			name := fmt.Sprint(kit.Name(t), try)
+			busy := fairlock.New(kit.Dial(t, s), name)
+			held := hold(t, busy)
+			background := begin(t.Context(), fairlock.New(kit.Dial(t, s), name, headwaiter.WithPriority(-60)))
+			var err error
+			for err == nil && s.Int("ZCARD", lua.Fairlock.Keys("headwaiter", name).Queue) == 0 {
+				kit.Release(t, held)
+				held, err = busy.TryLock(t.Context())
+			}
+			if err != nil { // It came in between: once more.
+				kit.Release(t, background.Value(t))
+				continue
+			}
+			next := begin(t.Context(), fairlock.New(kit.Dial(t, s), name))
+			queued(t, busy, 2)
+			kit.Release(t, held)
+			kit.Release(t, next.Value(t))
+			kit.Release(t, background.Value(t))
+			return
+		}
 	})
 }

@@ -219,7 +219,7 @@ func (s *site) checkOnce(round *round) (lua.Head, trust.Sight, error) {
 			t.inflight++
 			named = append(named, t)
 			texts = append(texts, t.text)
-			args = append(args, t.text, t.bound.Behind(t.arrival))
+			args = append(args, t.text, t.bound.Brought(t.arrival, t.queue.terms.HeadStart()))
 		}
 	}
 	s.mu.Unlock()

@@ -80,11 +80,14 @@ func (b *Bound) Told(text string, now int64) error {
 	return b.full(waiting, now, oldest)
 }
 
-// Behind is an arrival with the bound behind it, if there is one, as a check tells them.
-func (b *Bound) Behind(arrival int64) string {
+// Brought is what a check says of a ticket: its arrival, the bound behind it, if there is one, and its head start, in µs.
+func (b *Bound) Brought(arrival, headStart int64) string {
 	text := strconv.FormatInt(arrival, 10)
 	if b != nil {
 		text += ":" + b.String()
+	}
+	if headStart != 0 {
+		text += "@" + strconv.FormatInt(headStart, 10)
 	}
 	return text
 }

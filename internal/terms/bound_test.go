@@ -16,13 +16,15 @@ func TestACallWithoutABoundSaysNothingOfIt(t *testing.T) {
 	b := Terms{}.Bound(t.Context())
 	require.Nil(t, b)
 	require.Equal(t, lua.Wait, b.Mode(lua.Wait))
-	require.Equal(t, "1700000000123456", b.Behind(1700000000123456))
+	require.Equal(t, "1700000000123456", b.Brought(1700000000123456, 0))
 }
 
 func TestABoundSaysHowManyMayWaitAndWhatIsLeft(t *testing.T) {
 	limited := Terms{QueueLimit: 3}.Bound(t.Context())
 	require.Equal(t, "wait 3:", limited.Mode(lua.Wait))
-	require.Equal(t, "7:3:", limited.Behind(7))
+	require.Equal(t, "7:3:", limited.Brought(7, 0))
+	require.Equal(t, "7:3:@-5000000", limited.Brought(7, -5000000))
+	require.Equal(t, "7@60", (*Bound)(nil).Brought(7, 60))
 
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()

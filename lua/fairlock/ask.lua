@@ -150,7 +150,7 @@ if over or limit then
   end
   if limit and not redis.call('ZSCORE', s.queue, ticket) then
     -- @include lib/room.lua
-    local oldest = room.full(s, limit, left, tonumber(ARGV[5]) ~= 0 and tonumber(ARGV[5]) or now - ARGV[6])
+    local oldest = room.full(s, limit, left, (ARGV[5] or '0') ~= '0' and tonumber(ARGV[5]) or now - (ARGV[6] or 0))
     size = redis.call('ZCARD', s.queue)
     if oldest then
       hold.keep(s, size)

@@ -13,7 +13,7 @@
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 --       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
---                 place and has a bound (ask)
+--                 place and has a bound (ask), and @head at the end if it has a head start
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
 --       granted, or earlier (it was granted before, by a message or a reply that may be lost; this one brings the
@@ -47,14 +47,13 @@ for i = 6, #ARGV, 2 do
     states[#states + 1] = 'earlier'
     s.grants = { ticket, s.token, s.ends }
   else
-    local arrival, limit, left = tonumber(ARGV[i + 1]), nil, nil
-    if not arrival then arrival, limit, left = place.bound(ARGV[i + 1]) end
-    local new = place.queue(s, ticket, arrival, size, true)
+    local arrival, head_start, limit, left = place.brought(ARGV[i + 1])
+    local new = place.queue(s, ticket, arrival, size, head_start)
     states[#states + 1] = new == 1 and 'again' or 'queued'
     size = size + new
     if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, limit = limit, left = left }
+      fresh[#fresh + 1] = { state = #states, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit, left = left }
     end
     if new == 1 then hold.wanted(s) end
   end

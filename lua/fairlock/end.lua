@@ -107,11 +107,11 @@ if not KEYS[3] then return UNUSUAL end
 
 local size = redis.call('ZCARD', KEYS[2])
 -- @include lib/hold.lua
-local s = hold.read(KEYS, base.now(), ARGV[2], ARGV[4])
+local s = hold.read(KEYS, base.now(), ARGV[2] or 0, ARGV[4])
 local client = hold.client(ticket)
 s.caller, s.note = client, ARGV[5]
 local status, states = base.DONE, nil
-local last = tonumber(ARGV[3])
+local last = tonumber(ARGV[3] or 0)
 if s.owner == ticket and (last == 0 or hold.among(s, last)) then
   if last == s.token and s.floor > last then
     last, s.created = s.floor, true -- The key has to outlive that token.

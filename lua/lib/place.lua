@@ -36,11 +36,13 @@ end
 
 -- queue puts a ticket into the queue, and returns 1 if it was not there. An arrival that was given before counts
 -- if it is earlier than the one that is there: a first ask that came late may have queued the ticket behind those
--- whom it was ahead of. size is that of the queue before.
-function place.queue(s, ticket, arrival, size, given)
-  local new = redis.call('ZADD', s.queue, given and 'LT' or 'NX', base.int(arrival), ticket)
-  if s.high <= 1 then -- Without high it is not looked whether somebody waits.
-    s.high = math.max(1, arrival)
+-- whom it was ahead of. Its head start says when it came, by a clock that may have been ahead of this: who comes from now
+-- on comes later. size is that of the queue before.
+function place.queue(s, ticket, arrival, size, head_start)
+  local new = redis.call('ZADD', s.queue, head_start and 'LT' or 'NX', base.int(arrival), ticket)
+  local came = head_start and believed(arrival + head_start, s.now) or 0
+  if s.high <= 1 or came > s.high then -- Without high it is not looked whether somebody waits.
+    s.high = math.max(1, s.high, came)
     redis.call('HSET', s.lock, 'high', base.int(s.high))
   end
   if size == 0 then s.created = true end
@@ -48,10 +50,13 @@ function place.queue(s, ticket, arrival, size, given)
   return new
 end
 
--- bound reads the arrival of a ticket that has a bound, and the two numbers of that.
-function place.bound(text)
-  local arrival, limit, left = string.match(text, '^(%d+):(%d+):(%d*)$')
-  return tonumber(arrival), limit, left
+-- brought reads what a check says of a ticket: its arrival and its head start, and the two numbers of its bound, if it has one.
+function place.brought(text)
+  local arrival = tonumber(text)
+  if arrival then return arrival, 0 end
+  local limit, left, head_start
+  arrival, limit, left, head_start = string.match(text, '^(%d+):?(%d*):?(%d*)@?(-?%d*)$')
+  return tonumber(arrival), tonumber(head_start) or 0, limit ~= '' and limit or nil, left
 end
 
 -- recall lets the next pass begin at the head again, because a ticket came in behind which one was cut.
@@ -71,7 +76,7 @@ function place.wait(s, ticket, mode, arrival, head_start, size)
   if hold.suspected(s, s.caller) then
     hold.flag(s, hold.SUSPECTED)
   elseif mode == 'wait' then
-    new = place.queue(s, ticket, arrival, size, given)
+    new = place.queue(s, ticket, arrival, size, given and head_start)
     if new == 1 then hold.wanted(s) end
     ahead = place.of(s, ticket)
   end

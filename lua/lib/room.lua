@@ -62,7 +62,7 @@ function room.trim(s, fresh, states)
       if oldest then
         states[f.state], any = 'full ' .. size .. ' ' .. base.int(oldest), true
       else
-        place.queue(s, f.ticket, f.arrival, size, true)
+        place.queue(s, f.ticket, f.arrival, size, f.head_start)
       end
     end
   end

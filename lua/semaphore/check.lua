@@ -14,7 +14,7 @@
 --       floor     the highest token that the client has seen
 --       counted   1 if subscribers can be counted
 --       then for each ticket, the oldest first: the ticket and its arrival, with :limit:left behind that if it never had a
---                 place and has a bound (ask)
+--                 place and has a bound (ask), and @head at the end if it has a head start
 --       limit     behind them: how many permits there are, where the server has forgotten it
 -- REPLY {status, now, token, until, place, waiting, arrival, flags, skipped, expired, grants, states}
 --       states says of each ticket: queued or again (it was unknown and is queued again), with its place;
@@ -49,14 +49,13 @@ for i = 1, count do
     states[i] = 'excess ' .. base.int(s.limit)
     size = size - redis.call('ZREM', s.queue, ticket)
   else
-    local arrival, limit, left = tonumber(ARGV[5 + 2 * i]), nil, nil
-    if not arrival then arrival, limit, left = place.bound(ARGV[5 + 2 * i]) end
-    local new = place.queue(s, ticket, arrival, size, true)
+    local arrival, head_start, limit, left = place.brought(ARGV[5 + 2 * i])
+    local new = place.queue(s, ticket, arrival, size, head_start)
     states[i] = new == 1 and 'again' or 'queued'
     size = size + new
     if limit and new == 1 then
       fresh = fresh or {}
-      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, limit = limit, left = left }
+      fresh[#fresh + 1] = { state = i, ticket = ticket, arrival = arrival, head_start = head_start, limit = limit, left = left }
     end
     if new == 1 then hold.wanted(s) end
   end

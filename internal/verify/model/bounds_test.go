@@ -248,3 +248,31 @@ func TestWhoBringsALaterArrivalThanTheClockIsNotOvertaken(t *testing.T) {
 		require.EqualValues(t, 2, late.Place)
 	})
 }
+
+// Nor are those who come back with it; only who has a low priority lets others pass.
+func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		require.NoError(t, p.hear(0, true))
+		first := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
+		next := lua.Arrival{Ticket: ticket("a", 3), Arrival: first.Arrival + 1}
+		p.must(t, p.looks("a", lua.Hears, first, next))
+		late := p.must(t, p.asks("b", 2, lua.Wait))
+		require.Greater(t, late.Arrival, next.Arrival)
+		require.EqualValues(t, 3, late.Place)
+	})
+}
+
+func TestALowPriorityLetsOthersPass(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		require.NoError(t, p.hear(0, true))
+		low := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
+		looks := p.looks("a", lua.Hears, low)
+		looks.Heads = map[string]int64{low.Ticket: -30 * second}
+		p.must(t, looks)
+		usual := p.must(t, p.asks("b", 2, lua.Wait))
+		require.Less(t, usual.Arrival, low.Arrival)
+		require.EqualValues(t, 1, usual.Place)
+	})
+}

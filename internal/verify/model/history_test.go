@@ -140,7 +140,7 @@ func decodeStep(a, b, c, d byte) step {
 		s.mode, s.final = askModes[c%8], c>>3%4 == 0
 		s.lease, s.grant = leases[d%8], grants[d>>3%4]
 		if variant == 6 {
-			s.head = int64(1+b%3) * second
+			s.head = [...]int64{1, 2, -3}[b%3] * second
 		}
 		s.bound = bounds[int(b)/clients/slots%len(bounds)]
 	case opRenew:

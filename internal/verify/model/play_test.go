@@ -17,6 +17,7 @@ type slot struct {
 	ticket  lua.Ticket
 	text    string
 	arrival int64
+	head    int64 // start of the first ask, µs
 	token   int64
 	ended   bool
 	bound   *line.Bound // until it has a place
@@ -219,9 +220,11 @@ func (p *player) build(s step) Request {
 	t := &p.clients[s.client][s.slot]
 	switch s.op {
 	case opAsk:
-		p.renumber(t, s)
+		if p.renumber(t, s); t.arrival == 0 {
+			t.head = s.head
+		}
 		r := Ask{
-			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
+			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: t.head, Floor: floor,
 			Uncounted: s.blank, Phase: phase(s.final),
 		}
 		if s.mode != lua.Try {
@@ -282,10 +285,11 @@ func (p *player) build(s step) Request {
 		}
 		return p.adopt(t, s, notAfter, floor)
 	case opCheck:
-		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}}
+		r := Check{Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Bounds: map[string]line.Bound{}, Heads: map[string]int64{}}
 		for i, t := range p.clients[s.client] {
 			if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 				r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
+				r.Heads[t.text] = t.head
 				if t.bound != nil {
 					r.Bounds[t.text] = *t.bound
 				}

@@ -68,6 +68,7 @@ type Check struct {
 	Uncounted bool
 	Tickets   []lua.Arrival
 	Bounds    map[string]line.Bound // of those that never had a place
+	Heads     map[string]int64      // µs, of those that have a head start
 }
 
 // A Force is a request of fairlock/force.
@@ -125,7 +126,7 @@ func (Check) Script() *lua.Script { return lua.Fairlock.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	return stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Bounded(r.Tickets, r.Bounds))
+	return stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Brought(r.Tickets, r.Bounds, r.Heads))
 }
 
 // Script returns fairlock/force.
@@ -374,7 +375,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		case m.Lock.Owner == a.Ticket:
 			states[i] = lua.StateEarlier
 			c.report()
-		case c.Enter(a.Ticket, a.Arrival, true):
+		case c.Enter(a.Ticket, a.Arrival, true, r.Heads[a.Ticket]):
 			states[i] = lua.StateAgain
 			c.wanted()
 		default:
@@ -382,7 +383,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		}
 	}
 	c.advance()
-	c.Trim(r.Tickets, r.Bounds, states)
+	c.Trim(r.Tickets, r.Bounds, r.Heads, states)
 	r.outcome(c, states, deaf)
 	if len(m.Queue) == 0 {
 		c.forget()

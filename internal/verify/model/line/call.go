@@ -203,11 +203,12 @@ func (c *Call) Drop(p *Pass) bool {
 }
 
 // Enter queues a ticket, and reports false if it is queued already: then an earlier arrival counts, if it was
-// given before.
-func (c *Call) Enter(ticket string, arrival int64, given bool) (entered bool) {
+// given before. Who comes from now on comes after it, unless its arrival is forged.
+func (c *Call) Enter(ticket string, arrival int64, given bool, head int64) (entered bool) {
 	c.Created = c.Created || len(c.line.Queue) == 0
-	if c.notes.High <= 1 {
-		c.notes.High = max(1, arrival)
+	c.notes.High = max(1, c.notes.High)
+	if came := arrival + head; given && came <= c.Now+ForgedAhead {
+		c.notes.High = max(c.notes.High, came)
 	}
 	if given || c.line.Rank(ticket) < 0 {
 		entered = c.line.Enqueue(ticket, arrival)
@@ -240,7 +241,7 @@ func (c *Call) Wait(ticket, mode string, given, head int64) (queued, entered boo
 	if c.Suspect(c.Caller) {
 		c.Flags |= lua.Suspected
 	} else if mode == lua.Wait {
-		entered = c.Enter(ticket, arrival, given != 0)
+		entered = c.Enter(ticket, arrival, given != 0, head)
 		queued = true
 	}
 	if i := c.line.Rank(ticket); i >= 0 {

@@ -38,13 +38,16 @@ func (b Bound) String() string {
 	return fmt.Sprintf("%d:%d", b.Limit, b.Left)
 }
 
-// Bounded are arrivals as a check tells them, with the bounds of those that have one.
-func Bounded(tickets []lua.Arrival, bounds map[string]Bound) []string {
+// Brought are arrivals as a check tells them, with the bounds and the head starts of those that have one.
+func Brought(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]int64) []string {
 	args := make([]string, 0, 2*len(tickets))
 	for _, a := range tickets {
 		text := stage.Decimal(a.Arrival)
 		if b, ok := bounds[a.Ticket]; ok {
 			text += ":" + b.String()
+		}
+		if head := heads[a.Ticket]; head != 0 {
+			text += "@" + stage.Decimal(head)
 		}
 		args = append(args, a.Ticket, text)
 	}
@@ -152,7 +155,7 @@ func (c *Call) look(most int64) (p Pass, living []int64, dead []string) {
 
 // Trim takes out of the queue again what a check has queued for the first time and there is no room for, the last ones
 // first, says so in the states, and reports whether there were any.
-func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, states []string) (any bool) {
+func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]int64, states []string) (any bool) {
 	for i := len(tickets) - 1; i >= 0; i-- {
 		a := tickets[i]
 		b, ok := bounds[a.Ticket]
@@ -164,7 +167,7 @@ func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, states []str
 			any = true
 			continue
 		}
-		c.Enter(a.Ticket, a.Arrival, true)
+		c.Enter(a.Ticket, a.Arrival, true, heads[a.Ticket])
 	}
 	return any
 }

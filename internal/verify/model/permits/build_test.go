@@ -91,9 +91,11 @@ func (p *player) build(s step) Request {
 		if p.locks && s.mode == lua.Drain {
 			s.mode = lua.Try
 		}
-		p.renumber(t, s)
+		if p.renumber(t, s); t.arrival == 0 {
+			t.head = s.head
+		}
 		r := Ask{
-			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: s.head, Floor: floor,
+			Ticket: t.text, Mode: s.mode, NotAfter: notAfter, Arrival: t.arrival, Head: t.head, Floor: floor,
 			Uncounted: s.blank, Phase: phase(s.final), Who: "who of: " + stage.ClientName(s.client), Limit: limit,
 		}
 		if s.mode == lua.Wait || s.mode == lua.Look {
@@ -136,11 +138,12 @@ func (p *player) build(s step) Request {
 	}
 	r := Check{
 		Client: stage.ClientName(s.client), Mode: s.mode, NotAfter: notAfter, Floor: floor, Uncounted: s.blank, Limit: p.limit,
-		Bounds: map[string]line.Bound{},
+		Bounds: map[string]line.Bound{}, Heads: map[string]int64{},
 	}
 	for i, t := range p.clients[s.client] {
 		if s.slots>>i&1 == 1 && t.arrival != 0 && !t.ended {
 			r.Tickets = append(r.Tickets, lua.Arrival{Ticket: t.text, Arrival: t.arrival})
+			r.Heads[t.text] = t.head
 			if t.bound != nil {
 				r.Bounds[t.text] = *t.bound
 			}

@@ -127,7 +127,7 @@ func decodeStep(a, b, c, d byte) step {
 		s.lease, s.grant, s.permits = leases[d%8], grants[d>>3%4], int(b>>4)
 		s.other = variant == 3 && d%4 == 0
 		if variant == 6 {
-			s.head = int64(1+b%3) * stage.Second
+			s.head = [...]int64{1, 2, -3}[b%3] * stage.Second
 		}
 		s.bound = bounds[int(b)/clients/slots%len(bounds)]
 	case opRenew:

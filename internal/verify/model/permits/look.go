@@ -35,7 +35,7 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		case l.Hash.Limit != 0 && t.Permits > l.Hash.Limit:
 			states[i] = lua.StateExcess + " " + stage.Decimal(l.Hash.Limit)
 			l.Dequeue(a.Ticket)
-		case c.Enter(a.Ticket, a.Arrival, true):
+		case c.Enter(a.Ticket, a.Arrival, true, r.Heads[a.Ticket]):
 			states[i] = lua.StateAgain
 			c.wanted()
 		default:
@@ -48,7 +48,7 @@ func (r Check) Run(l *Lock, now int64) lua.Tuple {
 		deaf = true
 	}
 	c.advance()
-	if c.Trim(r.Tickets, r.Bounds, states) {
+	if c.Trim(r.Tickets, r.Bounds, r.Heads, states) {
 		c.advance() // Behind one of them others may fit.
 	}
 	r.outcome(c, states, deaf)

@@ -14,6 +14,7 @@ import (
 type slot struct {
 	text    string
 	arrival int64
+	head    int64 // start of the first ask, µs
 	token   int64
 	ended   bool
 	bound   *line.Bound // until it has a place

@@ -53,6 +53,7 @@ type Check struct {
 	Uncounted bool
 	Tickets   []lua.Arrival
 	Bounds    map[string]line.Bound // of those that never had a place
+	Heads     map[string]int64      // µs, of those that have a head start
 	Limit     int64
 }
 
@@ -113,7 +114,7 @@ func (Check) Script() *lua.Script { return lua.Semaphore.Check }
 
 // Args returns what the script gets.
 func (r Check) Args() []string {
-	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Bounded(r.Tickets, r.Bounds))
+	args := stage.Args(r.Client, r.Mode, r.NotAfter, r.Floor, !r.Uncounted, line.Brought(r.Tickets, r.Bounds, r.Heads))
 	if len(r.Tickets) > 0 {
 		args = append(args, stage.Decimal(r.Limit))
 	}
