@@ -13,6 +13,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -188,4 +189,57 @@ func TestABatchIsAnsweredAsItsContextEnds(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// A server that does not know the scripts, as after a restart or a failover, is told them once, and not for each name.
+func TestManyLocksAtAServerWithoutScriptsTakeFewRoundTrips(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		locks, leases := many(kit.Dial(t, s, kit.Over(d)), 500), make([]*lease.Lease, 500)
+		const roundTrip = 20 * time.Millisecond
+		d.Delay(roundTrip / 2)
+		begun := time.Now()
+		for i, o := range fairlock.LockEach(t.Context(), locks...) {
+			require.NoError(t, o.Err)
+			leases[i] = o.Lease
+		}
+		require.Less(t, time.Since(begun), 5*roundTrip)
+		begun = time.Now()
+		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+			require.NoError(t, err)
+		}
+		require.Less(t, time.Since(begun), 5*roundTrip)
+	})
+}
+
+// A release of many goes in several round trips; Close waits for all of them.
+func TestCloseWaitsForAReleaseOfMany(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		locks, leases := many(c, 3*512), make([]*lease.Lease, 3*512)
+		for i, o := range fairlock.LockEach(t.Context(), locks...) {
+			require.NoError(t, o.Err)
+			leases[i] = o.Lease
+		}
+		d.Delay(20 * time.Millisecond)
+		released := kit.Go(func() ([]error, error) { return fairlock.ReleaseEach(t.Context(), leases...), nil })
+		synctime.Pass(10 * time.Millisecond)
+		require.NoError(t, c.Close(context.Background()))
+		for _, err := range released.Value(t) {
+			require.NoError(t, err)
+		}
+		for _, o := range fairlock.TryLockEach(t.Context(), many(kit.Dial(t, s), len(locks))...) {
+			require.NoError(t, o.Err)
+		}
+	})
+}
+
+// many are so many locks of a client.
+func many(c *headwaiter.Client, n int) []*fairlock.Mutex {
+	all := make([]*fairlock.Mutex, n)
+	for i := range all {
+		all[i] = fairlock.New(c, fmt.Sprint("many ", i))
+	}
+	return all
 }

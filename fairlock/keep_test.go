@@ -437,3 +437,38 @@ func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
 		}
 	})
 }
+
+// What repeats a request that makes the lease short, while a call has the lock, makes it short too, and can run late too.
+func TestALateRepetitionMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
+		l := hold(t, m)
+		synctime.Pass(time.Second) // The server knows that it is kept.
+		renewals := c.Stats().Renewals
+		l.Unlock()
+		synctime.Pass(500 * time.Millisecond)
+		d.Stall()
+		kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
+		first := time.Now()
+		l = hold(t, m)
+		synctime.Pass(700 * time.Millisecond)
+		d.Delay(50*time.Millisecond, faults.ToServer)
+		d.Cut() // The first does not run.
+		kit.Eventually(t, "its repetition", func() bool { return c.Stats().Renewals > renewals+1 })
+		second := time.Now()
+		synctime.Pass(125 * time.Millisecond) // It is on its way.
+		d.Stall()
+		d.Delay(0, faults.ToServer)
+		require.True(t, d.Holds())
+		synctime.Pass(time.Until(second.Add(2900 * time.Millisecond))) // The first is over, and the second not yet.
+		require.Greater(t, time.Since(first), 3*time.Second)
+		d.Heal() // The second runs now.
+		synctime.Pass(50 * time.Millisecond)
+		lock, _, _ := keysOf(kit.Name(t))
+		require.NoError(t, l.Context().Err())
+		require.LessOrEqual(t, time.Until(l.Deadline()).Microseconds(), kit.Until(s, lock)-kit.ServerTime(s))
+		l.Unlock()
+	})
+}

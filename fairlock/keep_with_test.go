@@ -3,6 +3,7 @@ package fairlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,19 @@ func TestSeveralNamesCallBackWhatIsKept(t *testing.T) {
 				require.ErrorIs(t, o.Err, lease.ErrBusy)
 				require.True(t, inspect(t, m).Holder.Idle)
 			}
+		}
+	})
+}
+
+// For the race detector: a kept lock is given back at the moment at which its lease is to be made short.
+func TestAKeptLockIsGivenBackWhileItIsRenewed(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		c := kit.Dial(t, s, func(o *headwaiter.Options) { o.GrantLease = 30 * time.Millisecond })
+		for range 100 {
+			for i := range 3 {
+				hold(t, fairlock.New(c, fmt.Sprint("kept ", i), fairlock.WithKeep(10*time.Millisecond))).Unlock()
+			}
+			synctime.Pass(25 * time.Millisecond)
 		}
 	})
 }

@@ -160,3 +160,14 @@ func TestATryThatFailsSaysWhoHolds(t *testing.T) {
 		require.EqualError(t, err, `fairlock: try lock "`+kit.Name(t)+`": busy`, "nobody holds, and others wait")
 	})
 }
+
+// A try that calls the keeper says that the lock is busy, however short its own wait may be.
+func TestATryThatMayWaitForLessThanItCallsIsBusy(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		_, m := kept(t, s)
+		l := hold(t, m)
+		_, err := dialMutex(t, s, headwaiter.WithMaxWait(20*time.Millisecond)).TryLock(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy)
+		l.Unlock()
+	})
+}

@@ -275,21 +275,10 @@ type answer struct {
 }
 
 // sendFor is [client.send] for a call whose context may end: what it does not wait for goes on in the background, and the
-// answers are its error. over, if there is one, is called when all is answered, or nothing was sent.
+// answers are its error. over is called when all is answered, or nothing was sent.
 func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []*ask, ends []*end, over func()) []answer {
-	if len(ends) > 0 {
-		c.ends.Owe() // Close waits for it.
-	}
-	done := func() {
-		if len(ends) > 0 {
-			c.ends.Done(1)
-		}
-		if over != nil {
-			over()
-		}
-	}
 	answers, err := conn.InBackground(ctx, c.servers, func() ([]answer, error) {
-		defer done()
+		defer over()
 		return c.send(n, asks, ends), nil
 	})
 	if err == nil {
@@ -301,7 +290,7 @@ func (c *client) sendFor(ctx context.Context, n *conn.Node, asks []*ask, ends []
 				q.ticket.site.unsent(q.ticket)
 			}
 		}
-		done()
+		over()
 	}
 	answers = make([]answer, len(asks)+len(ends))
 	for i := range answers {

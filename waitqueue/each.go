@@ -127,7 +127,7 @@ func askEach(ctx context.Context, together map[*conn.Node][]*wait) {
 				for i, w := range batch {
 					asks[i] = w.prepare(n)
 				}
-				answerEach(batch, c.sendFor(ctx, n, asks, nil, nil))
+				answerEach(batch, c.sendFor(ctx, n, asks, nil, func() {}))
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func releaseAt(ctx context.Context, n *conn.Node, endings []freeing, errs []erro
 			room[i] = e.share.hold.ticket.end()
 			ends[i] = &room[i]
 		}
-		replies = append(replies, ends[0].site.client.sendFor(ctx, n, nil, ends, nil)...)
+		replies = append(replies, ends[0].site.client.sendFor(ctx, n, nil, ends, func() {})...)
 	}
 	for i, e := range endings {
 		h := e.share.hold
@@ -403,8 +403,6 @@ func ReleaseAll(ctx context.Context, leases []*lease.Lease) (err error) {
 		return err
 	}
 	c := holds[0].ticket.site.client
-	c.ends.Owe() // Close waits for it.
-	defer c.ends.Done(1)
 	a := conn.Sending()
 	c.stats.Ends.Add(1)
 	args := append([]string{c.highest(), c.servers.Counted()}, tickets...)

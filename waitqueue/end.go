@@ -99,10 +99,7 @@ func (s *site) forgetLocked(t *ticket) {
 	if t.owner != "" && s.owners[t.owner] == t.hold {
 		delete(s.owners, t.owner)
 	}
-	if t.owed {
-		t.owed = false
-		s.client.ends.Done(1)
-	}
+	t.oweLocked(false)
 	t.unlockedLocked(cmp.Or(t.refused, unconfirmed(errNoAnswer)))
 	t.acknowledgeLocked()
 }
@@ -136,8 +133,6 @@ func (t *ticket) overLocked() <-chan struct{} {
 
 // sendEnd sends the end of a ticket and takes in the answer. Without one the end goes on in the background.
 func (s *site) sendEnd(ctx context.Context, t *ticket, heir *lua.Transit) answer {
-	s.client.ends.Owe() // Close waits for it.
-	defer s.client.ends.Done(1)
 	sent := conn.Sending()
 	sent.Note = t.note
 	s.client.stats.Ends.Add(1)
@@ -236,10 +231,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 		d.overLocked(conn.Advise(err))
 	case t.inflight > 0:
 		t.endAgain = true
-		if !t.owed {
-			t.owed = true
-			s.client.ends.Owe()
-		}
+		t.oweLocked(true)
 	case a.Sent.Before(t.ghost):
 		// What may still have run after this end was sent, however late its answer is, ends with the next.
 		t.repeatLocked()
@@ -286,10 +278,18 @@ func (t *ticket) repeatLocked() {
 		d.token = t.used // Else what the ticket has now is another grant, whatever its token.
 	}
 	d.later(t.ghost)
-	if t.owed {
-		t.owed = false
-		t.site.client.ends.Done(1)
+	t.oweLocked(false)
+}
+
+// oweLocked has Close wait for the end of a ticket, or not any more, as it is over or is going to be repeated.
+func (t *ticket) oweLocked(owed bool) {
+	switch ends := &t.site.client.ends; {
+	case owed && !t.owed:
+		ends.Count(1)
+	case !owed && t.owed:
+		ends.Count(-1)
 	}
+	t.owed = owed
 }
 
 // retryLocked sends an end again that was not answered, for as long as that can help.
@@ -325,14 +325,14 @@ func (d *end) overLocked(why error) {
 // later sends an end at a time.
 func (d *end) later(at time.Time) {
 	c := d.site.client
-	c.ends.Owe()
+	c.ends.Count(1)
 	d.entry.Target = timers.Func(func(now time.Time) {
 		if now.Before(at) {
 			c.servers.Timers.Before(&d.entry, at)
 			return
 		}
 		d.push(true)
-		c.ends.Done(1)
+		c.ends.Count(-1)
 	})
 	c.servers.Timers.Before(&d.entry, at)
 }

@@ -1,14 +1,12 @@
 package waitqueue
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/trust"
-	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
 
@@ -95,7 +93,7 @@ func (s *site) Refused(err error) {
 	defer s.mu.Unlock()
 	for _, t := range s.tickets {
 		if t.waits() {
-			t.deafness = fmt.Errorf("%w: %w", lease.ErrUnusable, conn.Advise(err))
+			t.deafness = conn.Unusable(err)
 		}
 	}
 }

@@ -175,6 +175,7 @@ func (h *hold) endLocked() {
 	h.unwatchLocked()
 	h.ticket.to(ending)
 	h.ticket.note = h.use.teller.Note()
+	h.ticket.oweLocked(true) // Also before its end is sent.
 }
 
 // letGo tells the server of the end of a hold that has begun; ended says that ctx had ended before that, and the end

@@ -33,7 +33,7 @@ func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := renew(h.ticket, h, a.Sent)
-	if u := h.until(a.Sent, r.Lasts, a.Slept, false); r.Idle && u.Deadline.Before(h.lasts.Deadline) {
+	if u := h.until(a.Sent, r.Lasts, a.Slept, false); r.Idle && h.ticket.state == held && u.Deadline.Before(h.lasts.Deadline) {
 		h.spans = r.Lasts
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
@@ -71,7 +71,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 	h.renewing, h.kept = false, r.Kept
 	if err != nil && !conn.Answered(err) && !conn.Unsent(err) {
 		h.ghost = timers.Later(h.ghost, a.Expires.Add(r.Lasts))
-		if r.Idle {
+		if !r.Final && r.Lasts < h.ticket.queue.terms.Lease.Truncate(time.Millisecond) { // Also of a hold that was taken up since.
 			h.short = a.Expires
 		}
 	}
@@ -213,8 +213,8 @@ func (w *wait) giveWay() {
 	d := s.newEndLocked(t.text, t.grant.token, time.Now())
 	t.arrival = arrival
 	t.lapsedLocked(idling)
-	c.ends.Owe() // Close waits for it.
-	defer c.ends.Done(1)
+	c.ends.Count(1) // Close waits for it.
+	defer c.ends.Count(-1)
 	s.mu.Unlock()
 
 	// Its place first, then the end of what it held, so that it has that place when the queue is served.

@@ -113,10 +113,10 @@ func (q *binding) within(ctx context.Context) (*lease.Lease, error) {
 
 // shareOf returns the share behind a lease on the name, nil if it is one of another.
 func (q *binding) shareOf(l *lease.Lease) *share {
-	sh, _ := l.Engine().(*share)
-	if l.Context().Value(q.held) != l {
+	if l == nil || l.Context().Value(q.held) != l {
 		return nil
 	}
+	sh, _ := l.Engine().(*share)
 	return sh
 }
 

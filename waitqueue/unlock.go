@@ -156,7 +156,7 @@ func (s *site) endedAhead(q *ask) {
 		sent.Note = d.note()
 		s.ended(d, sent, q.jobs[i].Result)
 	}
-	s.client.ends.Done(len(q.ahead))
+	s.client.ends.Count(-len(q.ahead))
 	q.ahead = nil
 	clear(q.jobs)
 }

@@ -107,3 +107,6 @@ func Unsure(unsure bool, err error) error {
 	}
 	return err
 }
+
+// Unusable is what the server has refused that the protocol needs.
+func Unusable(err error) error { return fmt.Errorf("%w: %w", lease.ErrUnusable, Advise(err)) }

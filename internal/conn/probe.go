@@ -126,7 +126,7 @@ func (c *Servers) refusal(err error) error {
 		return fmt.Errorf("headwaiter: %w: the user may not run scripts or what they call; it needs %s: %w",
 			lease.ErrUnusable, c.rights(), err)
 	}
-	return fmt.Errorf("headwaiter: %w: %w", lease.ErrUnusable, Advise(err))
+	return fmt.Errorf("headwaiter: %w", Unusable(err))
 }
 
 // Probed is what a server says of what the protocol needs.

@@ -276,9 +276,21 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 		began = time.Now()
 	}
 	results := rc.DoMulti(c.Patient, cmds...)
+	var told []*lua.Script // that the server lacked
+	var rest []Job         // those that want them too
+	var again []int        // which these are
 	for i, j := range jobs {
-		if noScript(results[i]) {
-			results[i] = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args))
+		switch {
+		case !noScript(results[i]):
+		case slices.Contains(told, j.Script):
+			rest, again = append(rest, j), append(again, i)
+		default:
+			results[i], told = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args)), append(told, j.Script)
+		}
+	}
+	if len(rest) > 0 {
+		for k, res := range c.pipe(rc, n, rest) {
+			results[again[k]] = res
 		}
 	}
 	if len(results) > 0 {

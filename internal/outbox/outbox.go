@@ -110,18 +110,11 @@ func (o *Outbox[T]) Hasten(to *conn.Node) {
 	}
 }
 
-// Owe notes something that is sent elsewhere, or must be sent again when something in flight has landed.
-func (o *Outbox[T]) Owe() {
+// Count adds n things that are not over and are sent elsewhere, or takes off some that are.
+func (o *Outbox[T]) Count(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.open++
-}
-
-// Done notes that n things are over or counted elsewhere.
-func (o *Outbox[T]) Done(n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.settleLocked(n)
+	o.settleLocked(-n)
 }
 
 func (o *Outbox[T]) settleLocked(n int) {
@@ -140,7 +133,7 @@ func (o *Outbox[T]) send(to *conn.Node, b *box[T]) {
 			return
 		}
 		o.Send(to, batch)
-		o.Done(passed)
+		o.Count(-passed)
 	}
 }
 
@@ -197,7 +190,7 @@ func (o *Outbox[T]) Unclaim(n *conn.Node, all []*Item[T]) {
 	for _, i := range all {
 		o.Push(n, i, true)
 	}
-	o.Done(len(all))
+	o.Count(-len(all))
 }
 
 // Open is how much is not over, and to how many nodes something is to be sent.

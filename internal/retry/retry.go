@@ -111,7 +111,7 @@ func Calling(ctx context.Context, try, wait func(context.Context) (*lease.Lease,
 	switch {
 	case called == nil:
 		return l, nil
-	case short.Err() != nil || errors.Is(called, lease.ErrQueueFull):
+	case short.Err() != nil || errors.Is(called, lease.ErrQueueFull) || errors.Is(called, lease.ErrWaitTimeout):
 		return nil, err // It does not say that it has waited, as it has not for long.
 	}
 	return nil, called
