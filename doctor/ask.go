@@ -105,6 +105,9 @@ func askCluster(ctx context.Context, w waitqueue.Wiring) ([]ServerReport, error)
 	severally(len(addresses), func(i int) {
 		servers[i], failures[i] = ask(ctx, addresses[i], nodes[addresses[i]])
 	})
+	if len(addresses) == 0 {
+		return servers, errors.New("the cluster names no node that has slots")
+	}
 	first := slices.IndexFunc(failures, func(err error) bool { return err == nil })
 	if first < 0 {
 		return servers, errors.Join(failures...)

@@ -365,3 +365,10 @@ func TestAReportKeepsItsNamesInJSON(t *testing.T) {
 	assert.Nil(t, server["run_id"], "what is unknown is null")
 	assert.Equal(t, "unknown", Fact[string]{}.String())
 }
+
+// A node of a cluster that is being made has no slots yet.
+func TestAClusterWithoutSlotsIsNoReport(t *testing.T) {
+	s := redistest.Start(t, redistest.WithArgs("--cluster-enabled", "yes"))
+	_, err := Examine(t.Context(), headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{s.Addr()}}})
+	require.ErrorContains(t, err, "slots")
+}

@@ -40,6 +40,8 @@ func (m *Mutex) force(ctx context.Context, token uint64) (freed lease.Holder, er
 	var silent []error
 	for i := len(votes) - 1; i >= 0; i-- {
 		switch {
+		case errors.Is(errs[i], lease.ErrInvalid):
+			return freed, errs[i] // No node was asked.
 		case errs[i] == nil || errors.Is(errs[i], lease.ErrUnwoken):
 			freed = votes[i]
 		case !errors.Is(errs[i], lease.ErrNotHeld) && !errors.Is(errs[i], lease.ErrOtherToken):

@@ -9,6 +9,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
 )
 
 func TestAHoldReleasedByForceAtAllNodesIsTheNextCalls(t *testing.T) {
@@ -57,4 +58,12 @@ func TestAForceThatAMajorityDoesNotAnswerSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "2 of 3 nodes did not answer, and may still hold it")
 	all[0].Cont()
 	all[1].Cont()
+}
+
+func TestAForceOfANameThatCannotBeSaysSo(t *testing.T) {
+	t.Parallel()
+	all := dial(t, servers(t, 3))
+	_, err := redlock.New(all, "").ForceRelease(soon(t), 0)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.NotContains(t, err.Error(), "did not answer")
 }

@@ -62,6 +62,9 @@ func (o *Options) fill() error {
 		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, o.Lease, MinLease, MaxLease)
 	}
 	o.Lease = (o.Lease + time.Second - 1).Truncate(time.Second)
+	if err := engine.Lasting(o.HeldTooLong, o.WaitedTooLong); err != nil {
+		return err
+	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
 	}

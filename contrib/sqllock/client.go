@@ -132,6 +132,9 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if o.Config == nil {
 		return nil, errors.New("sqllock: dial: Options.Config is missing")
 	}
+	if err := engine.Lasting(o.HeldTooLong, o.WaitedTooLong); err != nil {
+		return nil, fmt.Errorf("sqllock: dial: %w", err)
+	}
 	c := &Client{
 		id: "headwaiter_" + strings.ToLower(rand.Text()), opts: o.filled(), wires: &wires{open: map[*wire]struct{}{}},
 		gone: make(chan struct{}), holds: map[holding]struct{}{}, tickets: map[string]*ticket{},
@@ -146,6 +149,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	err := c.connect(ctx)
 	if err != nil {
 		c.part()
+		c.watch.Stop()
 		return nil, fmt.Errorf("sqllock: dial: %w", err)
 	}
 	return c, nil

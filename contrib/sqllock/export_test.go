@@ -3,6 +3,8 @@ package sqllock
 import (
 	"context"
 	"runtime"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // WatchNow begins to watch all holds of the client, as time would a little later, and returns how many these are.
@@ -44,3 +46,6 @@ func (c *Client) Contend(stop <-chan struct{}) {
 		}
 	}
 }
+
+// Passes reports whether an error with that code is one after which the same is tried again.
+func Passes(code string) bool { return passes(&pgconn.PgError{Code: code}) }

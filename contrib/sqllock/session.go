@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -244,8 +245,8 @@ func passes(err error) bool {
 	case code == "":
 		var parse *pgconn.ParseConfigError
 		return !errors.As(err, &parse) // A connection that is not there, or went.
-	case code[:2] == "08", // connection_exception
-		code[:2] == "53",                                                   // insufficient_resources: too many connections, above all
+	case strings.HasPrefix(code, "08"), // connection_exception
+		strings.HasPrefix(code, "53"),                                      // insufficient_resources: too many connections, above all
 		code == "57P01", code == "57P02", code == "57P03", code == "57P05", // it ends, or starts
 		code == "57014",                  // query_canceled: somebody else cancelled it
 		code == "55P03",                  // lock_not_available: a lock_timeout that the user has set
@@ -258,5 +259,5 @@ func passes(err error) bool {
 // refused reports whether an error says that nothing was done. A connection that ends may have done it before.
 func refused(err error) bool {
 	code := code(err)
-	return code != "" && code[:2] != "08" && code != "57P01" && code != "57P02"
+	return code != "" && !strings.HasPrefix(code, "08") && code != "57P01" && code != "57P02"
 }

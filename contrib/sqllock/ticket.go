@@ -148,6 +148,9 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 // holds makes the hold.
 func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.Lease {
 	c := t.client
+	if time.Until(u.Deadline)-(lease.Slept()-u.Slept) <= 0 {
+		return nil // Nobody is told of a hold that is over as it begins.
+	}
 	h := &rowHold{ticket: t, token: token}
 	h.keeper = lease.New(engine.Hold(ctx, lease.Terms{
 		Name:  t.lock.line.Label(),
@@ -155,7 +158,7 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	}))
 	h.mu.Lock() // Whoever ends it, Close above all, waits until it has its timer.
 	defer h.mu.Unlock()
-	if h.keeper.Overdue() || !c.keep(h) {
+	if !c.keep(h) {
 		return nil
 	}
 	c.mu.Lock()

@@ -89,6 +89,9 @@ func (o *Options) fill() error {
 	if o.Lease < MinLease || o.Lease > MaxLease {
 		return fmt.Errorf("%w: a lease of %v must be from %v to %v", lease.ErrInvalid, o.Lease, MinLease, MaxLease)
 	}
+	if err := engine.Lasting(o.HeldTooLong, o.WaitedTooLong); err != nil {
+		return err
+	}
 	if o.Prefix == "" {
 		o.Prefix = DefaultPrefix
 	}

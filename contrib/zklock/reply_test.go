@@ -20,9 +20,11 @@ func TestLostAnswersAreOneHold(t *testing.T) {
 	m, n, root := zklock.New(dial(t, s, through(r), long), "one"), zklock.New(dial(t, s, long), "one"), admin(t, s)
 	for _, lock := range []func(context.Context) (*lease.Lease, error){m.Lock, m.TryLock} {
 		r.Lose(zktest.Create, 1)
+		syncs := r.Count(zktest.Sync)
 		held := kit.Lock(t.Context(), lock).Value(t)
 		require.Equal(t, 1, r.Lost())
 		require.Len(t, nodes(t, root), 1)
+		require.Greater(t, r.Count(zktest.Sync), syncs, "at a server that is behind the node is not to be seen yet")
 		info, err := n.Inspect(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, info.Token, held.Token())

@@ -111,8 +111,7 @@ func (t *ticket) why(err error) error {
 	return err
 }
 
-// make makes the node, once: where an answer was lost, the node is looked for by its id before it is asked for again. The
-// servers end a connection, and what came over it, before they let the session go on over another.
+// make makes the node, once: where an answer was lost, the node is looked for by its id before it is asked for again.
 func (t *ticket) make() error {
 	ctx, s, opts := t.Ctx, t.Session, &t.client.opts
 	node, lost := t.line.parent+"/"+nodeStart(t.ID), false
@@ -162,8 +161,12 @@ func (t *ticket) made(node string) error {
 	return nil
 }
 
-// find looks for the node by its id. There may be none.
+// find looks for the node by its id. There may be none. Where the session goes on at another server, what the leader was
+// asked before that may not be agreed on yet, or not be known there: a sync is answered behind it.
 func (t *ticket) find() (string, error) {
+	if _, err := t.Session.conn.Sync(t.line.parent); err != nil {
+		return "", err
+	}
 	names, _, err := t.Session.conn.Children(t.line.parent)
 	if err == zk.ErrNoNode {
 		return "", nil

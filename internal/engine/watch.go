@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headwaiter/headwaiter/internal/notify"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/observe"
 )
@@ -33,6 +34,14 @@ func NewWatch(to observe.Observer, log *slog.Logger, held, waited time.Duration,
 		return nil
 	}
 	return &Watch{notifier: n, client: rand.Text(), server: server, requests: n.Requests(engine)}
+}
+
+// Lasting reports what is wrong with how long a hold and a wait may last before that is told.
+func Lasting(held, waited time.Duration) error {
+	if held < 0 || waited < 0 {
+		return fmt.Errorf("%w: held too long, and waited too long, must not be negative", lease.ErrInvalid)
+	}
+	return nil
 }
 
 // Sending is when a request is sent, if anybody wants to know. It may be called on nil.
@@ -138,8 +147,14 @@ func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 		c.end(err)
 		return err
 	}
-	if unlock != nil {
-		how.Unlock = func() { unlock(); c.end(nil) }
+	how.Unlock = func() {
+		var err error
+		if unlock != nil {
+			unlock()
+		} else if err = release(retry.Over); !errors.Is(err, lease.ErrLost) {
+			err = nil // Nobody waits for the answer.
+		}
+		c.end(err)
 	}
 	return ctx, how
 }
