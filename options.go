@@ -103,7 +103,7 @@ func WithQueueLimit(n int) QueueOption {
 // WithAdmission refuses calls that would wait for longer than the deadline of their context lets them, or [WithMaxWait]: at
 // once, with a [lease.QueueFullError]. The wait is estimated from the queue. Where n wait and the head has waited for w so
 // far, a turn takes about w/n; a call with p ahead of it, the holder among them, would wait for p×w/n. A call without a
-// deadline fails with [lease.ErrInvalid]; a try never waits, so it needs none.
+// deadline fails with [lease.ErrInvalid]; a try does not wait for a turn, so it needs none.
 //
 // Waiters come in at the pace of the holds only where a queue does not grow. Under a sudden rush the estimate is too short,
 // and lets in too many, so give it with [WithQueueLimit], which does not guess. With [WithPriority] the head start counts
@@ -142,7 +142,8 @@ func WithFsync(n int, timeout time.Duration) Option {
 }
 
 // WithSafeRestart lets a call return a hold only from a server that cannot have forgotten another's: one that has
-// run for longer than the lease, or has read its append-only file at its start. Behind a restart without data a call
+// run for longer than the lease, or has read its append-only file at its start, which with appendfsync everysec may lack
+// the last second: for that there is [WithFsync]. Behind a restart without data a call
 // keeps its turn, and others theirs behind it, until a lease is over; a try fails with [lease.ErrRestarted]. This is the
 // delayed restart that https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ asks for.
 //

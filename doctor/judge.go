@@ -22,8 +22,8 @@ const (
 	spareClients = 16
 	// replicaLate is how old the last word of a replica may be. Replicas speak every second.
 	replicaLate = 5 * time.Second
-	// soonCut is an idle time that comes near the second after which a client asks its connections.
-	soonCut = 3 * time.Second
+	// soonCut is the longest time for which a connection is idle before its client asks it.
+	soonCut = 20 * time.Second
 	// soonBusy is a time that a script may take where the machine is loaded.
 	soonBusy = 100 * time.Millisecond
 	// A wake-up is below a kilobyte, but there may be one for each of some thousand waiting calls of a client.
@@ -235,7 +235,8 @@ func (j *judgement) persistence(s *ServerReport) {
 	if s.Role.Is("replica") {
 		return
 	}
-	const remedy = "appendonly yes; or WithSafeRestart on the locks, which then wait a lease, and need +info for the user"
+	const remedy = "CONFIG SET appendonly yes and CONFIG REWRITE while the server runs: a start with a new appendonly yes begins empty; " +
+		"or WithSafeRestart on the locks, which then wait a lease, and need +info for the user"
 	switch aof := s.Settings["appendonly"]; {
 	case aof == "":
 		j.add(Notice, s, "appendonly", "unknown", "What a restart forgets is not known.", "ask who runs the server")
@@ -265,7 +266,7 @@ func (j *judgement) replication(s *ServerReport) {
 	}
 	if len(s.Replicas) > 0 {
 		j.add(Caution, nil, "WithReplicas", "a matter of each lock",
-			"Replicas follow a moment later, so a failover may forget the newest holds: then two hold, until the first one's lease ends.",
+			"Replicas follow a moment later, so a failover may forget the newest holds: then two hold, until the next renewal of the first, or until an old master that still answers it steps down.",
 			"WithReplicas(n, timeout) on the locks for which that is too much, and fencing tokens at what they protect")
 	}
 	for _, p := range s.Replicas {
@@ -319,10 +320,10 @@ func (j *judgement) connections(s *ServerReport) {
 			"raise maxclients")
 	}
 	if cut := s.duration("timeout", time.Second); cut > soonCut {
-		j.add(Notice, s, "timeout", s.Settings["timeout"], "Connections are asked every second, so none is idle for so long.", "none is needed")
+		j.add(Notice, s, "timeout", s.Settings["timeout"], "An idle connection is asked after 10 to 20 s, so none is idle for so long.", "none is needed")
 	} else if cut > 0 {
 		j.add(Caution, s, "timeout", s.Settings["timeout"],
-			"Connections are asked every second. A client that is held up for a moment finds them cut.", "timeout 0, or a minute")
+			"An idle connection is asked after 10 to 20 s, so it is cut before, and made again by the next call.", "timeout 0, or a minute")
 	}
 	busy := "busy-reply-threshold"
 	if _, ok := s.Settings[busy]; !ok {

@@ -134,7 +134,8 @@
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
 //	I5  A state that waits has a timer that ends in a check.
 //	I6  Every key expires about a minute after the last thing that could need it; latches and barriers after
-//	    their lifetime, a semaphore that was resized after 30 days, the mark of a server's run after a week.
+//	    their lifetime, a semaphore that was resized after 30 days, a history after a day, the mark of a
+//	    server's run after a week.
 //	I7  A script does a bounded amount of work and says when there is more.
 //	I8  Every script may run twice for the same ticket with the result of running once.
 //

@@ -48,7 +48,8 @@ last n are kept for a day. The present hold is the first, if there is one.
 A client says who it is while it uses a lock, and that is known for a minute. Of one that
 is gone there is the id alone: its log has the tokens.
 
-JSON is a list with an object for each hold. Times are those of the server.
+JSON is a list with an object for each hold. Times are those of the server; that of the
+present hold is by the clock of this machine.
 
 Exit codes:
   0       it is shown

@@ -26,8 +26,8 @@
 // the message, and behind a multilock of several names.
 //
 // Attributes: headwaiter.kind (lock, semaphore, …), .name, .ticket; .outcome of a wait (granted, entered, passed,
-// busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, or the cause of the loss: expired,
-// forced, forgotten, max_hold, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
+// busy, full, timeout, cancelled, closed, replicas, other) and of a hold (released, handed_over, or the cause of the loss:
+// expired, forced, forgotten, max_hold, stalled, closed; unconfirmed and unwoken where a release did not go well); .token of a hold.
 //
 // Events: "queued" (headwaiter.place, .waiting), "renewed" (.margin: seconds that were left), "renewal failed" (.margin,
 // error.type, error.message), "held for long" (.held, .holder; see [headwaiter.Options].HeldTooLong), "wanted" (.held).

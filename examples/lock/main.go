@@ -49,6 +49,6 @@ func ship(ctx context.Context, token uint64) error {
 		fmt.Println("shipped")
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("not shipped: %w", context.Cause(ctx)) // lease lost: expired
+		return fmt.Errorf("not shipped: %w", context.Cause(ctx)) // lease lost: orders:42: no renewal was answered for 10s
 	}
 }
