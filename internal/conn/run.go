@@ -277,12 +277,12 @@ func (c *Servers) pipe(rc rueidis.Client, n *Node, jobs []Job) []rueidis.RedisRe
 	}
 	results := rc.DoMulti(c.Patient, cmds...)
 	var told []*lua.Script // that the server lacked
-	var rest []Job         // those that want them too
+	var rest []Job         // from the first on that wants one of them too, in their order
 	var again []int        // which these are
 	for i, j := range jobs {
 		switch {
 		case !noScript(results[i]):
-		case slices.Contains(told, j.Script):
+		case len(rest) > 0 || slices.Contains(told, j.Script):
 			rest, again = append(rest, j), append(again, i)
 		default:
 			results[i], told = rc.Do(c.Patient, c.eval(rc.B(), j.Script, j.Keys, j.Args)), append(told, j.Script)
