@@ -108,7 +108,7 @@ var bugs = []struct {
 	{"what is in transit stays there", "fairlock/move", "hold.own(s, to, tonumber(string.match(to, ':(%d+):%d+$')), ARGV[5])",
 		"hold.own(s, to:gsub('(:t:1:)%d+:%d+$', '%19000:9000'), 9000, ARGV[5])", Mutex, []string{"idle", "error", "stuck", "overtaken", "lost", "overlap"}},
 	{"a check queues nothing again", "fairlock/check",
-		"local new = place.queue(s, ticket, arrival, size, true)", "local new = 0", Mutex,
+		"local new = place.queue(s, ticket, arrival, size, head_start)", "local new = 0", Mutex,
 		[]string{"stuck", "overtaken"}},
 	{"a word that somebody waits is about nobody", "fairlock",
 		"'W ' .. base.int(s.token)", "'W 1'", Mutex, []string{"untold"}},
