@@ -200,14 +200,8 @@ func TestALateRequestMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
 		d := faults.NewDialer(t, s.Dial)
 		c := kit.Dial(t, s, kit.Over(d), func(o *headwaiter.Options) { o.GrantLease = 10 * time.Second })
 		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute), headwaiter.WithLease(time.Minute))
+		renewals := holdsBackAShortRenewal(t, c, d, m, 3300*time.Millisecond)
 		l := hold(t, m)
-		synctime.Pass(time.Second) // The server knows that it is kept.
-		renewals := c.Stats().Renewals
-		l.Unlock()
-		synctime.Pass(3300 * time.Millisecond)
-		d.Stall()
-		kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
-		l = hold(t, m)
 		kit.Eventually(t, "the next", func() bool { return c.Stats().Renewals > renewals+1 })
 		synctime.Pass(50 * time.Millisecond)
 		require.True(t, d.Holds())
@@ -438,21 +432,29 @@ func TestCallsOfAKeeperGiveWayToAStranger(t *testing.T) {
 	})
 }
 
+// holdsBackAShortRenewal has a client keep a lock for some time, after which it asks for a short lease; that request is
+// held up. It returns how many renewals there were before.
+func holdsBackAShortRenewal(t *testing.T, c *headwaiter.Client, d *faults.Dialer, m *fairlock.Mutex, idle time.Duration) uint64 {
+	t.Helper()
+	l := hold(t, m)
+	synctime.Pass(time.Second) // The server knows that it is kept.
+	renewals := c.Stats().Renewals
+	l.Unlock()
+	synctime.Pass(idle)
+	d.Stall()
+	kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
+	return renewals
+}
+
 // What repeats a request that makes the lease short, while a call has the lock, makes it short too, and can run late too.
 func TestALateRepetitionMakesNoKeptLeaseShorterThanItsClientKnows(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
 		c := kit.Dial(t, s, kit.Over(d))
 		m := fairlock.New(c, kit.Name(t), fairlock.WithKeep(time.Minute))
-		l := hold(t, m)
-		synctime.Pass(time.Second) // The server knows that it is kept.
-		renewals := c.Stats().Renewals
-		l.Unlock()
-		synctime.Pass(500 * time.Millisecond)
-		d.Stall()
-		kit.Eventually(t, "a request for a short lease", func() bool { return c.Stats().Renewals > renewals })
+		renewals := holdsBackAShortRenewal(t, c, d, m, 500*time.Millisecond)
 		first := time.Now()
-		l = hold(t, m)
+		l := hold(t, m)
 		synctime.Pass(700 * time.Millisecond)
 		d.Delay(50*time.Millisecond, faults.ToServer)
 		d.Cut() // The first does not run.

@@ -235,21 +235,7 @@ func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	require.Equal(t, 12, whole, "of 60")
 }
 
-// The server's clock has stepped back since the arrival was given.
-func TestWhoBringsALaterArrivalThanTheClockIsNotOvertaken(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *player) {
-		p.held(t)
-		require.NoError(t, p.hear(0, true))
-		back := lua.Arrival{Ticket: ticket("a", 2), Arrival: p.now + 30*second}
-		p.must(t, p.looks("a", lua.Hears, back))
-		late := p.must(t, p.asks("b", 2, lua.Wait))
-		require.Equal(t, lua.Waiting, late.Status)
-		require.Greater(t, late.Arrival, back.Arrival)
-		require.EqualValues(t, 2, late.Place)
-	})
-}
-
-// Nor are those who come back with it; only who has a low priority lets others pass.
+// The server's clock has stepped back since the arrivals were given.
 func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
@@ -263,6 +249,7 @@ func TestOfThoseWhoBringLaterArrivalsNoneIsOvertaken(t *testing.T) {
 	})
 }
 
+// An arrival ahead of the clock may also be that of a low priority.
 func TestALowPriorityLetsOthersPass(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *player) {
 		p.held(t)
