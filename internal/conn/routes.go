@@ -178,7 +178,7 @@ func (r *routes) refresh(ctx context.Context) error {
 			return lease.ErrClosed
 		}
 	}
-	failure := errors.New("no node of the cluster is known")
+	failure := errors.New("no node of the cluster is known, as where none has slots yet")
 	for range addresses {
 		a := <-answers
 		if a.err == nil {

@@ -36,8 +36,8 @@ end
 
 -- queue puts a ticket into the queue, and returns 1 if it was not there. An arrival that was given before counts
 -- if it is earlier than the one that is there: a first ask that came late may have queued the ticket behind those
--- whom it was ahead of. Its head start says when it came, by a clock that may have been ahead of this: who comes from now
--- on comes later. size is that of the queue before.
+-- whom it was ahead of. Its head start, nil on a first ask, says when it came, by a clock that may have been ahead of this:
+-- who comes from now on comes later. size is that of the queue before.
 function place.queue(s, ticket, arrival, size, head_start)
   local new = redis.call('ZADD', s.queue, head_start and 'LT' or 'NX', base.int(arrival), ticket)
   local came = head_start and believed(arrival + head_start, s.now) or 0
