@@ -156,14 +156,6 @@ func (q *ask) beginLocked(t *ticket, mode string) string {
 	return mode
 }
 
-// inFull is the arguments for all keys. Where a light ask does not say the highest token seen, that is put in here.
-func (q *ask) inFull(c *client) []string {
-	if q.light > 0 && q.args[askFloor] == "" {
-		q.args[askFloor] = c.highest()
-	}
-	return q.args
-}
-
 // unsent takes back an ask that was not sent.
 func (s *site) unsent(t *ticket) {
 	s.mu.Lock()
@@ -223,7 +215,7 @@ func (s *site) askFor(ctx context.Context, sluggish *conn.Node, q *ask) rueidis.
 		}
 		ahead = nil
 	}
-	j := s.job(script, s.keys.All(), q.inFull(s.client))
+	j := s.job(script, s.keys.All(), q.args)
 	if sluggish != nil {
 		return servers.Patiently(sluggish, ahead, j.Script, j.Keys, j.Args)
 	}
@@ -309,7 +301,7 @@ func (c *client) send(n *conn.Node, asks []*ask, ends []*end) []answer {
 	for _, q := range asks {
 		if q != nil {
 			s := q.ticket.site
-			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.inFull(s.client)))
+			jobs = append(jobs, s.job(s.proto.Ask, s.keys.All(), q.args))
 		}
 	}
 	c.stats.Asks.Add(uint64(len(jobs)))

@@ -29,12 +29,12 @@ func TestAnAskWithoutABoundIsWhatItAlwaysWas(t *testing.T) {
 	limited.QueueLimit = 3
 
 	a, text := ask(lua.Fairlock, DefaultTerms())
-	plain := []string{text, lua.Look, a.NotAfter, c.highest(), "0", "0", "1", lua.PhaseHeld}
-	require.Equal(t, plain, a.inFull(c.client))
+	plain := []string{text, lua.Look, a.NotAfter, "", "0", "0", "1", lua.PhaseHeld}
+	require.Equal(t, plain, a.args)
 	require.Equal(t, 3, a.light)
 	a, text = ask(lua.Fairlock, limited)
 	plain[0], plain[1], plain[2] = text, "look 3:", a.NotAfter
-	require.Equal(t, plain, a.inFull(c.client))
+	require.Equal(t, plain, a.args)
 	require.Equal(t, 3, a.light)
 
 	a, text = ask(lua.Semaphore, DefaultTerms(), "5")

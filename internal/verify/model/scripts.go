@@ -94,7 +94,11 @@ func (Ask) Script() *lua.Script { return lua.Fairlock.Ask }
 
 // Args returns what the script gets.
 func (r Ask) Args() []string {
-	return stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.seen(), r.Arrival, r.Head, !r.Uncounted, r.Phase)
+	args := stage.Args(r.Ticket, r.Bound.Mode(r.Mode), r.NotAfter, r.Floor, r.Arrival, r.Head, !r.Uncounted, r.Phase)
+	if r.Light && r.Floor == 0 {
+		args[3] = "" // Left out there, and here too.
+	}
+	return args
 }
 
 // Script returns fairlock/end.
