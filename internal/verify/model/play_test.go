@@ -207,6 +207,8 @@ func (p *player) bounds(s step) (notAfter, floor int64) {
 	notAfter = p.now
 	if !p.server.Frozen() {
 		notAfter += 60 * minute
+	} else if s.choice >= 4 {
+		notAfter += sentBy + stage.Millisecond // By a client that thinks the server's clock to be ahead of what it is.
 	}
 	if s.late {
 		notAfter = p.now - 1
