@@ -101,7 +101,6 @@ func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
 			kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 				d := faults.NewDialer(t, s.Dial)
 				m := fairlock.New(kit.Dial(t, s, kit.Over(d)), kit.Name(t), fairlock.WithCohort(8))
-				other := dialMutex(t, s)
 				l := hold(t, m)
 				calls := mates(t, m, 8)
 				d.Freeze(faults.ToServer, faults.ToClient)
@@ -109,7 +108,8 @@ func TestTokensOfACohortThatDiedAreBelowTheNext(t *testing.T) {
 					kit.Release(t, l)
 					l = mate.Value(t)
 				}
-				s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise.
+				s.Miniredis().SetTime(time.Now().Add(-time.Hour)) // Not the clock makes them rise, nor who took it to be later.
+				other := dialMutex(t, s)
 				end(t, s, other)
 				next := hold(t, other)
 				require.Greater(t, next.Token(), l.Token())
