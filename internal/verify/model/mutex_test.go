@@ -30,9 +30,6 @@ func check(t *testing.T, what string, h history, tries int, play func(history) e
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := 1000
-	if stage.Race {
-		each = 150 // It takes many times as long, and looks for something else.
-	}
 	for run := range 2 {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
@@ -82,9 +79,6 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r, _ := startStandalone(t)
 	histories := uint64(300)
-	if stage.Race {
-		histories = 100
-	}
 	for seed := range histories {
 		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
 			p := newPlayer(r, keysOf(seed))

@@ -334,9 +334,6 @@ func checkTogether(t *testing.T, s host, set func(int64), seed uint64, data []by
 func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	histories := uint64(600)
-	if stage.Race {
-		histories = 100
-	}
 	for run := range uint64(2) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
@@ -363,9 +360,6 @@ func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	s, _ := startStandalone(t)
 	histories := uint64(200)
-	if stage.Race {
-		histories = 60
-	}
 	for seed := range histories {
 		checkTogether(t, s, nil, seed, randomSeveral(seed), map[string]int{})
 		if t.Failed() {

@@ -29,9 +29,6 @@ func check(t *testing.T, what string, h history, tries int, play func(history) e
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := uint64(500)
-	if stage.Race {
-		each = 80 // It takes many times as long, and looks for something else.
-	}
 	s := stage.Embed(t, scripts...)
 	seen := map[string]int{}
 	for seed := range each {
@@ -83,9 +80,6 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r := stage.Serve(t, scripts...)
 	histories := uint64(150)
-	if stage.Race {
-		histories = 50
-	}
 	for seed := range histories {
 		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
 			p := newPlayer(r, keysOf(seed), h.parties)

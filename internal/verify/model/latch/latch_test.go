@@ -20,9 +20,6 @@ func keysOf(seed uint64) lua.Keys { return lua.Countdown.Keys("model", fmt.Sprin
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := uint64(500)
-	if stage.Race {
-		each = 80 // It takes many times as long, and looks for something else.
-	}
 	s := stage.Embed(t, scripts...)
 	seen := map[string]int{}
 	for seed := range each {
@@ -70,9 +67,6 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r := stage.Serve(t, scripts...)
 	histories := uint64(150)
-	if stage.Race {
-		histories = 50
-	}
 	for seed := range histories {
 		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 100, func(h []step) error {
 			p := newPlayer(r, keysOf(seed))

@@ -27,9 +27,6 @@ func on(s stage.Host, name string, h []step, sights map[string]int) error {
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	each := uint64(800)
-	if stage.Race {
-		each = 200 // It takes many times as long, and looks for something else.
-	}
 	s := stage.Embed(t, scripts...)
 	sights := map[string]int{}
 	for seed := range each {
@@ -60,9 +57,6 @@ func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
 	t.Parallel()
 	r := stage.Serve(t, scripts...)
 	histories := uint64(300)
-	if stage.Race {
-		histories = 60
-	}
 	for seed := range histories {
 		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 100, func(h []step) error {
 			return on(r, fmt.Sprint(seed), h, map[string]int{})
