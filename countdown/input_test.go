@@ -8,16 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/headwaiter/headwaiter/barrier"
 	"github.com/headwaiter/headwaiter/countdown"
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/lua"
-	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/rwlock"
-	"github.com/headwaiter/headwaiter/semaphore"
 )
 
 // rejected asserts that every call fails with an error that fits on a line, before anything reaches Redis.
@@ -112,45 +106,5 @@ func TestAnotherTypeUnderTheKeyIsAnErrorAndStaysAsItIs(t *testing.T) {
 		_, err := v.CountDown(t.Context())
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.EqualValues(t, 2, v.left(t), "nothing was written before the error")
-	})
-}
-
-// One name, six things.
-func TestKindsOfOneNameDoNotMeet(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		const name = "orders"
-		c, d := kit.Dial(t, s), kit.Dial(t, s)
-		ctx := t.Context()
-		lock, err := fairlock.New(c, name).Lock(ctx)
-		require.NoError(t, err)
-		again, err := reentrant.New(c, name).Lock(ctx)
-		require.NoError(t, err)
-		write, err := rwlock.New(c, name).Lock(ctx)
-		require.NoError(t, err)
-		permit, err := semaphore.New(c, name, 2).Acquire(ctx, 2)
-		require.NoError(t, err)
-		latch := view{countdown.New(c, name), c}
-		latch.set(t, 1)
-		party := kit.Go(func() (int, error) { return barrier.New(c, name, 2).Await(ctx) })
-		kit.Waiting(t, 1, barrier.New(d, name, 2).Inspect)
-
-		waits := kit.Run(func() error { return countdown.New(d, name).Wait(ctx) })
-		kit.Waiting(t, 1, latch.Inspect)
-		_, err = fairlock.New(d, name).TryLock(ctx)
-		require.ErrorIs(t, err, lease.ErrBusy)
-		latch.down(t, 0)
-		require.NoError(t, waits.Err(t))
-		require.False(t, party.Returned())
-		index, err := barrier.New(d, name, 2).Await(ctx)
-		require.NoError(t, err)
-		require.Zero(t, index)
-		require.Equal(t, 1, party.Value(t))
-		kit.Release(t, lock)
-		kit.Release(t, again)
-		kit.Release(t, write)
-		kit.Release(t, permit)
-		for _, p := range []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.Countdown, lua.Barrier} {
-			require.EqualValues(t, 1, s.Int("EXISTS", p.Keys("headwaiter", name).Lock), p.Kind)
-		}
 	})
 }

@@ -1,7 +1,6 @@
 package semaphore_test
 
 import (
-	"context"
 	"math"
 	"strings"
 	"testing"
@@ -10,14 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
-	"github.com/headwaiter/headwaiter/barrier"
-	"github.com/headwaiter/headwaiter/countdown"
-	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/reentrant"
-	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
@@ -164,39 +158,5 @@ func TestUnusableNamesAndTimesAreRefusedBeforeRedis(t *testing.T) {
 		}
 		require.Empty(t, kit.Scripts(s))
 		require.Zero(t, len(s.List("KEYS", "*{*")))
-	})
-}
-
-// One of each kind, all of one name, and all in use at once.
-func TestKindsOfOneNameDoNotMeet(t *testing.T) {
-	kit.Each(t, func(t *testing.T, s redistest.Backend) {
-		c := kit.Dial(t, s)
-		ctx, name := t.Context(), kit.Name(t)
-		sem, rw := semaphore.New(c, name, 2), rwlock.New(c, name)
-		var held []*lease.Lease
-		for _, lock := range []func(context.Context) (*lease.Lease, error){
-			fairlock.New(c, name).TryLock, reentrant.New(c, name).TryLock, rw.TryLock,
-			func(ctx context.Context) (*lease.Lease, error) { return sem.TryAcquire(ctx, 2) },
-		} {
-			l, err := lock(ctx)
-			require.NoError(t, err)
-			ctx = l.Context() // Nor does one kind's hold mean anything to another.
-			held = append(held, l)
-		}
-		latch, meeting := countdown.New(c, name), barrier.New(c, name, 1)
-		set, err := latch.TrySetCount(ctx, 1)
-		require.NoError(t, err)
-		require.True(t, set)
-		_, err = meeting.Await(ctx)
-		require.NoError(t, err)
-		left, err := latch.CountDown(ctx)
-		require.NoError(t, err)
-		require.Zero(t, left)
-		require.NoError(t, latch.Wait(ctx))
-		for _, l := range held {
-			require.NoError(t, l.Context().Err())
-			kit.Release(t, l)
-		}
-		unused(t, sem)
 	})
 }

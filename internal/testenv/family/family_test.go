@@ -19,6 +19,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
@@ -38,31 +39,33 @@ func holders(c *headwaiter.Client, name string) map[string]func(context.Context)
 }
 
 // meet lets a latch and a barrier of that name do their work.
-func meet(t *testing.T, c, other *headwaiter.Client, name string) {
+func meet(ctx context.Context, t *testing.T, c, other *headwaiter.Client, name string) {
 	t.Helper()
 	latch, late := countdown.New(c, name), countdown.New(other, name)
-	set, err := latch.TrySetCount(t.Context(), 1)
+	set, err := latch.TrySetCount(ctx, 1)
 	require.NoError(t, err)
 	require.True(t, set)
 	wait := kit.Run(func() error { return late.Wait(t.Context()) })
 	kit.Waiting(t, 1, latch.Inspect)
-	_, err = latch.CountDown(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, wait.Err(t))
-	removed, err := latch.Remove(t.Context())
-	require.NoError(t, err)
-	require.True(t, removed)
 
 	act := barrier.WithAction(func(context.Context) error { return nil })
 	one, two := barrier.New(c, name, 2, act), barrier.New(other, name, 2, act)
 	for range 3 {
-		first := kit.Go(func() (int, error) { return one.Await(t.Context()) })
+		first := kit.Go(func() (int, error) { return one.Await(ctx) })
 		second := kit.Go(func() (int, error) { return two.Await(t.Context()) })
 		require.Equal(t, 1, first.Value(t)+second.Value(t))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	alone := kit.Go(func() (int, error) { return one.Await(ctx) })
 	kit.Waiting(t, 1, two.Inspect)
+
+	_, err = latch.CountDown(ctx)
+	require.NoError(t, err)
+	require.NoError(t, wait.Err(t))
+	removed, err := latch.Remove(ctx)
+	require.NoError(t, err)
+	require.True(t, removed)
+	require.False(t, alone.Returned())
 	cancel()
 	require.ErrorIs(t, alone.Err(t), context.Canceled)
 	kit.Eventually(t, "the barrier to be broken", func() bool {
@@ -77,21 +80,25 @@ func meet(t *testing.T, c, other *headwaiter.Client, name string) {
 func TestObjectsOfOneNameDoNotMeet(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c, other := kit.Dial(t, s), kit.Dial(t, s)
-		held := map[string]*lease.Lease{}
+		ctx, held := t.Context(), map[string]*lease.Lease{}
 		for kind, lock := range holders(c, "one") {
-			l, err := lock(t.Context())
+			l, err := lock(ctx)
 			require.NoError(t, err, kind)
-			held[kind] = l
+			ctx, held[kind] = l.Context(), l // Nor does one kind's hold mean anything to another.
 		}
 		waiting := map[string]*kit.Call[*lease.Lease]{}
 		for kind, lock := range holders(other, "one") {
 			waiting[kind] = kit.Lock(t.Context(), lock)
 		}
-		meet(t, c, other, "one")
+		meet(ctx, t, c, other, "one")
 		for kind, l := range held {
 			require.False(t, waiting[kind].Returned(), kind)
+			require.NoError(t, l.Context().Err(), kind)
 			kit.Release(t, l)
 			kit.Release(t, waiting[kind].Value(t))
+		}
+		for _, p := range []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.Barrier} {
+			require.EqualValues(t, 1, s.Int("EXISTS", p.Keys("headwaiter", "one").Lock), p.Kind)
 		}
 	})
 }
@@ -172,7 +179,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, both[h.Client]), lease.ErrForced)
 	}
-	meet(t, c, other, "one")
+	meet(t.Context(), t, c, other, "one")
 
 	for _, entry := range s.Do("ACL", "LOG").([]any) {
 		// The connection introduces itself, and nobody minds if it may not.
