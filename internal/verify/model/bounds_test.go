@@ -16,8 +16,7 @@ func onBoth(t *testing.T, run func(t *testing.T, p *player)) {
 	t.Parallel()
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		s, _ := startEmbedded(t)
-		run(t, newPlayer(s, keysOf(0)))
+		run(t, newPlayer(startEmbedded(t), keysOf(0)))
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -211,8 +210,7 @@ func TestATicketWhoseClientCallsIsNotPassedOver(t *testing.T) {
 // What others do meanwhile never lets a key end that only now and then is prolonged: the judge sees to it at each step.
 func TestAKeyOutlivesAHoldOfWhichOnlyTheEndIsWritten(t *testing.T) {
 	t.Parallel()
-	s, _ := startEmbedded(t)
-	p := newPlayer(s, keysOf(0))
+	p := newPlayer(startEmbedded(t), keysOf(0))
 	p.line(t, 10*second)
 	var kept int64
 	whole := 0

@@ -32,11 +32,7 @@ var scripts = []*lua.Script{
 	lua.Fairlock.Ask.Logged(), lua.Fairlock.End.Logged(), lua.Fairlock.Check.Logged(), lua.Fairlock.Force.Logged(), lua.Move.Logged(),
 }
 
-// startEmbedded returns also what sets the clock of the server.
-func startEmbedded(t testing.TB) (h host, set func(now int64)) {
-	s := stage.Embed(t, scripts...)
-	return hostOf(t, s), s.Set
-}
+func startEmbedded(t testing.TB) host { return hostOf(t, stage.Embed(t, scripts...)) }
 
 // startStandalone returns also what lets the memory of the server be full.
 func startStandalone(t testing.TB) (h host, fill func(full bool)) {

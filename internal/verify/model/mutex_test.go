@@ -18,41 +18,30 @@ func keysOf(seed uint64) lua.Keys { return lua.Fairlock.Keys("model", fmt.Sprint
 // historyOf is how many ends a lock keeps: every second one a few.
 func historyOf(seed uint64) int { return int(seed % 2 * (1 + seed%5)) }
 
-// check plays a history and, if it fails, the shortest that fails too.
-func check(t *testing.T, what string, h history, tries int, play func(history) error) {
-	t.Helper()
-	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
-		h.steps = steps
-		return play(h)
-	})
+// ready is a server with what the histories need beside their keys.
+func ready(t testing.TB, s stage.Host) stage.Host { return hostOf(t, s) }
+
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random, Ready: ready,
+	Decode: func(data []byte) stage.History[step] {
+		h := decode(data)
+		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
+			server := s.(host)
+			p := newPlayer(server, keysOf(seed))
+			h.steps, p.seen, p.model.History = steps, seen, historyOf(seed)
+			err := p.play(h)
+			seen["light"], seen["light and unusual"] = server.light.answered, server.light.unusual
+			return err
+		}
+		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+	},
 }
 
-func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	each := 1000
-	for run := range 2 {
-		t.Run(fmt.Sprint(run), func(t *testing.T) {
-			t.Parallel()
-			s, set := startEmbedded(t)
-			seen := map[string]int{}
-			for i := range each {
-				seed := uint64(run*each + i)
-				check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
-					set(stage.Epoch)
-					p := newPlayer(s, keysOf(seed))
-					p.seen, p.model.History = seen, historyOf(seed)
-					return p.play(h)
-				})
-				if t.Failed() {
-					return
-				}
-			}
-			stage.Seen(t, seen, everySight())
-			require.NotZero(t, s.light.answered)
-			require.NotZero(t, s.light.unusual)
-		})
-	}
-}
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 2, 1000, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 300) }
+
+func FuzzMutex(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
@@ -70,38 +59,7 @@ func everySight() []string {
 		sights = append(sights, fmt.Sprint("flag ", flag))
 	}
 	return append(sights, lua.StateQueued, lua.StateAgain, lua.StateGranted, lua.StateEarlier, lua.StateGone, lua.StateFull,
-		lua.StateExpired, lua.StateForced, lua.StateForgotten, lua.StateMoved, "adopted")
-}
-
-// A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by
-// deletion alone.
-func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	r, _ := startStandalone(t)
-	histories := uint64(300)
-	for seed := range histories {
-		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
-			p := newPlayer(r, keysOf(seed))
-			p.model.History = historyOf(seed)
-			return p.play(h)
-		})
-		if t.Failed() {
-			return
-		}
-	}
-}
-
-func FuzzMutex(f *testing.F) {
-	m, set := startEmbedded(f)
-	stage.Seeds(f, random)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		check(t, "this input", decode(data), 500, func(h history) error {
-			set(stage.Epoch)
-			p := newPlayer(m, keysOf(0))
-			p.model.History = historyOf(uint64(len(data)))
-			return p.play(h)
-		})
-	})
+		lua.StateExpired, lua.StateForced, lua.StateForgotten, lua.StateMoved, "adopted", "light", "light and unusual")
 }
 
 func TestAFailureIsMadeShort(t *testing.T) {

@@ -318,58 +318,30 @@ func (w *together) note(b sentAll, replies []lua.Tuple) {
 	}
 }
 
-// checkTogether plays a history and, if it fails, the shortest that fails too.
-func checkTogether(t *testing.T, s host, set func(int64), seed uint64, data []byte, seen map[string]int) {
-	t.Helper()
-	check(t, fmt.Sprintf("seed %d", seed), decodeSeveral(data), 500, func(h history) error {
-		if set != nil {
-			set(stage.Epoch)
+var severalPlays = stage.Play[step]{
+	Scripts: scripts, Random: randomSeveral, Ready: ready,
+	Decode: func(data []byte) stage.History[step] {
+		h := decodeSeveral(data)
+		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
+			w := newTogether(s.(host), seed)
+			h.steps, w.seen = steps, seen
+			return w.play(h)
 		}
-		w := newTogether(s, seed)
-		w.seen = seen
-		return w.play(h)
-	})
+		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+	},
 }
 
 func TestScriptsForSeveralLocksDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	histories := uint64(600)
-	for run := range uint64(2) {
-		t.Run(fmt.Sprint(run), func(t *testing.T) {
-			t.Parallel()
-			s, set := startEmbedded(t)
-			seen := map[string]int{}
-			for seed := run * histories; seed < (run+1)*histories; seed++ {
-				checkTogether(t, s, set, seed, randomSeveral(seed), seen)
-				if t.Failed() {
-					return
-				}
-			}
-			stage.Seen(t, seen, stage.Statuses(map[*lua.Script][]lua.Status{
-				lua.MultiAsk: {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
-				lua.MultiEnd: {lua.Done, lua.Refused},
-			}))
-			for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
-				stage.Seen(t, seen, []string{script.Name + " finds this and that", script.Name + " hands on"})
-			}
-		})
+	sights := stage.Statuses(map[*lua.Script][]lua.Status{
+		lua.MultiAsk: {lua.Granted, lua.Waiting, lua.Busy, lua.Late},
+		lua.MultiEnd: {lua.Done, lua.Refused},
+	})
+	for _, script := range []*lua.Script{lua.MultiAsk, lua.MultiEnd} {
+		sights = append(sights, script.Name+" finds this and that", script.Name+" hands on")
 	}
+	severalPlays.Embedded(t, 2, 600, sights)
 }
 
-func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	s, _ := startStandalone(t)
-	histories := uint64(200)
-	for seed := range histories {
-		checkTogether(t, s, nil, seed, randomSeveral(seed), map[string]int{})
-		if t.Failed() {
-			return
-		}
-	}
-}
+func TestScriptsForSeveralLocksDoWhatTheModelDoesOnRedis(t *testing.T) { severalPlays.Redis(t, 200) }
 
-func FuzzSeveral(f *testing.F) {
-	m, set := startEmbedded(f)
-	stage.Seeds(f, randomSeveral)
-	f.Fuzz(func(t *testing.T, data []byte) { checkTogether(t, m, set, 0, data, map[string]int{}) })
-}
+func FuzzSeveral(f *testing.F) { severalPlays.Fuzz(f) }

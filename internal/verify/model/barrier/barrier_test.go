@@ -1,6 +1,7 @@
 package barrier
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -17,42 +18,24 @@ var scripts = []*lua.Script{
 // keysOf are the keys of a barrier for one history.
 func keysOf(seed uint64) lua.Keys { return lua.Barrier.Keys("model", fmt.Sprint(seed)) }
 
-// check plays a history and, if it fails, the shortest that fails too.
-func check(t *testing.T, what string, h history, tries int, play func(history) error) {
-	t.Helper()
-	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
-		h.steps = steps
-		return play(h)
-	})
-}
-
-func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	each := uint64(500)
-	s := stage.Embed(t, scripts...)
-	seen := map[string]int{}
-	for seed := range each {
-		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
-			return embedded(s, keysOf(seed), h, seen)
-		})
-		if t.Failed() {
-			return
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random,
+	Decode: func(data []byte) stage.History[step] {
+		h := decode(data)
+		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
+			p := newPlayer(s, keysOf(seed), h.parties)
+			p.Seen = seen
+			return errors.Join(p.play(steps), p.End())
 		}
-	}
-	stage.Seen(t, seen, everySight())
+		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+	},
 }
 
-// embedded plays a history on the embedded server, from the epoch on and without keys.
-func embedded(s *stage.Embedded, k lua.Keys, h history, seen map[string]int) error {
-	s.Set(stage.Epoch)
-	p := newPlayer(s, k, h.parties)
-	p.Seen = seen
-	err := p.play(h)
-	if err != nil {
-		_ = p.End()
-	}
-	return err
-}
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 500, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 150) }
+
+func FuzzBarrier(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
@@ -72,35 +55,4 @@ func everySight() []string {
 		lua.BarrierReset.Script: {lua.Done, lua.Late},
 	})...)
 	return sights
-}
-
-// A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by
-// deletion alone.
-func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	r := stage.Serve(t, scripts...)
-	histories := uint64(150)
-	for seed := range histories {
-		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
-			p := newPlayer(r, keysOf(seed), h.parties)
-			err := p.play(h)
-			if err != nil {
-				_ = p.End()
-			}
-			return err
-		})
-		if t.Failed() {
-			return
-		}
-	}
-}
-
-func FuzzBarrier(f *testing.F) {
-	s := stage.Embed(f, scripts...)
-	stage.Seeds(f, random)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		check(t, "this input", decode(data), 500, func(h history) error {
-			return embedded(s, keysOf(0), h, map[string]int{})
-		})
-	})
 }

@@ -36,13 +36,13 @@ func newPlayer(s stage.Server, k lua.Keys, parties int64) *player {
 }
 
 // play plays a history to its end or to the first difference.
-func (p *player) play(h history) error {
-	for i, s := range h.steps {
+func (p *player) play(steps []step) error {
+	for i, s := range steps {
 		if err := p.step(s); err != nil {
 			return p.Over(fmt.Errorf("step %d, %s:\n%w", i+1, s, err))
 		}
 	}
-	return p.End()
+	return nil
 }
 
 func (p *player) step(s step) error {

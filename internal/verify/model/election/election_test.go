@@ -15,9 +15,13 @@ var scripts = []*lua.Script{
 	lua.Leadership.Ask, lua.Leadership.Check, lua.ElectionLeader.Script, lua.ElectionProclaim.Script,
 }
 
-// on plays a history on a server.
-func on(s stage.Host, name string, h []step, sights map[string]int) error {
-	p, err := newPlayer(s, name)
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random,
+	Decode: func(data []byte) stage.History[step] { return stage.History[step]{Steps: decode(data), Play: play} },
+}
+
+func play(s stage.Host, seed uint64, h []step, sights map[string]int) error {
+	p, err := newPlayer(s, fmt.Sprint(seed))
 	if err != nil {
 		return err
 	}
@@ -25,22 +29,11 @@ func on(s stage.Host, name string, h []step, sights map[string]int) error {
 	return p.play(h)
 }
 
-func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	each := uint64(1000)
-	s := stage.Embed(t, scripts...)
-	sights := map[string]int{}
-	for seed := range each {
-		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 500, func(h []step) error {
-			s.Set(stage.Epoch)
-			return on(s, fmt.Sprint(seed), h, sights)
-		})
-		if t.Failed() {
-			return
-		}
-	}
-	stage.Seen(t, sights, everySight())
-}
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 1000, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 300) }
+
+func FuzzElection(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
@@ -64,31 +57,4 @@ func everySight() []string {
 	}
 	return append(sights, lua.Leadership.Check.Name+" "+lua.StateGranted, lua.Leadership.Check.Name+" "+lua.StateQueued,
 		fmt.Sprintf("%s flag %d", lua.Election.End.Name, lua.Handed), fmt.Sprintf("%s flag %d", lua.Leadership.Ask.Name, lua.Uncounted))
-}
-
-// A real server has a clock of its own: no lease runs out while a history is played, and keys are lost by deletion
-// alone.
-func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	r := stage.Serve(t, scripts...)
-	histories := uint64(300)
-	for seed := range histories {
-		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 100, func(h []step) error {
-			return on(r, fmt.Sprint(seed), h, map[string]int{})
-		})
-		if t.Failed() {
-			return
-		}
-	}
-}
-
-func FuzzElection(f *testing.F) {
-	s := stage.Embed(f, scripts...)
-	stage.Seeds(f, random)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		stage.Check(t, "this input", "", decode(data), 500, func(h []step) error {
-			s.Set(stage.Epoch)
-			return on(s, "0", h, map[string]int{})
-		})
-	})
 }

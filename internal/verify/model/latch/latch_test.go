@@ -1,6 +1,7 @@
 package latch
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -17,33 +18,23 @@ var scripts = []*lua.Script{
 // keysOf are the keys of a latch for one history.
 func keysOf(seed uint64) lua.Keys { return lua.Countdown.Keys("model", fmt.Sprint(seed)) }
 
-func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	each := uint64(500)
-	s := stage.Embed(t, scripts...)
-	seen := map[string]int{}
-	for seed := range each {
-		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 500, func(h []step) error {
-			return embedded(s, keysOf(seed), h, seen)
-		})
-		if t.Failed() {
-			return
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random,
+	Decode: func(data []byte) stage.History[step] {
+		play := func(s stage.Host, seed uint64, h []step, seen map[string]int) error {
+			p := newPlayer(s, keysOf(seed))
+			p.Seen = seen
+			return errors.Join(p.play(h), p.End())
 		}
-	}
-	stage.Seen(t, seen, everySight())
+		return stage.History[step]{Steps: decode(data), Play: play}
+	},
 }
 
-// embedded plays a history on the embedded server, from the epoch on and without keys.
-func embedded(s *stage.Embedded, k lua.Keys, h []step, seen map[string]int) error {
-	s.Set(stage.Epoch)
-	p := newPlayer(s, k)
-	p.Seen = seen
-	err := p.play(h)
-	if err != nil {
-		_ = p.End()
-	}
-	return err
-}
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 1, 500, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 150) }
+
+func FuzzLatch(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
@@ -60,34 +51,4 @@ func everySight() []string {
 		lua.LatchRemove.Script: {lua.Done, lua.Refused},
 	})...)
 	return sights
-}
-
-// A real server has a clock of its own: no key expires while a history is played.
-func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	r := stage.Serve(t, scripts...)
-	histories := uint64(150)
-	for seed := range histories {
-		stage.Check(t, fmt.Sprintf("seed %d", seed), "", decode(random(seed)), 100, func(h []step) error {
-			p := newPlayer(r, keysOf(seed))
-			err := p.play(h)
-			if err != nil {
-				_ = p.End()
-			}
-			return err
-		})
-		if t.Failed() {
-			return
-		}
-	}
-}
-
-func FuzzLatch(f *testing.F) {
-	s := stage.Embed(f, scripts...)
-	stage.Seeds(f, random)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		stage.Check(t, "this input", "", decode(data), 500, func(h []step) error {
-			return embedded(s, keysOf(0), h, map[string]int{})
-		})
-	})
 }

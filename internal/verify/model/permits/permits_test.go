@@ -2,7 +2,6 @@ package permits
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
@@ -16,53 +15,24 @@ var scripts = []*lua.Script{
 	lua.Semaphore.Inspect, lua.Resize.Script, lua.Downgrade.Script,
 }
 
-// check plays a history and, if it fails, the shortest that fails too.
-func check(t *testing.T, what string, h history, tries int, play func(history) error) {
-	t.Helper()
-	stage.Check(t, what, h.start(), h.steps, tries, func(steps []step) error {
-		h.steps = steps
-		return play(h)
-	})
-}
-
-// embedded plays a history on the embedded server, from the epoch on and without keys.
-func embedded(s *stage.Embedded, name string, h history, seen map[string]int) error {
-	s.Set(stage.Epoch)
-	p := newPlayer(s, name, h.locks, h.limit)
-	p.seen = seen
-	return p.play(h)
-}
-
-func TestScriptsDoWhatTheModelDoes(t *testing.T) {
-	t.Parallel()
-	each := 600
-	all := map[string]int{}
-	var mu sync.Mutex // guards all
-	t.Run("seeds", func(t *testing.T) {
-		for run := range 2 {
-			t.Run(fmt.Sprint(run), func(t *testing.T) {
-				t.Parallel()
-				s := stage.Embed(t, scripts...)
-				seen := map[string]int{}
-				for i := range each {
-					seed := uint64(run*each + i)
-					check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 500, func(h history) error {
-						return embedded(s, fmt.Sprint(seed), h, seen)
-					})
-					if t.Failed() {
-						return
-					}
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				for what, n := range seen {
-					all[what] += n
-				}
-			})
+var plays = stage.Play[step]{
+	Scripts: scripts, Random: random,
+	Decode: func(data []byte) stage.History[step] {
+		h := decode(data)
+		play := func(s stage.Host, seed uint64, steps []step, seen map[string]int) error {
+			p := newPlayer(s, fmt.Sprint(seed), h.locks, h.limit)
+			h.steps, p.seen = steps, seen
+			return p.play(h)
 		}
-	})
-	stage.Seen(t, all, everySight())
+		return stage.History[step]{Start: h.start(), Steps: h.steps, Play: play}
+	},
 }
+
+func TestScriptsDoWhatTheModelDoes(t *testing.T) { plays.Embedded(t, 2, 600, everySight()) }
+
+func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) { plays.Redis(t, 200) }
+
+func FuzzPermits(f *testing.F) { plays.Fuzz(f) }
 
 // everySight is all that can come of requests.
 func everySight() []string {
@@ -91,30 +61,4 @@ func everySight() []string {
 		sights = append(sights, lua.Semaphore.End.Name+" "+state, lua.Semaphore.Renew.Name+" "+state)
 	}
 	return sights
-}
-
-// A real server has a clock of its own: leases of a millisecond run out, all others last, and keys are lost by
-// deletion alone.
-func TestScriptsDoWhatTheModelDoesOnRedis(t *testing.T) {
-	t.Parallel()
-	r := stage.Serve(t, scripts...)
-	histories := uint64(200)
-	for seed := range histories {
-		check(t, fmt.Sprintf("seed %d", seed), decode(random(seed)), 100, func(h history) error {
-			return newPlayer(r, fmt.Sprint(seed), h.locks, h.limit).play(h)
-		})
-		if t.Failed() {
-			return
-		}
-	}
-}
-
-func FuzzPermits(f *testing.F) {
-	s := stage.Embed(f, scripts...)
-	stage.Seeds(f, random)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		check(t, "this input", decode(data), 500, func(h history) error {
-			return embedded(s, "fuzz", h, map[string]int{})
-		})
-	})
 }

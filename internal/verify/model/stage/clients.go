@@ -24,12 +24,18 @@ type Host interface {
 	Woken(k lua.Keys) ([]Message, error)
 	// WokenAll is Woken for several names, in their order.
 	WokenAll(all ...lua.Keys) ([][]Message, error)
+	// Rewind sets the clock to the epoch, where it can be set.
+	Rewind()
 }
 
 var (
 	_ Host = (*Embedded)(nil)
 	_ Host = (*Standalone)(nil)
 )
+
+func (m *Embedded) Rewind() { m.Set(Epoch) }
+
+func (r *Standalone) Rewind() {}
 
 func (m *Embedded) Call(keys []string, s *lua.Script, args []string) rueidis.RedisResult {
 	return call(m.client, keys, s, args)

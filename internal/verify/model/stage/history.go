@@ -81,15 +81,6 @@ func (w *Words) Say(on bool, format string, args ...any) {
 // ClientName is that of a client by its number.
 func ClientName(i int) string { return string(rune('a' + i)) }
 
-// Check plays a history and, if it fails, tells the shortest that fails too, with how it starts.
-func Check[S fmt.Stringer](t *testing.T, what, start string, steps []S, tries int, play func([]S) error) {
-	t.Helper()
-	if err := play(steps); err != nil {
-		steps, err = Shorten(steps, err, tries, play)
-		t.Errorf("%s fails; its shortest history that fails:\n%s%s%v", what, start, Text(steps), err)
-	}
-}
-
 // Statuses are sights: all that replies of scripts may say.
 func Statuses(of map[*lua.Script][]lua.Status) (sights []string) {
 	for script, statuses := range of {

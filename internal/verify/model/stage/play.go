@@ -1,0 +1,91 @@
+package stage
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/headwaiter/headwaiter/lua"
+)
+
+// A History is how one starts, for who reads of it, its steps, and what plays them, or fewer of them, on a server beside
+// the model, with keys that the seed names. It counts what comes of them.
+type History[S fmt.Stringer] struct {
+	Start string
+	Steps []S
+	Play  func(s Host, seed uint64, steps []S, seen map[string]int) error
+}
+
+// A Play is all that a model needs to play histories.
+type Play[S fmt.Stringer] struct {
+	Scripts []*lua.Script
+	// Random makes the bytes of a history from a seed, Decode a history of any bytes.
+	Random func(seed uint64) []byte
+	Decode func(data []byte) History[S]
+	// Ready makes a server one on which histories can be played; nil: each is.
+	Ready func(t testing.TB, s Host) Host
+}
+
+// Embedded plays the histories of the seeds on embedded servers: in so many runs side by side, each of which has its own
+// seeds and reaches all of the sights.
+func (p Play[S]) Embedded(t *testing.T, runs, each uint64, sights []string) {
+	t.Parallel()
+	for run := range runs {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			t.Parallel()
+			seen := p.seeds(t, p.ready(t, Embed(t, p.Scripts...)), run*each, each)
+			if !t.Failed() {
+				Seen(t, seen, sights)
+			}
+		})
+	}
+}
+
+// Redis plays the histories of the first n seeds on a redis-server, which has a clock of its own: of leases only
+// those of a millisecond run out, all else lasts until it is deleted.
+func (p Play[S]) Redis(t *testing.T, n uint64) {
+	t.Parallel()
+	p.seeds(t, p.ready(t, Serve(t, p.Scripts...)), 0, n)
+}
+
+// Fuzz plays any bytes on an embedded server. Their number is the seed.
+func (p Play[S]) Fuzz(f *testing.F) {
+	s := p.ready(f, Embed(f, p.Scripts...))
+	Seeds(f, p.Random)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p.check(t, "this input", s, uint64(len(data)), data, map[string]int{})
+	})
+}
+
+func (p Play[S]) ready(t testing.TB, s Host) Host {
+	if p.Ready == nil {
+		return s
+	}
+	return p.Ready(t, s)
+}
+
+// seeds plays the histories of n seeds from the first on, up to one that fails.
+func (p Play[S]) seeds(t *testing.T, s Host, first, n uint64) map[string]int {
+	t.Helper()
+	seen := map[string]int{}
+	for seed := first; seed < first+n && !t.Failed(); seed++ {
+		p.check(t, fmt.Sprintf("seed %d", seed), s, seed, p.Random(seed), seen)
+	}
+	return seen
+}
+
+// check plays a history, from the epoch on where the server can, and, if it fails, tells the shortest that fails too.
+func (p Play[S]) check(t *testing.T, what string, s Host, seed uint64, data []byte, seen map[string]int) {
+	t.Helper()
+	h, tries := p.Decode(data), 500
+	if !s.Frozen() {
+		tries = 100
+	}
+	play := func(steps []S) error {
+		s.Rewind()
+		return h.Play(s, seed, steps, seen)
+	}
+	if err := play(h.Steps); err != nil {
+		steps, err := Shorten(h.Steps, err, tries, play)
+		t.Errorf("%s fails; its shortest history that fails:\n%s%s%v", what, h.Start, Text(steps), err)
+	}
+}
