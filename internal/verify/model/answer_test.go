@@ -199,7 +199,7 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 	}
 	ask, asks := r.(Ask)
 	if _, moves := r.(Move); moves && one.Status != two.Status {
-		return fmt.Errorf("answers %s, at first %s", replyText(two), replyText(one))
+		return fmt.Errorf("answers %s, at first %s", stage.ReplyText(two), stage.ReplyText(one))
 	}
 	if ask.Bound != nil && (one.Flags^two.Flags)&lua.Uncounted != 0 {
 		return nil // The dead count where subscribers cannot be counted.
@@ -236,7 +236,7 @@ func sameTwice(r Request, one, two lua.Tuple, first, second state) error {
 		return fmt.Errorf("token %d, at first %d", two.Token, one.Token)
 	}
 	if asks && (one.Status != two.Status || one.Until != two.Until || one.Place != two.Place || one.Arrival != two.Arrival) {
-		return fmt.Errorf("answers\n  %s, at first\n  %s", replyText(two), replyText(one))
+		return fmt.Errorf("answers\n  %s, at first\n  %s", stage.ReplyText(two), stage.ReplyText(one))
 	}
 	if _, ok := r.(Check); ok {
 		for i, state := range one.States {

@@ -357,7 +357,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 	if reply.Now != 0 {
 		p.now = reply.Now
 	}
-	p.log = append(p.log, fmt.Sprintf("%d %s %v\n      -> %s", p.now, r.Script().Name, r.Args(), replyText(reply)))
+	p.log = append(p.log, fmt.Sprintf("%d %s %v\n      -> %s", p.now, r.Script().Name, r.Args(), stage.ReplyText(reply)))
 	p.elapse()
 	pre := p.model.Clone()
 	want := r.Run(p.model, p.now)
@@ -379,7 +379,7 @@ func (p *player) send(r Request) (lua.Tuple, error) {
 func (p *player) took(h happened, want lua.Tuple) error {
 	wanted := p.model.Sent
 	p.model.Sent = nil
-	if err := sameReply(want, h.reply); err != nil {
+	if err := line.SameReply(want, h.reply); err != nil {
 		return err
 	}
 	p.highest = max(p.highest, int64(h.reply.Token))

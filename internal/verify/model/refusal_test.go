@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -176,7 +177,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				state.untimed() // As what was there before is.
 				require.Equal(t, before, state.text(), what)
 			} else {
-				require.NoError(t, sameReply(r.Run(trial, reply.Now), reply), what)
+				require.NoError(t, line.SameReply(r.Run(trial, reply.Now), reply), what)
 				if want := expected(trial, reply.Now); reply.Now != 0 {
 					state, err := p.server.state(p.keys)
 					require.NoError(t, err)

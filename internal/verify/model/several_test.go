@@ -266,7 +266,7 @@ func (w *together) send(b sentAll) ([]lua.Tuple, error) {
 	before := make([]state, len(models))
 	for i, p := range b.players {
 		before[i] = p.before
-		w.log = append(w.log, "      -> "+replyText(replies[i]))
+		w.log = append(w.log, "      -> "+stage.ReplyText(replies[i]))
 		if err := p.took(happened{
 			request: b.request.One(i), reply: replies[i], now: now, before: p.before, hears: p.model.Hears,
 			muted: muted, blinded: blinded, scan: scans[i], sent: woken[i],

@@ -88,21 +88,6 @@ func expected(m *Mutex, now int64) state {
 	return s
 }
 
-func replyText(r lua.Tuple) string {
-	return fmt.Sprintf("%d now %d token %d until %d place %d waiting %d arrival %d flags %d skipped %d expired %d %v %v",
-		r.Status, r.Now, r.Token, r.Until, r.Place, r.Waiting, r.Arrival, r.Flags, r.Skipped, r.Expired, r.Grants, r.States)
-}
-
-func sameReply(want, got lua.Tuple) error {
-	if want.Waiting == Estimated && got.Waiting > 0 {
-		got.Waiting = Estimated
-	}
-	if w, g := replyText(want), replyText(got); w != g {
-		return fmt.Errorf("  answers   %s\n  should be %s", g, w)
-	}
-	return nil
-}
-
 // wants reports whether the holder is to be told when somebody waits.
 func (s *state) wants() bool {
 	phase := s.lock["phase"]

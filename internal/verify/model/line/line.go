@@ -42,6 +42,17 @@ const (
 // Estimated is what Waiting of a reply of the models says where the scripts draw a sample.
 const Estimated = -1
 
+// SameReply holds the reply of a script against that of the model.
+func SameReply(want, got lua.Tuple) error {
+	if want.Waiting == Estimated && got.Waiting > 0 {
+		got.Waiting = Estimated
+	}
+	if w, g := stage.ReplyText(want), stage.ReplyText(got); w != g {
+		return fmt.Errorf("  answers   %s\n  should be %s", g, w)
+	}
+	return nil
+}
+
 // A Line is the queue of a lock, and what the server knows of the clients in it.
 type Line struct {
 	Queue    []lua.Arrival    // by arrival, then by ticket

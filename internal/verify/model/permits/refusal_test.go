@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/verify/model/line"
 	"github.com/headwaiter/headwaiter/internal/verify/model/stage"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -129,7 +130,7 @@ func TestFullMemoryStopsOnlyWhoWouldAdd(t *testing.T) {
 				require.Equal(t, before, state.Text(p.keys), name)
 			} else if reply.Now != 0 {
 				p.model.Expire(reply.Now)
-				require.NoError(t, sameReply(r.Run(p.model, reply.Now), reply), name)
+				require.NoError(t, line.SameReply(r.Run(p.model, reply.Now), reply), name)
 				require.Equal(t, p.model.State(reply.Now).Text(p.keys), state.Text(p.keys), name)
 			}
 			p.startOver(t)
@@ -159,7 +160,7 @@ func TestFullMemoryLeavesNothingOfWhatWouldBeNew(t *testing.T) {
 			require.Equal(t, before, state.Text(p.keys), name)
 		} else {
 			require.NoError(t, err, name)
-			require.NoError(t, sameReply(r.Run(p.model, reply.Now), reply), name)
+			require.NoError(t, line.SameReply(r.Run(p.model, reply.Now), reply), name)
 		}
 		p.startOver(t)
 	}
