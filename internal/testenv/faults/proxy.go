@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync/atomic"
 	"testing"
 )
 
@@ -30,7 +31,7 @@ var Raw = Wire{Read: func(r *bufio.Reader) ([]byte, error) {
 type Proxy struct {
 	*Faults
 	listener net.Listener
-	target   string
+	target   atomic.Pointer[string]
 }
 
 // NewProxy starts a proxy for the Redis at target (host and port). It ends with the test.
@@ -47,11 +48,15 @@ func NewProxyOf(t testing.TB, target string, wire Wire) *Proxy {
 		t.Fatalf("faults: %v", err)
 	}
 	stop := func() { listener.Close() }
-	p := &Proxy{Faults: newFaults(t, stop), listener: listener, target: target}
+	p := &Proxy{Faults: newFaults(t, stop), listener: listener}
 	p.wire = wire
+	p.Lead(target)
 	p.work.Go(p.accept)
 	return p
 }
+
+// Lead sets the server of the connections to come.
+func (p *Proxy) Lead(target string) { p.target.Store(&target) }
 
 // Addr returns host and port of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
@@ -67,7 +72,7 @@ func (p *Proxy) accept() {
 			continue
 		}
 		p.work.Go(func() {
-			server, err := net.Dial("tcp", p.target)
+			server, err := net.Dial("tcp", *p.target.Load())
 			if err != nil {
 				client.Close()
 				return

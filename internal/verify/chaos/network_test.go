@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -325,8 +326,12 @@ func TestN8OneDirectionLosesEverything(t *testing.T) {
 func TestN9TheNetworkIsSlow(t *testing.T) {
 	r := begin(t, "N9", through)
 	const oneWay, trip = 25 * time.Millisecond, 50 * time.Millisecond
-	thin := newRelay(t, r.server.Addr(), 1<<20)
-	p := faults.NewProxy(t, thin.listener.Addr().String())
+	thin := faults.NewProxyOf(t, r.server.Addr(), faults.Wire{Read: func(b *bufio.Reader) ([]byte, error) {
+		raw, err := faults.Raw.Read(b)
+		time.Sleep(time.Duration(len(raw)) * time.Second / (1 << 20)) // So many bytes a second each way, of each connection.
+		return raw, err
+	}})
+	p := faults.NewProxy(t, thin.Addr())
 	holder := fairlock.New(r.dial(kit.Through(p)), "slow")
 	waiters := make([]*fairlock.Mutex, 3)
 	for i := range waiters {

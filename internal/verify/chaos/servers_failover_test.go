@@ -10,6 +10,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -20,13 +21,13 @@ import (
 func TestS17AReplicaIsPromotedThatDoesNotKnowTheLock(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
-	s := newRelay(t, master.Addr(), 0)
+	s := faults.NewProxyOf(t, master.Addr(), faults.Raw)
 	r := begin(t, "S17", func(o *options) {
-		o.on, o.plan.Addrs = master, []string{s.listener.Addr().String()}
+		o.on, o.plan.Addrs = master, []string{s.Addr()}
 		o.twice, o.outcomes = true, []string{"forgotten", "expired", "unconfirmed"}
 		o.refusals = []string{"READONLY", "LOADING"}
 	})
-	through := func(o *headwaiter.Options) { o.Redis.InitAddress = []string{s.listener.Addr().String()} }
+	through := func(o *headwaiter.Options) { o.Redis.InitAddress = []string{s.Addr()} }
 	const lasts = 3 * time.Second
 	m, other := fairlock.New(r.dial(through), "promoted", headwaiter.WithLease(lasts)), fairlock.New(r.dial(through), "promoted")
 	_, port, err := net.SplitHostPort(master.Addr())
@@ -42,7 +43,7 @@ func TestS17AReplicaIsPromotedThatDoesNotKnowTheLock(t *testing.T) {
 	require.Zero(t, replica.Int("EXISTS", keyOf("promoted")), "the lock is on the replica: the case shows nothing")
 	master.Kill()
 	replica.Do("REPLICAOF", "NO", "ONE")
-	s.lead(replica.Addr())
+	s.Lead(replica.Addr())
 	r.server = replica
 	since := time.Now()
 	l := next.Value(t)
