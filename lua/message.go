@@ -23,6 +23,9 @@ const (
 	MessageWanted  MessageKind = 'W' // somebody waits for what a client holds
 )
 
+// Event reports whether messages of the kind tell all who wait of an event, and grant nothing.
+func (k MessageKind) Event() bool { return k == MessageOpen || k == MessageBroken }
+
 // A Message is what a client hears on a wake channel.
 type Message struct {
 	Kind       MessageKind

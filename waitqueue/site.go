@@ -186,7 +186,7 @@ func (s *site) Message(text string, received time.Time) {
 	c := s.client
 	c.stats.Messages.Add(1)
 	m, err := lua.ParseMessage(text)
-	if err != nil {
+	if err != nil || m.Kind != lua.MessageEcho && m.Kind.Event() != s.proto.Broadcast {
 		c.stats.Forged.Add(1)
 		return
 	}

@@ -165,12 +165,24 @@ func TestAWriteOfTheStateIsFound(t *testing.T) {
 	`), 6)
 }
 
-// Whoever may publish can forge a message. What waits for an event is granted nothing.
-func TestAForgedGrantToACallThatWaitsForAnEventIsLeftOut(t *testing.T) {
-	c := &client{}
-	x := &ticket{site: &site{client: c, proto: lua.Countdown}, queue: &binding{}, state: waiting}
-	x.offerLocked(grant{token: 7, from: time.Now(), lasts: time.Second})
-	require.Equal(t, waiting, x.state)
-	require.Zero(t, x.grant)
-	require.EqualValues(t, 1, c.stats.Forged.Load())
+// Whoever may publish can forge a message. What waits for an event is granted nothing, and no event is told of a lock.
+func TestAMessageOfAnotherKindOfPrimitiveIsLeftOut(t *testing.T) {
+	const known, unknown = "me:1:b:1:1000:1000", "me:2:b:1:1000:1000"
+	for proto, texts := range map[*lua.Protocol][]string{
+		lua.Countdown:  {"G " + known + " 7 0 1000", "G " + unknown + " 7 0 1000", "X " + known + " 0", "S " + known, "L " + known, "W 7"},
+		lua.Leadership: {"G " + known + " 7 0 1000", "G " + unknown + " 7 0 1000"},
+		lua.Fairlock:   {"O 5", "B 5", "O 6"},
+	} {
+		for _, text := range texts {
+			c := &client{id: "me"}
+			s := &site{client: c, proto: proto, tickets: map[string]*ticket{}}
+			x := &ticket{site: s, text: known, queue: &binding{}, arrival: 5, state: waiting}
+			s.tickets[known] = x
+			s.Message(text, time.Now())
+			require.EqualValues(t, 1, c.stats.Forged.Load(), text)
+			require.Equal(t, waiting, x.state, text)
+			require.Zero(t, x.grant, text)
+			require.Empty(t, s.leaving, text)
+		}
+	}
 }

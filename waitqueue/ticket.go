@@ -136,10 +136,6 @@ func (t *ticket) refuseLocked(err error) {
 
 // offerLocked brings the notice of a grant, from a reply or a message, to a ticket that is known (R8).
 func (t *ticket) offerLocked(g grant) {
-	if t.site.proto.Broadcast {
-		t.site.client.stats.Forged.Add(1) // An event grants nothing.
-		return
-	}
 	switch t.state {
 	case held, ending:
 		// Dropped: a second notice of the same grant, or a late one of an earlier grant. Giving that back
