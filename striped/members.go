@@ -48,22 +48,26 @@ func (p terms) Apply(t *waitqueue.Terms) { *t = waitqueue.Terms(p) }
 func (terms) ForSemaphore() {}
 
 func membersOf(c *headwaiter.Client, name string, stripes int, opts []Option) members {
-	t := waitqueue.With(opts)
+	locks, t := waitqueue.With(opts), waitqueue.DefaultTerms()
 	// Twice: a permit then always has more than a lease of a lock left, also just before it is renewed, if all that
 	// the client makes of the name have leases of one length.
-	t.Lease = min(2*max(t.Lease, lease.DefaultLease), lease.MaxLease)
-	t.MaxHold, t.MaxStall, t.MaxWait, t.Priority = 0, 0, 0, 0 // The longest wait is that of the whole call.
+	t.Lease = min(2*max(locks.Lease, lease.DefaultLease), lease.MaxLease)
+	t.Replicas, t.ReplicasTimeout, t.OnDisk, t.SafeRestart = locks.Replicas, locks.ReplicasTimeout, locks.OnDisk, locks.SafeRestart
 	return members{memberKey{c, name}, stripes, semaphore.New(c, name+":stripes", int64(stripes)*permitsEach, terms(t))}
 }
 
-// join sees to it that the client has a permit that says how many stripes there are.
-func (m members) join(ctx context.Context) error {
+// join sees to it that the client has a permit that says how many stripes there are. A try does not wait for it.
+func (m members) join(ctx context.Context, try bool) error {
 	if found, ok := joined.Load(m.key); ok {
 		if x := found.(member); x.permit.Context().Err() == nil {
 			return m.agrees(x.stripes)
 		}
 	}
-	permit, err := m.permits.Acquire(valueless{ctx}, 1)
+	take := m.permits.Acquire
+	if try {
+		take = m.permits.TryAcquire
+	}
+	permit, err := take(valueless{ctx}, 1)
 	if errors.Is(err, lease.ErrMismatch) {
 		return m.mismatch(ctx, err)
 	}

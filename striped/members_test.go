@@ -165,3 +165,32 @@ func TestACallThatWaitedIsStillAMember(t *testing.T) {
 		kit.Release(t, free)
 	})
 }
+
+// A permit goes by none of the options that are about waiting for a lock, and holding it.
+func TestAMemberJoinsWhateverTheOptionsOfItsLocks(t *testing.T) {
+	kit.Pair(t, func(t *testing.T, _ redistest.Backend, c1, _ *headwaiter.Client) {
+		for name, o := range map[string]striped.Option{
+			"history": fairlock.WithHistory(10), "cohort": fairlock.WithCohort(4), "keep": fairlock.WithKeep(time.Second),
+			"admission": headwaiter.WithAdmission(), "limit": headwaiter.WithQueueLimit(1), "stall": headwaiter.WithMaxStall(time.Minute),
+			"priority": headwaiter.WithPriority(3), "max hold": headwaiter.WithMaxHold(time.Minute),
+		} {
+			m := striped.New(c1, kit.Name(t)+name, 4, o)
+			l, err := m.TryLock(context.Background(), "k") // Without a deadline, which admission wants of a Lock.
+			require.NoError(t, err, name)
+			kit.Release(t, l)
+		}
+	})
+}
+
+func TestATryDoesNotWaitToBecomeAMember(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		d.Freeze(faults.ToServer, faults.ToClient)
+		begun := time.Now()
+		_, err := striped.New(c, kit.Name(t), 4).TryLock(context.Background(), "k")
+		require.Error(t, err)
+		require.Less(t, time.Since(begun), 10*time.Second)
+		d.Heal()
+	})
+}

@@ -110,13 +110,13 @@ func hash(key string) uint64 {
 // was for another key. To lock one key within a hold of another is no good idea at all: holders of two stripes that
 // ask for each other's wait until their contexts end. The key may be anything, also empty.
 func (m *Mutex) Lock(ctx context.Context, key string) (*lease.Lease, error) {
-	return m.acquire(ctx, "lock", key, (*fairlock.Mutex).Lock)
+	return m.acquire(ctx, "lock", key, false)
 }
 
 // TryLock returns the lease on the lock of the key if nobody holds it and nobody waits for it, and an error that
 // wraps [lease.ErrBusy] otherwise, also if that is for another key of the same stripe.
 func (m *Mutex) TryLock(ctx context.Context, key string) (*lease.Lease, error) {
-	return m.acquire(ctx, "try lock", key, (*fairlock.Mutex).TryLock)
+	return m.acquire(ctx, "try lock", key, true)
 }
 
 // ForceRelease takes the lock of the key from its holder, for whatever key of that stripe it is held; see
@@ -132,9 +132,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, key string, token uint64) (lea
 	return freed, nil
 }
 
-type locking func(*fairlock.Mutex, context.Context) (*lease.Lease, error)
-
-func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*lease.Lease, error) {
+func (m *Mutex) acquire(ctx context.Context, verb, key string, try bool) (*lease.Lease, error) {
 	if ctx == nil {
 		panic("striped: nil context") // As package context does, when nothing is changed yet.
 	}
@@ -146,15 +144,19 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, lock locking) (*l
 		return nil, m.wrap(verb, key, err)
 	}
 	defer free()
-	if err := m.members.join(ctx); err != nil {
+	if err := m.members.join(ctx, try); err != nil {
 		return nil, m.wrap(verb, key, err)
 	}
-	l, err := lock(m.stripe(key), ctx)
+	lock := m.stripe(key).Lock
+	if try {
+		lock = m.stripe(key).TryLock
+	}
+	l, err := lock(ctx)
 	if err != nil {
 		return nil, m.wrap(verb, key, err)
 	}
 	// The wait may have been long. As a rule this is a look at what is known here.
-	if err := m.members.join(ctx); err != nil {
+	if err := m.members.join(ctx, try); err != nil {
 		return nil, m.wrap(verb, key, errors.Join(err, l.Release(context.WithoutCancel(ctx))))
 	}
 	return l, nil
