@@ -198,6 +198,7 @@ func TestTheFirstOfSeveralRenewalsProlongsItsKey(t *testing.T) {
 	server, fill := startStandalone(t)
 	p := newPlayer(server, keysOf(0))
 	p.line(t, 10*second)
+	require.NoError(t, server.Do("HSET", p.keys.Lock, "phase", lua.PhaseHeld, "until", stage.Decimal(p.highest+10*second)).Error()) // As one that was renewed.
 	left := func(first string) int64 {
 		require.NoError(t, server.Do("PEXPIRE", p.keys.Lock, "20000").Error())
 		fill(true)
