@@ -229,6 +229,27 @@ func ExampleRWMutex_ForceRelease() {
 	// true lease lost: config: released elsewhere by force
 }
 
+func ExampleRWMutex_ForceReleaseHolder() {
+	clients, stop := embedded(2)
+	defer stop()
+	ctx := context.Background()
+
+	first, config := must(rwlock.New(clients[0], "config").RLock(ctx)), rwlock.New(clients[1], "config")
+	second := must(config.RLock(ctx)) // By the same token.
+	info, err := config.Inspect(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range info.Holders {
+		if h.Client == clients[0].ID() {
+			_, err = config.ForceReleaseHolder(ctx, h)
+		}
+	}
+	fmt.Println(err, first.Release(ctx), second.Release(ctx))
+	// Output:
+	// <nil> lease lost: config: released elsewhere by force <nil>
+}
+
 func ExampleRWMutex_Name() {
 	clients, stop := embedded(1)
 	defer stop()

@@ -3,6 +3,7 @@ package rwlock_test
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,28 @@ func TestALossEndsAllLeasesOnAHold(t *testing.T) {
 }
 
 // Each reader has a lease of its own: what one cannot renew ends, and the others stand.
+// Readers who hold together have one token, which does not say whose hold is meant.
+func TestTheVeryReaderThatIsMeantIsReleasedByForce(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		x, y := locks(t, a, b)
+		first, second := read(t, t.Context(), x), read(t, t.Context(), y)
+		require.Equal(t, first.Token(), second.Token())
+		_, err := x.ForceRelease(t.Context(), first.Token())
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		info, err := x.Inspect(t.Context())
+		require.NoError(t, err)
+		i := slices.IndexFunc(info.Holders, func(h lease.Holder) bool { return h.Client == b.ID() })
+		_, err = x.ForceReleaseHolder(t.Context(), info.Holders[i])
+		require.NoError(t, err)
+		require.ErrorIs(t, kit.Lost(t, second), lease.ErrForced)
+		_, err = x.ForceReleaseHolder(t.Context(), info.Holders[i])
+		require.ErrorIs(t, err, lease.ErrNotHeld, "not that of somebody who came after it")
+		require.NoError(t, first.Context().Err())
+		kit.Release(t, first)
+	})
+}
+
 func TestAReaderThatIsCutOffLosesItsHoldAlone(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)

@@ -116,9 +116,16 @@ func (m *RWMutex) Inspect(ctx context.Context) (lease.Info, error) {
 }
 
 // ForceRelease frees the hold with a token, which Inspect tells; the contexts of its leases end with the cause
-// [lease.ErrForced]. A token of 0 is [lease.ErrInvalid]: several may read at once. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
+// [lease.ErrForced]. A token of 0 is [lease.ErrInvalid], and one by which several read: [RWMutex.ForceReleaseHolder] frees one of
+// them. See [waitqueue.Queue.ForceRelease] for what the holder may still do.
 func (m *RWMutex) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
 	w, err := m.read.ForceRelease(ctx, token)
+	return w, m.wrap("force release", err)
+}
+
+// ForceReleaseHolder is [RWMutex.ForceRelease] of the very hold that Inspect has told of.
+func (m *RWMutex) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
+	w, err := m.read.ForceReleaseHolder(ctx, h)
 	return w, m.wrap("force release", err)
 }
 

@@ -189,13 +189,25 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. Where several may hold it
 // is needed, and 0 is [lease.ErrInvalid]; the hold is looked for among the 10,000 whose leases end first. It returns
 // what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
+//
+// Those who read together have one token: then it is [lease.ErrInvalid], and [Queue.ForceReleaseHolder] says whom.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
+	return q.free(ctx, token, "")
+}
+
+// ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has told of: of its ticket where several may hold,
+// else of its token.
+func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
+	return q.free(ctx, h.Token, h.Ticket)
+}
+
+func (q Queue) free(ctx context.Context, token uint64, ticket string) (lease.Holder, error) {
 	retry.Given(ctx)
 	if q.err != nil {
 		return lease.Holder{}, q.err
 	}
 	c := q.client
-	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), token, c.highest, func(a conn.Attempt, r *lua.Reply) {
+	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), token, ticket, c.highest, func(a conn.Attempt, r *lua.Reply) {
 		c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), r.Token)
 	})
 	if unwoken {

@@ -84,7 +84,7 @@ func ExampleQueue_For() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = pool.ForceRelease(ctx, info.Holders[0].Token)
+	_, err = pool.ForceReleaseHolder(ctx, info.Holders[0])
 	fmt.Println(len(info.Holders), err)
 	// Output:
 	// 2 <nil>

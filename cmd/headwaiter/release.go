@@ -145,7 +145,7 @@ func (l *liberation) ask(question string) bool {
 
 // release frees the hold that was shown, and no other.
 func (l *liberation) release(ctx context.Context, client *headwaiter.Client, n inspect.Listed, h lease.Holder) error {
-	_, err := handoffs.Forcing(ctx, client, n.Kind, n.Name).ForceRelease(ctx, h.Token)
+	_, err := handoffs.Forcing(ctx, client, n.Kind, n.Name).ForceReleaseHolder(ctx, h)
 	switch {
 	case err == nil:
 		return nil

@@ -186,11 +186,14 @@ func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
 	}
 }
 
-// Free frees a name by force. A token other than 0 limits that to the hold with it. floor tells the highest token that the
-// client has seen; took gets the answer. unwoken says that the next waiter was not told.
-func (w Wiring) Free(ctx context.Context, n Name, token uint64, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
+// Free frees a name by force. A token other than 0 limits that to the hold with it, and a ticket to that of the ticket, where
+// several may hold. floor tells the highest token that the client has seen; took gets the answer. unwoken says that the next
+// waiter was not told.
+func (w Wiring) Free(ctx context.Context, n Name, token uint64, ticket string, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
 	which := strconv.FormatUint(token, 10)
-	if n.Proto.Several() {
+	if n.Proto.Several() && ticket != "" {
+		which = ticket
+	} else if n.Proto.Several() {
 		if which, err = w.holderOf(ctx, n, token); err != nil {
 			return lease.Holder{}, false, err
 		}
@@ -223,11 +226,17 @@ func (w Wiring) holderOf(ctx context.Context, n Name, token uint64) (ticket stri
 		return "", fmt.Errorf("not freed: %w", conn.Advise(err))
 	}
 	for _, h := range v.Holders {
-		if h.Token == token {
-			return h.Ticket, nil
+		switch {
+		case h.Token == token && ticket != "":
+			return "", fmt.Errorf("%w: several read by the token %d: name one of them by ForceReleaseHolder", lease.ErrInvalid, token)
+		case h.Token == token:
+			ticket = h.Ticket
 		}
 	}
-	return "", lease.ErrNotHeld
+	if ticket == "" {
+		return "", lease.ErrNotHeld
+	}
+	return ticket, nil
 }
 
 // forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not

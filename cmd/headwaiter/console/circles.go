@@ -70,7 +70,7 @@ func (c *Console) circleOf(cycle inspect.Cycle) circle {
 			Held: words.Ago(time.Since(before.Hold.Since)), Waited: words.Ago(link.Wait.Wait),
 		}
 		if c.Release {
-			l.Release = releaseLink(before.Kind, before.Name, before.Hold.Token)
+			l.Release = releaseLink(before.Kind, before.Name, before.Hold)
 		}
 		told.Links = append(told.Links, l)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 func TestOnlyNamesOfLoopbackAreAnswered(t *testing.T) {
@@ -59,7 +60,7 @@ func TestPagesCarryAStrictPolicyAndNothingOfElsewhere(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<style|\bstyle=|\bon\w+=|javascript:|<script>|<script [^>]*>[^<]|(src|href|action)="(https?:|//)|url\(|@import`)
 	for target, code := range map[string]int{
 		"/": 200, "/?q=orders&sort=-held": 200, "/name?kind=lock&name=orders%3A42": 200, "/circles": 200, "/doctor": 200,
-		releaseLink("lock", "orders:42", held.Token()): 200, "/name?name=nobody": 404, "/nowhere": 404, "/static/console.js": 200,
+		releaseLink("lock", "orders:42", lease.Holder{Token: held.Token()}): 200, "/name?name=nobody": 404, "/nowhere": 404, "/static/console.js": 200,
 		"/static/console.css": 200, "/static/icon.svg": 200, "/static/": 404,
 	} {
 		w := b.do("GET", target, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/tty"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // hostile is what somebody with the rights of those that use locks may have said of itself, or called a lock.
@@ -66,7 +67,7 @@ func TestHostileNamesAreText(t *testing.T) {
 	})
 	for _, target := range []string{
 		"/", "/?q=" + url.QueryEscape(hostile), "/?kind=" + url.QueryEscape(hostile) + "&only=" + url.QueryEscape(hostile) + "&sort=" + url.QueryEscape(hostile),
-		"/name?kind=lock&name=orders", releaseLink("lock", "orders", 7), "/circles", "/doctor",
+		"/name?kind=lock&name=orders", releaseLink("lock", "orders", lease.Holder{Token: 7}), "/circles", "/doctor",
 		"/name?name=" + url.QueryEscape(hostile), "/name?kind=" + url.QueryEscape(hostile) + "&name=orders", "/release?token=" + url.QueryEscape(hostile),
 		"/name?kind=lock&name=" + url.QueryEscape("javascript:alert(1)"), "/name?kind=lock&name=" + url.QueryEscape("../doctor?x#y"),
 	} {
@@ -78,7 +79,7 @@ func TestHostileNamesAreText(t *testing.T) {
 		assert.Regexp(t, `^(/($|[?a-z])|#main$)`, html.UnescapeString(link[1]), "every link stays in the console")
 	}
 
-	w := b.do("POST", "/release", b.form(t, "lock", "orders", 7))
+	w := b.do("POST", "/release", b.form(t, "lock", "orders", lease.Holder{Token: 7}))
 	require.Equal(t, 200, w.Code)
 	harmless(t, "released", w.Body.String())
 	require.Contains(t, b.log.String(), "evil")

@@ -187,7 +187,7 @@ func (w *watch) page(now time.Time, release bool) namePage {
 	for _, h := range w.info.Holders {
 		row := rowOf(h, w.who)
 		if p.ReleaseAllow {
-			row.Release = releaseLink(w.kind, w.name, h.Token)
+			row.Release = releaseLink(w.kind, w.name, h)
 		}
 		p.Holders = append(p.Holders, row)
 	}

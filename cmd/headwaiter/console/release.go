@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/handoffs"
@@ -23,6 +24,7 @@ const formLimit = 8 << 10
 type releasePage struct {
 	Kind, Name           told
 	RawKind, RawName     string // what the form sends back
+	Ticket               string // that too
 	Holder               holderRow
 	Waiting              int
 	Signature            string
@@ -30,15 +32,16 @@ type releasePage struct {
 	Hears, Warning, Next told
 }
 
-// releaseLink leads to the question whether a hold is to be released.
-func releaseLink(kind, name string, token uint64) string {
-	return nameLink("/release", kind, name) + "&token=" + strconv.FormatUint(token, 10)
+// releaseLink leads to the question whether a hold is to be released: that with the token, and of those who read by one
+// token that of the ticket.
+func releaseLink(kind, name string, h lease.Holder) string {
+	return nameLink("/release", kind, name) + "&token=" + strconv.FormatUint(h.Token, 10) + "&ticket=" + url.QueryEscape(h.Ticket)
 }
 
 // sign is what a form carries that this process has made, for the hold that it has shown.
-func (c *Console) sign(kind, name string, token uint64) string {
+func (c *Console) sign(kind, name, token, ticket string) string {
 	sum := hmac.New(sha256.New, c.secret)
-	fmt.Fprintf(sum, "%q %q %d", kind, name, token)
+	fmt.Fprintf(sum, "%q %q %q %q", kind, name, token, ticket)
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
@@ -46,7 +49,7 @@ func (c *Console) sign(kind, name string, token uint64) string {
 func (c *Console) confirm(w http.ResponseWriter, r *http.Request) {
 	if n, h, ok := c.meant(w, r); ok {
 		p := c.releasePage(n, h)
-		p.Signature = c.sign(n.Kind, n.Name, h.Token)
+		p.Signature = c.sign(n.Kind, n.Name, strconv.FormatUint(h.Token, 10), h.Ticket)
 		c.show(w, http.StatusOK, "release", "Release "+n.Name+"?", p)
 	}
 }
@@ -55,7 +58,7 @@ func (c *Console) releasePage(n inspect.Listed, h lease.Holder) releasePage {
 	who := words.Roll{}
 	who.Read(n.Info)
 	return releasePage{
-		Kind: tell(n.Kind), Name: tell(n.Name), RawKind: n.Kind, RawName: n.Name, Holder: rowOf(h, who), Waiting: n.Info.Waiting,
+		Kind: tell(n.Kind), Name: tell(n.Name), RawKind: n.Kind, RawName: n.Name, Ticket: h.Ticket, Holder: rowOf(h, who), Waiting: n.Info.Waiting,
 		Back: nameLink("/name", n.Kind, n.Name), Hears: tell(words.Hears(h)),
 	}
 }
@@ -80,7 +83,7 @@ func (c *Console) meant(w http.ResponseWriter, r *http.Request) (n inspect.Liste
 		return n, h, false
 	}
 	for _, h := range n.Info.Holders {
-		if h.Token == token {
+		if h.Token == token && (h.Ticket == r.FormValue("ticket") || !lua.ProtocolOf(n.Kind).Several()) {
 			return n, h, true
 		}
 	}
@@ -95,9 +98,9 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, http.StatusBadRequest, "That form cannot be read.")
 		return
 	}
-	token, _ := strconv.ParseUint(r.PostForm.Get("token"), 10, 64)
-	signature := c.sign(r.PostForm.Get("kind"), r.PostForm.Get("name"), token)
-	if c.Release && !hmac.Equal([]byte(signature), []byte(r.PostForm.Get("signature"))) {
+	f := r.PostForm
+	signature := c.sign(f.Get("kind"), f.Get("name"), f.Get("token"), f.Get("ticket"))
+	if c.Release && !hmac.Equal([]byte(signature), []byte(f.Get("signature"))) {
 		c.fail(w, http.StatusForbidden, "That form is not of this console, or of one that has ended: go back, load the page again and confirm anew.")
 		return
 	}
@@ -108,7 +111,7 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := limited(r)
 	defer cancel()
 	p := c.releasePage(n, h)
-	_, err := handoffs.Forcing(ctx, c.Client, n.Kind, n.Name).ForceRelease(ctx, h.Token)
+	_, err := handoffs.Forcing(ctx, c.Client, n.Kind, n.Name).ForceReleaseHolder(ctx, h)
 	switch {
 	case errors.Is(err, lease.ErrUnwoken):
 		p.Warning = tell(words.OneLine(err.Error()))

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,19 +15,19 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
-	"github.com/headwaiter/headwaiter/semaphore"
+	"github.com/headwaiter/headwaiter/rwlock"
 )
 
 var field = regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
 
 // form is what the confirmation of a release would send.
-func (b *board) form(t *testing.T, kind, name string, token uint64) url.Values {
+func (b *board) form(t *testing.T, kind, name string, h lease.Holder) url.Values {
 	t.Helper()
 	form := url.Values{}
-	for _, f := range field.FindAllStringSubmatch(b.page(t, releaseLink(kind, name, token)), -1) {
-		form.Set(f[1], f[2])
+	for _, f := range field.FindAllStringSubmatch(b.page(t, releaseLink(kind, name, h)), -1) {
+		form.Set(f[1], html.UnescapeString(f[2]))
 	}
-	require.Len(t, form, 4)
+	require.Len(t, form, 5)
 	return form
 }
 
@@ -41,13 +42,13 @@ func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
 		b := opened(t, kit.Dial(t, s), allowed)
 
 		require.Contains(t, b.page(t, "/name?kind=lock&name=orders"), "Release…")
-		question := b.page(t, releaseLink("lock", "orders", held.Token()))
+		question := b.page(t, releaseLink("lock", "orders", lease.Holder{Token: held.Token()}))
 		for _, part := range []string{"<b>test</b> on host ", a.ID(), strconv.FormatUint(held.Token(), 10), "1 call waits", "may still be at work"} {
 			require.Contains(t, question, part)
 		}
 		require.NoError(t, held.Context().Err(), "the question changes nothing")
 
-		form := b.form(t, "lock", "orders", held.Token())
+		form := b.form(t, "lock", "orders", lease.Holder{Token: held.Token()})
 		w := b.do("POST", "/release", form, "Sec-Fetch-Site: same-origin")
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
 		require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
@@ -64,18 +65,21 @@ func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
 func TestOneHolderOfSeveralIsReleased(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	pool := semaphore.New(kit.Dial(t, s), "pool", 3)
-	first, err := pool.Acquire(t.Context(), 1)
+	m := rwlock.New(kit.Dial(t, s), "prices") // Readers have one token together.
+	first, err := m.RLock(t.Context())
 	require.NoError(t, err)
-	second, err := pool.Acquire(t.Context(), 2)
+	second, err := rwlock.New(kit.Dial(t, s), "prices").RLock(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first.Token(), second.Token())
+	info, err := m.Inspect(t.Context())
 	require.NoError(t, err)
 	b := opened(t, kit.Dial(t, s), allowed)
-	require.Equal(t, http.StatusOK, b.do("POST", "/release", b.form(t, "semaphore", "pool", second.Token())).Code)
+	require.Equal(t, http.StatusOK, b.do("POST", "/release", b.form(t, "rwlock", "prices", info.Holders[1])).Code)
 	require.ErrorIs(t, kit.Lost(t, second), lease.ErrForced)
 	require.NoError(t, first.Context().Err())
 	_, err = countdown.New(kit.Dial(t, s), "steps").TrySetCount(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusBadRequest, b.do("GET", releaseLink("latch", "steps", 7), nil).Code)
+	require.Equal(t, http.StatusBadRequest, b.do("GET", releaseLink("latch", "steps", lease.Holder{Token: 7}), nil).Code)
 }
 
 func TestWhatIsNotAConfirmedReleaseOfThisConsoleReleasesNothing(t *testing.T) {
@@ -87,7 +91,7 @@ func TestWhatIsNotAConfirmedReleaseOfThisConsoleReleasesNothing(t *testing.T) {
 	require.NoError(t, err)
 	look := kit.Dial(t, s)
 	b, reading, earlier := opened(t, look, allowed), opened(t, look), opened(t, look, allowed)
-	form := b.form(t, "lock", "orders", held.Token())
+	form := b.form(t, "lock", "orders", lease.Holder{Token: held.Token()})
 	change := func(key, value string) url.Values {
 		changed := url.Values{}
 		for k, v := range form {
@@ -106,17 +110,18 @@ func TestWhatIsNotAConfirmedReleaseOfThisConsoleReleasesNothing(t *testing.T) {
 	refused("an origin that hides", 403, b, "POST", "/release", form, "Origin: null")
 	refused("another host", 421, b, "POST", "/release", form, "Host: evil.example")
 	refused("no signature", 403, b, "POST", "/release", change("signature", ""))
+	refused("a signature of another ticket", 403, b, "POST", "/release", change("ticket", "x"))
 	refused("a signature of another hold", 403, b, "POST", "/release", change("token", strconv.FormatUint(other.Token(), 10)))
 	refused("a signature of another name", 403, b, "POST", "/release", change("name", "stock"))
-	refused("a form of a console that has ended", 403, b, "POST", "/release", earlier.form(t, "lock", "orders", held.Token()))
+	refused("a form of a console that has ended", 403, b, "POST", "/release", earlier.form(t, "lock", "orders", lease.Holder{Token: held.Token()}))
 	refused("values in the address", 403, b, "POST", "/release?"+form.Encode(), url.Values{})
 	refused("a GET", 200, b, "GET", "/release?"+form.Encode(), nil)
 	refused("other methods", 405, b, "PUT", "/release", form)
 	refused("a long form", 400, b, "POST", "/release", change("name", string(make([]byte, formLimit))))
 	refused("a console that only reads", 403, reading, "POST", "/release", form)
-	refused("its question", 403, reading, "GET", releaseLink("lock", "orders", held.Token()), nil)
+	refused("its question", 403, reading, "GET", releaseLink("lock", "orders", lease.Holder{Token: held.Token()}), nil)
 	refused("no token", 400, b, "GET", "/release?kind=lock&name=orders", nil)
-	refused("a hold that is over", 409, b, "GET", releaseLink("lock", "orders", held.Token()+1), nil)
+	refused("a hold that is over", 409, b, "GET", releaseLink("lock", "orders", lease.Holder{Token: held.Token() + 1}), nil)
 	require.NotContains(t, reading.page(t, "/name?kind=lock&name=orders"), "elease")
 	require.NoError(t, held.Context().Err())
 	require.NoError(t, other.Context().Err())

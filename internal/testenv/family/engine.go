@@ -137,18 +137,22 @@ func (m reentrantMutex) Break(ctx context.Context) error {
 	return err
 }
 
-func (m rwMutex) Break(ctx context.Context) error         { return freeAll(ctx, m) }
-func (m permitSemaphore) Break(ctx context.Context) error { return freeAll(ctx, m) }
+func (m rwMutex) Break(ctx context.Context) error {
+	return freeAll(ctx, m.Inspect, m.ForceReleaseHolder)
+}
+
+func (m permitSemaphore) Break(ctx context.Context) error {
+	return freeAll(ctx, m.Inspect, func(ctx context.Context, h lease.Holder) (lease.Holder, error) { return m.ForceRelease(ctx, h.Token) })
+}
 
 // freeAll takes away the holds of a name that several may hold.
-func freeAll(ctx context.Context, m interface {
-	Inspect(ctx context.Context) (lease.Info, error)
-	ForceRelease(ctx context.Context, token uint64) (lease.Holder, error)
-}) error {
-	info, err := m.Inspect(ctx)
+func freeAll(ctx context.Context, inspect func(context.Context) (lease.Info, error),
+	free func(context.Context, lease.Holder) (lease.Holder, error),
+) error {
+	info, err := inspect(ctx)
 	for _, h := range info.Holders {
 		if err == nil {
-			_, err = m.ForceRelease(ctx, h.Token)
+			_, err = free(ctx, h)
 		}
 	}
 	return err

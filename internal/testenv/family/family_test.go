@@ -175,7 +175,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, info.Holders, 2)
 	for _, h := range info.Holders {
-		_, err = m.ForceRelease(t.Context(), h.Token)
+		_, err = m.ForceReleaseHolder(t.Context(), h)
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, both[h.Client]), lease.ErrForced)
 	}

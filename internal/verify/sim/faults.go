@@ -294,7 +294,7 @@ func (w *world) force(i, part int, o Object) {
 	case RWLock:
 		m := rwlock.New(w.operator, name(i))
 		if info, err := m.Inspect(ctx); err == nil && info.Held {
-			_, _ = m.ForceRelease(ctx, info.Holder.Token)
+			_, _ = m.ForceReleaseHolder(ctx, info.Holder)
 		}
 	case Semaphore:
 		s := semaphore.New(w.operator, name(i), o.Size)
