@@ -60,6 +60,7 @@ func TestACrowdOfAnyKindHoldsAndReleases(t *testing.T) {
 	s := redistest.Start(t)
 	for _, p := range []Plan{
 		{Kind: Lock}, {Kind: Reentrant}, {Kind: Semaphore, Permits: 5, N: 3}, {Kind: Semaphore, Permits: 1}, {Kind: Read}, {Kind: Write},
+		{Kind: Election},
 	} {
 		p.Addr, p.Names, p.Clients, p.Waiters, p.Lease = s.Addr(), []string{t.Name() + p.Kind + fmt.Sprint(p.N)}, 2, 2, 10*time.Second
 		c := Start(t, p)

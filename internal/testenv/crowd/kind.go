@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
@@ -21,7 +22,11 @@ const (
 	Semaphore = "semaphore"
 	Read      = "read"
 	Write     = "write"
+	Election  = "election" // a campaign; the value is Candidate
 )
+
+// Candidate is the value with which the process campaigns.
+const Candidate = "child"
 
 // acquire is one call of some primitive.
 type acquire func(context.Context) (*lease.Lease, error)
@@ -41,6 +46,9 @@ func (p Plan) acquire(c *headwaiter.Client, name string) (acquire, error) {
 		return entering(rwlock.New(c, name, lasts).RLock, p.Entries), nil
 	case Write:
 		return entering(rwlock.New(c, name, lasts).Lock, p.Entries), nil
+	case Election:
+		e := election.New(c, name, lasts)
+		return func(ctx context.Context) (*lease.Lease, error) { return e.Campaign(ctx, Candidate) }, nil
 	}
 	return nil, fmt.Errorf("no kind %q", p.Kind)
 }
