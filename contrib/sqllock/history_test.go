@@ -28,11 +28,22 @@ func (b behind) Wipe() error   { panic("no test of this rig wants it") }
 func (b behind) Freeze() error { b.Proxy.Freeze(); return nil }
 func (b behind) Thaw() error   { b.Heal(); return nil }
 
-// uninspected is a lock of which nobody can ask who waits.
-type uninspected struct{ *sqllock.Leased }
+// inspected is a lock that tells how many wait as those of other engines do, and no more.
+type inspected struct{ *sqllock.Leased }
 
-func (uninspected) Inspect(context.Context) (lease.Info, error) {
-	panic("no test of this rig wants it")
+func (m inspected) Inspect(ctx context.Context) (lease.Info, error) {
+	n, err := m.Waiting(ctx)
+	return lease.Info{Waiting: n}, err
+}
+
+// leasing returns what makes clients for the rig.
+func leasing(url string) func(testing.TB, time.Duration) enginetest.Client {
+	return func(t testing.TB, lasts time.Duration) enginetest.Client {
+		c := dial(t, url, func(o *sqllock.Options) { o.GrantLease = lasts })
+		return enginetest.Client{Close: c.Close, Mutex: func(name string, _ engine.Limits) enginetest.Mutex {
+			return inspected{sqllock.NewLeased(c, name, sqllock.WithLease(lasts))}
+		}}
+	}
 }
 
 func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
@@ -43,12 +54,7 @@ func TestAHistoryInTroubleIsLinearizable(t *testing.T) {
 	proxy, through := pgtest.Through(t, url)
 	enginetest.Rig{
 		Server: behind{proxy, s},
-		Dial: func(t testing.TB, lasts time.Duration) enginetest.Client {
-			c := dial(t, through, func(o *sqllock.Options) { o.GrantLease = lasts })
-			return enginetest.Client{Close: c.Close, Mutex: func(name string, _ engine.Limits) enginetest.Mutex {
-				return uninspected{sqllock.NewLeased(c, name, sqllock.WithLease(lasts))}
-			}}
-		},
+		Dial:   leasing(through),
 		Empty: func(t testing.TB) {
 			l, err := sqllock.NewLeased(dial(t, url), "one").TryLock(t.Context())
 			require.NoError(t, err, "somebody holds, or waits")
