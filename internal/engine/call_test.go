@@ -47,9 +47,11 @@ func TestACallThatRestsEndsWithItsClient(t *testing.T) {
 		c, held := attempts(life, errPasses)
 		defer func() { _ = held.Release(t.Context()) }() // It ends its clock.
 		c.Once = func(context.Context, time.Time, *int) (*lease.Lease, error) { return nil, errPasses }
+		limit, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		ended := make(chan error)
 		go func() {
-			_, err := c.Acquire(t.Context())
+			_, err := c.Acquire(limit)
 			ended <- err
 		}()
 		synctest.Wait()
