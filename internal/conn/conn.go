@@ -224,6 +224,8 @@ const (
 	// is 400 KiB a connection. A batch counts as one.
 	ringScale = 8
 	sideRing  = 6
+	// mostMoves is how often a request is sent on from node to node before it fails with what the last one said.
+	mostMoves = 8
 )
 
 // commandOption sets what the protocol needs of the connection for commands.
@@ -231,7 +233,9 @@ func commandOption(o rueidis.ClientOption, s *sockets) rueidis.ClientOption {
 	o.DialCtxFn, o.DialFn = s.dialer(o), nil
 	o.PipelineMultiplex = -1 // One connection a node keeps requests in order (R1).
 	o.DisableCache = true
-	o.DisableRetry = true  // Repeats are this package's own: it knows which request may run twice.
+	o.DisableRetry = true // Repeats are this package's own: it knows which request may run twice.
+	// A server that sends a request on for ever, as one without the right to ASKING, is not asked for ever.
+	o.ClusterOption.MaxMovedRedirections = cmp.Or(o.ClusterOption.MaxMovedRedirections, mostMoves)
 	o.BlockingPipeline = 0 // The default is above every batch here: a batch stays on the connection, too.
 	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, AnswerTime)
 	if o.Dialer.KeepAlive == 0 {

@@ -105,7 +105,7 @@ func (c *Servers) rights() string {
 }
 
 const (
-	clusterRights = "+cluster|slots +cluster|nodes" + shardedRights
+	clusterRights = "+cluster|slots +cluster|nodes +asking" + shardedRights
 	// shardedRights are unknown before Redis 7.
 	shardedRights = " +cluster|shards +spublish +ssubscribe +pubsub|shardnumsub"
 )
@@ -143,7 +143,9 @@ func (c *Servers) probeKeys() lua.Keys { return lua.Fairlock.Keys(c.opts.Prefix,
 // Probed asks the server of the locks. It changes nothing.
 func (c *Servers) Probed(ctx context.Context) (p Probed, err error) {
 	keys := c.probeKeys()
-	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{keys.Channel(c.opts.ID), strconv.FormatBool(!c.opts.WithoutSubscribe)}).ToArray()
+	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{
+		keys.Channel(c.opts.ID), strconv.FormatBool(!c.opts.WithoutSubscribe), strconv.FormatBool(c.commands.Mode() == rueidis.ClientModeCluster),
+	}).ToArray()
 	if err != nil {
 		if Answered(err) && withoutScripts.MatchString(err.Error()) {
 			return Probed{Unfit: "it has no EVAL, which all locks need: use Redis 6.2 or newer, or Valkey; if it is a sentinel, name Sentinel.MasterSet"}, nil

@@ -6,6 +6,7 @@
 --       suspects  zset
 -- ARGV  channel   a wake channel of that name
 --       hears     false if the client subscribes to nothing; missing: it does
+--       cluster   true if it is a node of one; missing: it is not
 -- REPLY {now, {what is not allowed, …}, 1 if scripts may not count subscribers, why no lock can be kept there and what to do}
 -- RETRY safe: it only reads
 
@@ -54,6 +55,12 @@ need('PUBLISH on the wake channels', 'PUBLISH', ARGV[1], 'x')
 if ARGV[2] ~= 'false' then need('SUBSCRIBE to the wake channels', 'SUBSCRIBE', ARGV[1]) end
 
 need('run TIME', 'TIME')
+
+-- What keeps holds while their slot is on its way; a service that moves none may do without.
+if ARGV[3] == 'true' then
+  local known, allowed = pcall(redis.acl_check_cmd, 'ASKING')
+  if known and not allowed then missing[#missing + 1] = 'follow a slot that moves (ASKING)' end
+end
 
 -- A replica refuses what could write, also where there is nothing to be written.
 local write = redis.pcall('PEXPIRE', KEYS[1], '1')

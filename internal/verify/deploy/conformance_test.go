@@ -123,7 +123,7 @@ func TestEachRightOfAClusterIsNeeded(t *testing.T) {
 	t.Parallel()
 	all := rights(t, ofACluster())
 	s := redistest.Cluster(t, redistest.WithUser("headwaiter", "secret", all...))
-	needed := []string{"spublish", "ssubscribe", "pubsub|shardnumsub", "cluster|slots"}
+	needed := []string{"spublish", "ssubscribe", "pubsub|shardnumsub", "cluster|slots", "asking"}
 	if redistest.Before7() {
 		needed = []string{"cluster"} // A right to a subcommand cannot be taken away by itself.
 	}

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // elsewhere is a master that has not the slot of a key.
@@ -72,7 +74,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 // While a slot is on its way its keys are at two nodes, and calls wait; what is held goes on.
 func TestAHoldOutlastsTheMoveOfItsSlot(t *testing.T) {
 	t.Parallel()
-	s := redistest.Cluster(t)
+	s := redistest.Cluster(t, redistest.WithUser("headwaiter", "secret", rights(t, ofACluster())...))
 	a, b := kit.Dial(t, s), kit.Dial(t, s)
 	const name = "moving"
 	key := "headwaiter:lock:{" + name + "}"
@@ -98,6 +100,37 @@ func TestAHoldOutlastsTheMoveOfItsSlot(t *testing.T) {
 	require.Greater(t, second.Token(), l.Token())
 	kit.Release(t, second)
 	kit.Release(t, late.Value(t))
+}
+
+// Without the right to ASKING the two nodes send a request to and fro. The hold ends in time, and the nodes stay idle.
+func TestWhoMayNotFollowASlotIsNoFlood(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t, redistest.WithUser("headwaiter", "secret", rights(t, ofACluster())...))
+	l, err := fairlock.New(kit.Dial(t, s), "moving", headwaiter.WithLease(2*time.Second)).Lock(t.Context())
+	require.NoError(t, err)
+	key := "headwaiter:lock:{moving}"
+	from, to := s.MasterOf(key), elsewhere(s, key)
+	for _, n := range s.Nodes() {
+		n.Do("ACL", "SETUSER", "headwaiter", "-asking")
+	}
+	move := s.BeginMove(redistest.Slot(key), to)
+	move.Send(key)
+	before := sent(t, from) + sent(t, to)
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrExpired)
+	require.Less(t, sent(t, from)+sent(t, to)-before, 2000)
+	move.Finish()
+}
+
+// sent is how many requests a node has sent on, or refused.
+func sent(t *testing.T, n *redistest.Node) (calls int) {
+	t.Helper()
+	stats := n.Do("INFO", "stats").(string)
+	_, rest, found := strings.Cut(stats, "total_error_replies:")
+	require.True(t, found)
+	line, _, _ := strings.Cut(rest, "\r\n")
+	calls, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	return calls
 }
 
 // The node that a slot leaves ends the subscriptions: those who wait hear at the new one.
