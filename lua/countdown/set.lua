@@ -18,13 +18,13 @@ if now > tonumber(ARGV[4]) then return { base.LATE, now } end
 
 local s = latch.read(KEYS, now)
 -- Where the latch is lost it is set again, by whomever.
-local done = gather.known(s, ARGV[1]) and s.set
+local done = gather.known(s, ARGV[1]) -- Also where it was removed since.
 if not done and s.count > 0 then
   latch.keep(s)
   return gather.reply(s, base.REFUSED, s.count, 0, s.generation)
 end
 if done then
-  latch.keep(s)
+  if s.set then latch.keep(s) end
 else
   if s.set or s.generation == 0 then s.generation = gather.next(s.generation, now) end
   s.first = s.first > 0 and s.first or s.generation

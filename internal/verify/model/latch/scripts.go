@@ -143,20 +143,23 @@ func (r Set) Run(l *Latch, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	status := lua.Done
+	known := l.Calls.Known(r.ID)
 	switch {
+	case known:
 	case l.Initial == 0:
 		if l.Generation == 0 {
 			l.Generation, l.First = now, now
 		}
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
-	case l.Calls.Known(r.ID):
 	case l.Count > 0:
 		status = lua.Refused
 	default:
 		l.Generation++
 		l.Count, l.Initial, l.Lifetime = r.Count, r.Count, r.Lifetime
 	}
-	l.used(now)
+	if !known || l.Initial != 0 {
+		l.used(now)
+	}
 	if status == lua.Done {
 		l.Calls.Note(r.ID, r.Repeats, now)
 	}
