@@ -79,6 +79,7 @@ type watched struct {
 	token uint64    // of the hold
 	begun time.Time // of the call, and then of the hold
 	held  atomic.Bool
+	lease atomic.Pointer[lease.Lease] // once the call has returned it
 	once  sync.Once // for the end of the hold
 	now   *lasting  // nil if nobody wants to know how long it lasts
 
@@ -102,6 +103,7 @@ func (w *Watch) Acquire(ctx context.Context, kind, name string, call func(contex
 	l, err := call(context.WithValue(ctx, callKey{}, c))
 	switch {
 	case err == nil:
+		c.lease.Store(l)
 		context.AfterFunc(l.Context(), func() {
 			if cause := context.Cause(l.Context()); errors.Is(cause, lease.ErrLost) {
 				c.end(cause)
@@ -159,8 +161,11 @@ func Hold(ctx context.Context, how lease.Terms) (context.Context, lease.Terms) {
 	return ctx, how
 }
 
-// end tells of the end of the hold, once.
+// end tells of the end of the hold, once. One that was lost before is told as that, whoever is first to come here.
 func (c *watched) end(err error) {
+	if l := c.lease.Load(); err == nil && l != nil && errors.Is(context.Cause(l.Context()), lease.ErrLost) {
+		err = context.Cause(l.Context())
+	}
 	c.once.Do(func() {
 		c.silence()
 		c.Ended(observe.Released, c.token, time.Since(c.begun), err)

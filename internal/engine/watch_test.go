@@ -65,6 +65,11 @@ func TestAWatchTellsEachCallAndHoldToItsEnd(t *testing.T) {
 			synctest.Wait()
 			_ = l.Release(context.Background())
 		}, []observe.Moment{observe.Lost}, lease.ErrForced},
+		"a loss, and an unlock at once": {0, func(l *lease.Lease, g *Grip) {
+			g.Lose(lease.ErrForced)
+			l.Unlock()
+			synctest.Wait()
+		}, []observe.Moment{observe.Lost}, lease.ErrForced},
 		"a long hold": {0, func(l *lease.Lease, _ *Grip) { time.Sleep(25 * time.Second); l.Unlock() }, // Of the bubble.
 			[]observe.Moment{observe.HeldLong, observe.HeldLong, observe.Released}, nil},
 	} {
