@@ -80,8 +80,8 @@ type watched struct {
 	begun time.Time // of the call, and then of the hold
 	held  atomic.Bool
 	lease atomic.Pointer[lease.Lease] // once the call has returned it
-	once  sync.Once // for the end of the hold
-	now   *lasting  // nil if nobody wants to know how long it lasts
+	once  sync.Once                   // for the end of the hold
+	now   *lasting                    // nil if nobody wants to know how long it lasts
 
 	placed atomic.Bool
 	place  atomic.Int64 // how many are before it; -1 as long as that is not known
