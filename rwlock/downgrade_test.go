@@ -154,6 +154,22 @@ func holder(t testing.TB, m *rwlock.RWMutex) lease.Holder {
 	return info.Holder
 }
 
+// Nobody waits for the answer, which is no reason to keep readers out for as long as what is left of the hold lasts.
+func TestAWriteThatIsReleasedByAContextThatHasEndedLetsReadersIn(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s))
+		w := write(t, t.Context(), m)
+		inner := read(t, w.Context(), m)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, w.Release(ended), lease.ErrUnconfirmed)
+		kit.Release(t, kit.Lock(t.Context(), other.RLock).Value(t))
+		require.NoError(t, inner.Context().Err())
+		kit.Release(t, inner)
+		free(t, other)
+	})
+}
+
 func TestADowngradeFindsOutThatTheHoldIsLost(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := rwlock.New(kit.Dial(t, s), kit.Name(t))

@@ -105,6 +105,26 @@ func TestAReadWithinAWriteOutlivesIt(t *testing.T) {
 	})
 }
 
+// Two reads of one owner that were granted at once are two holds. What ends one leaves the owner the other.
+func TestAnOwnerWithTwoReadsKeepsTheOther(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		m, other := locks(t, kit.Dial(t, s), kit.Dial(t, s))
+		mine := waitqueue.WithOwner(t.Context(), "job")
+		for range 4 {
+			w := write(t, t.Context(), other)
+			calls := []*kit.Call[*lease.Lease]{kit.Lock(mine, m.RLock), kit.Lock(mine, m.RLock)}
+			kit.Waiting(t, 2, m.Inspect)
+			kit.Release(t, w)
+			first, second := calls[0].Value(t), calls[1].Value(t)
+			for _, l := range []*lease.Lease{first, second} {
+				require.ErrorIs(t, kit.Lock(mine, m.Lock).Err(t), lease.ErrUpgrade)
+				kit.Release(t, l)
+			}
+		}
+		free(t, other)
+	})
+}
+
 func TestAHoldOfOneOwnerIsEnteredByBothKinds(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		m := rwlock.New(kit.Dial(t, s), kit.Name(t))

@@ -198,6 +198,7 @@ func (sh *share) finish(ctx context.Context, todo remainder, ended bool) error {
 		case errors.Is(err, lease.ErrReleased):
 			return nil
 		case err != nil && !errors.Is(err, lease.ErrLost):
+			h.lowerAlone() // What is left of the hold may last for long.
 			return unconfirmed(err)
 		}
 		return err

@@ -26,18 +26,30 @@ type unlock struct {
 
 // unlock is what Unlock of a lease does, once. The lease's context has ended.
 func (sh *share) unlock() {
-	h := sh.hold
-	if !sh.takeOff(true).lower {
-		return
+	if sh.takeOff(true).lower {
+		sh.hold.lowerAlone()
 	}
+}
+
+// lowerAlone does lower in the background, for as long as the hold lasts.
+func (h *hold) lowerAlone() {
 	s, over := h.ticket.site, make(chan struct{})
 	s.mu.Lock()
 	s.lowers = append(s.lowers, over)
 	s.mu.Unlock()
 	s.client.servers.Spawn(func() { // Else the client was closed, and nobody asks any more.
-		ctx, cancel := context.WithDeadline(context.Background(), sh.Keeper.Lease().Deadline())
-		defer cancel()
-		_ = h.lower(ctx) // A loss is told to the leases that are left.
+		for late := true; late; {
+			s.mu.Lock()
+			until, holds := h.lasts.Deadline, h.ticket.state == held
+			s.mu.Unlock()
+			if !holds || !time.Now().Before(until) {
+				break
+			}
+			ctx, cancel := context.WithDeadline(context.Background(), until)
+			err := h.lower(ctx)                   // A loss is told to the leases that are left.
+			late = err != nil && ctx.Err() != nil // It was renewed meanwhile, or has ended.
+			cancel()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.lowers = slices.DeleteFunc(s.lowers, func(other chan struct{}) bool { return other == over })
