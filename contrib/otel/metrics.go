@@ -137,11 +137,13 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 	default:
 		if c := f.moments[o.Moment]; c != nil {
 			n := int64(1)
-			switch {
-			case o.Moment == observe.Skipped || o.Moment == observe.Expired:
+			switch o.Moment {
+			case observe.Skipped, observe.Expired:
 				n = int64(o.Count)
-			case o.Count > 1: // It was told before.
-				return
+			case observe.HeldLong, observe.WaitedLong:
+				if o.Count > 1 { // It was told before.
+					return
+				}
 			}
 			c.Add(ctx, n, plain.add...)
 		}

@@ -133,3 +133,18 @@ func TestAServerIsUpIfTheLastRequestWasAnswered(t *testing.T) {
 	require.Equal(t, []series{{value: 0}}, r.of(t, "headwaiter.server.up"))
 	require.Equal(t, []series{{value: 1, sum: 3}}, r.of(t, "headwaiter.server.round_trip"), "of those that were answered")
 }
+
+// The count of a hold or a wait that is told of again is how often that was; that of a message is what was in it.
+func TestAMessageWithSeveralGrantsIsCounted(t *testing.T) {
+	r := meter()
+	tracer, err := otel.New(otel.Options{MeterProvider: r.provider})
+	require.NoError(t, err)
+	for _, m := range []observe.Moment{observe.Woken, observe.HeldLong, observe.WaitedLong} {
+		for count := range 3 {
+			tracer.Observe(t.Context(), observe.Observation{Moment: m, Kind: "lock", Count: count + 1})
+		}
+	}
+	require.EqualValues(t, 3, r.sum(t, "headwaiter.wakeups"))
+	require.EqualValues(t, 1, r.sum(t, "headwaiter.holds.long"), "it was told before")
+	require.EqualValues(t, 1, r.sum(t, "headwaiter.waits.long"), "it was told before")
+}
