@@ -52,6 +52,7 @@ func judge(r *Report) []Warning {
 			continue
 		}
 		j.memory(s)
+		j.disk(s)
 		j.persistence(s)
 		j.replication(s)
 		j.cluster(s)
@@ -212,26 +213,47 @@ func (j *judgement) memory(s *ServerReport) {
 	}
 }
 
-// persistence judges what is left after a restart. It is a master's matter: a replica that restarts asks its master.
-func (j *judgement) persistence(s *ServerReport) {
-	if s.AppendOK.Is(false) {
-		j.add(Danger, s, "appendonly", "yes, and the last write failed",
-			"Redis refuses writes until it can append: nobody gets a lock, and releases fail.", "see the server's log and its disk")
-	}
-	save, have := s.Settings["save"]
-	if s.SaveOK.Is(false) && (!have || save != "") {
-		switch s.Settings["stop-writes-on-bgsave-error"] {
-		case "yes":
-			j.add(Danger, s, "stop-writes-on-bgsave-error", "yes, and the last save failed",
-				"Redis refuses writes until a save succeeds: nobody gets a lock, and releases fail.",
-				"see the server's log and its disk; stop-writes-on-bgsave-error no")
-		case "no":
-			j.add(Caution, s, "save", "the last one failed", "A restart would bring back an older state still.", "see the server's log and its disk")
-		default:
-			j.add(Caution, s, "save", "the last one failed",
-				"If stop-writes-on-bgsave-error is set, Redis refuses writes until a save succeeds.", "see the server's log and its disk")
+// disk judges whether what the server wrote last got to its disk. A master refuses writes where it did not.
+func (j *judgement) disk(s *ServerReport) {
+	const remedy = "see the server's log and its disk"
+	replica := s.Role.Is("replica")
+	if s.AppendOK.Is(false) && s.Settings["appendonly"] != "no" {
+		const value = "yes, and the last write failed"
+		if replica {
+			j.add(Caution, s, "appendonly", value,
+				"Its master serves, but this replica may end, and if it takes over it refuses writes until it can append.", remedy)
+		} else {
+			j.add(Danger, s, "appendonly", value,
+				"Redis refuses writes until it can append: nobody gets a lock, and releases fail.", remedy)
 		}
 	}
+	if save, have := s.Settings["save"]; !s.SaveOK.Is(false) || have && save == "" {
+		return
+	}
+	switch stop := s.Settings["stop-writes-on-bgsave-error"]; {
+	case stop == "yes" && replica:
+		j.add(Caution, s, "stop-writes-on-bgsave-error", "yes, and the last save failed",
+			"Its master serves, but this replica may end, and if it takes over it refuses writes until a save succeeds.",
+			remedy+"; stop-writes-on-bgsave-error no")
+	case stop == "yes":
+		j.add(Danger, s, "stop-writes-on-bgsave-error", "yes, and the last save failed",
+			"Redis refuses writes until a save succeeds: nobody gets a lock, and releases fail.", remedy+"; stop-writes-on-bgsave-error no")
+	case stop == "no" && replica:
+		j.add(Caution, s, "save", "the last one failed", "If it takes over, a restart would bring back an older state still.", remedy)
+	case stop == "no":
+		j.add(Caution, s, "save", "the last one failed", "A restart would bring back an older state still.", remedy)
+	case replica:
+		j.add(Caution, s, "save", "the last one failed",
+			"If it takes over, and stop-writes-on-bgsave-error is set, it refuses writes until a save succeeds.", remedy)
+	default:
+		j.add(Caution, s, "save", "the last one failed",
+			"If stop-writes-on-bgsave-error is set, Redis refuses writes until a save succeeds.", remedy)
+	}
+}
+
+// persistence judges what is left after a restart. It is a master's matter: a replica that restarts asks its master.
+func (j *judgement) persistence(s *ServerReport) {
+	save, have := s.Settings["save"]
 	if s.Role.Is("replica") {
 		return
 	}

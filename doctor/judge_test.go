@@ -121,6 +121,40 @@ func TestPersistenceIsJudged(t *testing.T) {
 	r = faultless()
 	r.Servers[1].Role, r.Servers[1].Settings["appendonly"] = known("replica"), "no"
 	require.Empty(t, judge(&r), "a replica gets its data from its master")
+	r = faultless()
+	r.Servers[0].AppendOK, r.Servers[0].Settings["appendonly"] = known(false), "no"
+	require.Equal(t, Caution, judge(&r)[0].Severity, "what is not appended to stops no writes")
+	require.Len(t, judge(&r), 1)
+}
+
+// A replica that cannot write to its disk stops nobody: its master serves.
+func TestTheDiskOfAReplicaIsACaution(t *testing.T) {
+	replica := func(change func(*Report, *ServerReport)) func(*Report, *ServerReport) {
+		return func(r *Report, _ *ServerReport) {
+			r.Servers[1].Role = known("replica")
+			change(r, &r.Servers[1])
+		}
+	}
+	failed := func(stop string) func(*Report, *ServerReport) {
+		return func(_ *Report, s *ServerReport) {
+			s.SaveOK, s.Settings["save"], s.Settings["stop-writes-on-bgsave-error"] = known(false), "60 1", stop
+		}
+	}
+	warn(t, []aWarning{
+		{"the append-only file is not written", replica(func(_ *Report, s *ServerReport) { s.AppendOK = known(false) }),
+			Caution, "appendonly", "yes, and the last write failed"},
+		{"saving fails, and stops writes", replica(failed("yes")), Caution, "stop-writes-on-bgsave-error", "yes, and the last save failed"},
+		{"saving fails, and stops nothing", replica(failed("no")), Caution, "save", "the last one failed"},
+		{"saving fails, and may stop writes", replica(failed("")), Caution, "save", "the last one failed"},
+	})
+	for _, stop := range []string{"yes", "no", ""} {
+		r := faultless()
+		replica(failed(stop))(&r, nil)
+		require.Contains(t, judge(&r)[0].Why, "takes over")
+	}
+	r := faultless()
+	replica(func(_ *Report, s *ServerReport) { s.AppendOK, s.Settings["appendonly"] = known(false), "no" })(&r, nil)
+	require.Empty(t, judge(&r))
 }
 
 func TestRolesAndVersionsAreJudged(t *testing.T) {
