@@ -160,7 +160,7 @@ func askUnlisted(ctx context.Context, w waitqueue.Wiring, servers []ServerReport
 		}
 		servers[i].Role = known("replica")
 		if n.master {
-			servers[i].Role = known("master")
+			servers[i].Role, servers[i].idle = known("master"), !n.slots
 		} else if of := addresses[n.of]; of != "" {
 			servers[i].Master = known(of)
 		}

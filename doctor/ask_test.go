@@ -124,7 +124,7 @@ func TestWhatTheNodesOfAClusterSayOfOthersIsAdded(t *testing.T) {
 		"3c 10.0.0.3:6379@1 slave 1a 0 0 1 connected\n" +
 		"4d 10.0.0.4:6379@1,four.internal slave 1a 0 0 1 connected\n" +
 		"5e 10.0.0.5:6379@1 master - 0 0 1 connected\n" +
-		"6f 10.0.0.6:6379@1 master,fail - 0 0 1 disconnected\n")
+		"6f 10.0.0.6:6379@1 master,fail - 0 0 1 disconnected 16383\n")
 	listed := []ServerReport{newServerReport("10.0.0.1:6379"), newServerReport("four.internal:6379")}
 	listed[0].Reachable, listed[0].Role = true, known("master")
 	var found []string
@@ -138,6 +138,27 @@ func TestWhatTheNodesOfAClusterSayOfOthersIsAdded(t *testing.T) {
 		"10.0.0.3:6379 replica 10.0.0.1:6379 connection: " + errNotOwn.Error(),
 		"10.0.0.6:6379 master unknown connection: not tried, because the cluster says that it has failed",
 	}, found)
+}
+
+// When a failover is over the old master has no slots any more: nobody waits for it, however long it stays away.
+func TestAnOldMasterOfAClusterIsNoDanger(t *testing.T) {
+	said := func(slots string, listed ...ServerReport) []string {
+		nodes := parseClusterNodes("1a 10.0.0.1:6379@1 myself,master - 0 0 2 connected 0-16383\n" +
+			"6f 10.0.0.6:6379@1 master,fail - 0 0 1 disconnected" + slots + "\n")
+		r := Report{Mode: "cluster", Servers: askUnlisted(t.Context(), waitqueue.Wiring{}, listed, nodes)}
+		var found []string
+		for _, w := range judge(&r) {
+			if w.Setting == "reachable" {
+				found = append(found, string(w.Severity)+" of "+strings.Join(w.Servers, ", ")+": "+w.Why)
+			}
+		}
+		return found
+	}
+	const old = "caution of 10.0.0.6:6379: It is an old master: its slots have another one now, and there is a replica less."
+	here := faultlessServer("10.0.0.1:6379")
+	require.Equal(t, []string{old}, said("", here))
+	require.Equal(t, []string{old}, said("", here, newServerReport("10.0.0.6:6379")), "a client that has not heard yet")
+	require.Equal(t, []string{"danger of 10.0.0.6:6379: Nobody gets a lock there, and holders lose theirs."}, said(" 16383", here))
 }
 
 func TestClocksThatAreApartAreFound(t *testing.T) {

@@ -73,6 +73,7 @@ type ServerReport struct {
 	Notes    []string          `json:"notes"`
 
 	protocol Fact[int64]
+	idle     bool // the others know that it has no slots
 }
 
 // A ReplicaReport is what a master knows of a replica.

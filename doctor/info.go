@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,10 +127,12 @@ type clusterNode struct {
 	id, address, hostname string
 	master                bool
 	failed                bool // nobody reaches it, or this node does not
+	slots                 bool // it has some
 	of                    string
 }
 
 // parseClusterNodes reads CLUSTER NODES: id host:port@bus,hostname flags master ping pong epoch link slots…
+// Among the slots are marks of those that move, [7->-id] and [7-<-id].
 func parseClusterNodes(text string) []clusterNode {
 	var found []clusterNode
 	for line := range strings.Lines(text) {
@@ -147,6 +150,7 @@ func parseClusterNodes(text string) []clusterNode {
 				n.hostname = net.JoinHostPort(name, address[colon+1:])
 			}
 		}
+		n.slots = slices.ContainsFunc(fields[8:], func(f string) bool { return !strings.HasPrefix(f, "[") })
 		for flag := range strings.SplitSeq(fields[2], ",") {
 			n.master = n.master || flag == "master"
 			n.failed = n.failed || flag == "fail" || flag == "fail?" || flag == "noaddr"

@@ -81,11 +81,23 @@ func TestTheNodesOfAClusterAreRead(t *testing.T) {
 		"4d :0@0 slave,fail?,noaddr 3c 0 0 3 disconnected\n" +
 		"5e 10.0.0.5:6379 handshake\n"
 	assert.Equal(t, []clusterNode{
-		{"1a", "10.0.0.1:6379", "", true, false, "-"},
-		{"2b", "10.0.0.2:6379", "two.internal:6379", false, false, "1a"},
-		{"3c", "[fe80::3]:6379", "", true, true, "-"},
-		{"4d", ":0", "", false, true, "3c"},
+		{"1a", "10.0.0.1:6379", "", true, false, true, "-"},
+		{"2b", "10.0.0.2:6379", "two.internal:6379", false, false, false, "1a"},
+		{"3c", "[fe80::3]:6379", "", true, true, true, "-"},
+		{"4d", ":0", "", false, true, false, "3c"},
 	}, parseClusterNodes(text))
+}
+
+// Behind the state of a node's link stand its slots, and among these marks of those that move.
+func TestTheSlotsOfANodeAreRead(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, " 0-5460": true, " 7": true, " [93-<-1a] 7": true,
+		" [93-<-1a]": false, " [77->-1a]": false, " 77 [77->-1a]": true, " [93-<-1a] [94-<-1a]": false,
+	} {
+		nodes := parseClusterNodes("5e 10.0.0.5:6379@16379 myself,master - 0 0 1 connected" + text + "\n")
+		require.Len(t, nodes, 1)
+		assert.Equal(t, want, nodes[0].slots, text)
+	}
 }
 
 func TestTheLimitOfBuffersIsRead(t *testing.T) {

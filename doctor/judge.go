@@ -131,6 +131,9 @@ func (j *judgement) access() {
 
 func (j *judgement) silent(s *ServerReport) {
 	switch {
+	case s.Role.Is("master") && s.idle:
+		j.add(Caution, s, "reachable", "no", "It is an old master: its slots have another one now, and there is a replica less.",
+			"see to the server, or to the way there; CLUSTER FORGET if it is gone for good")
 	case s.Role.Is("master"):
 		j.add(Danger, s, "reachable", "no", "Nobody gets a lock there, and holders lose theirs.", "see to the server, or to the way there")
 	case s.Role.Is("replica"):

@@ -2,7 +2,9 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +51,25 @@ func TestTheDoctorVisitsAllNodesOfACluster(t *testing.T) {
 	i := slices.IndexFunc(d.Report.Servers, func(s aServer) bool { return s.Address == doomed.Addr() })
 	require.False(t, d.Report.Servers[i].Reachable)
 	require.Equal(t, "master", *d.Report.Servers[i].Role)
+}
+
+// The cluster goes on without the old master: what is left of it endangers nothing.
+func TestTheDoctorSeesThatAClusterHasFailedOver(t *testing.T) {
+	t.Parallel()
+	s := redistest.ClusterOf(t, 3, 1)
+	old, rest := s.Masters()[0], "redis://"+s.Masters()[1].Addr()
+	replica := s.Replicas(old)[0]
+	old.Kill()
+	require.Equal(t, replica.Addr(), s.Failover(old, "TAKEOVER").Addr())
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(s.Masters(), func(n *redistest.Node) bool { return !strings.Contains(n.Text("CLUSTER", "NODES"), "master,fail ") })
+	}, time.Minute, 10*time.Millisecond)
+	d, code, _ := consult(t, rest)
+	require.Zero(t, code)
+	require.False(t, d.Endangered)
+	require.Equal(t, "caution", d.about()["reachable"])
+	i := slices.IndexFunc(d.Report.Servers, func(s aServer) bool { return s.Address == old.Addr() })
+	require.False(t, d.Report.Servers[i].Reachable)
 }
 
 func TestTheDoctorMissesShardedChannelsAndTheRightToFindOutAboutACluster(t *testing.T) {
