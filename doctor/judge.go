@@ -119,7 +119,8 @@ func (j *judgement) access() {
 		if r.Open.Is(true) {
 			j.add(Caution, nil, "requirepass", "none: the default user needs no password",
 				"Whoever reaches the server can release locks, grant them, and change settings.",
-				"ACL SETUSER default off, and a user with the rights that docs/deploy.md lists")
+				"requirepass, with the same as masterauth for replicas and as auth-pass for sentinels; "+
+					"and for the locks a user of their own with the rights that docs/deploy.md lists")
 		}
 	}
 	if r.Mode == "cluster" && r.Sharded.Is(false) {

@@ -1,6 +1,9 @@
 package doctor
 
 import (
+	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -267,6 +270,31 @@ func TestConnectionsAreJudged(t *testing.T) {
 	r := faultless()
 	r.Servers[0].Settings["client-output-buffer-limit"] = "pubsub 0 0 0"
 	require.Empty(t, judge(&r), "no limit is no small one")
+}
+
+// Whoever turns the default user off before there is an administrator, or while replicas and sentinels come in by it, is
+// locked out.
+func TestTheDefaultUserIsNotToBeTurnedOff(t *testing.T) {
+	r := faultless()
+	r.Servers[0].Address, r.TLS = "10.0.0.1:6379", known(true)
+	found := judge(&r)
+	require.Len(t, found, 1)
+	require.Equal(t, "requirepass", found[0].Setting)
+	require.NotContains(t, found[0].Remedy, "off")
+	for _, word := range []string{"requirepass", "masterauth", "sentinels", "docs/deploy.md"} {
+		require.Contains(t, found[0].Remedy, word)
+	}
+}
+
+func TestThePageSaysFromWhenOnIdleConnectionsAreCutSoon(t *testing.T) {
+	seconds := int(soonCut / time.Second)
+	warn(t, []aWarning{
+		{"at last", set("timeout", strconv.Itoa(seconds)), Caution, "timeout", strconv.Itoa(seconds)},
+		{"later", set("timeout", strconv.Itoa(seconds+1)), Notice, "timeout", strconv.Itoa(seconds + 1)},
+	})
+	page, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), fmt.Sprintf("`timeout` of %d s or less", seconds))
 }
 
 func TestClocksAreJudgedByWhatIsCertain(t *testing.T) {
