@@ -59,7 +59,7 @@
 //	headwaiter.missed            counter            grants whose message did not come
 //	headwaiter.suspected         counter            times the server said that this client let a lease run out
 //	headwaiter.given_back        counter            grants that came too late
-//	headwaiter.server.up         gauge              1 if a server answered the last request of a client, 0 if not
+//	headwaiter.server.up         gauge              1 if a server answered the last request of a client, 0 if not; gone 5 minutes later
 //	headwaiter.server.round_trip histogram, s       how long answers took
 //	headwaiter.classes.cut       counter            calls counted as class "other": one class too many, or Class panicked
 //

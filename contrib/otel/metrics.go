@@ -24,7 +24,7 @@ type figures struct {
 	waiting, holds             metric.Int64UpDownCounter
 	waits, held, margins       metric.Float64Histogram
 	roundTrips                 metric.Float64Histogram
-	up                         metric.Int64Gauge
+	servers                    servers
 	cut                        metric.Int64Counter
 	moments                    map[observe.Moment]metric.Int64Counter // those that are just counted
 
@@ -45,8 +45,9 @@ var (
 
 // options are labels as the instruments want them, made once: there are few.
 type options struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
+	add     []metric.AddOption
+	record  []metric.RecordOption
+	observe []metric.ObserveOption
 }
 
 // counted are the moments that are just counted, each by an instrument of its own.
@@ -95,9 +96,10 @@ func newFigures(m metric.Meter) (*figures, error) {
 	f.held = histogram("headwaiter.hold.duration", "How long holds lasted, by outcome.")
 	f.margins = histogram("headwaiter.renewal.margin", "What was left of the lease when it was renewed, or when that failed.")
 	f.roundTrips = histogram("headwaiter.server.round_trip", "How long answers of a server took.")
-	up, err := m.Int64Gauge("headwaiter.server.up", metric.WithUnit("1"),
-		metric.WithDescription("1 if a server answered the last request of a client, 0 if not."))
-	f.up, errs = up, append(errs, err)
+	f.servers.known = make(map[*options]*server)
+	_, err := m.Int64ObservableGauge("headwaiter.server.up", metric.WithUnit("1"), metric.WithInt64Callback(f.servers.observe),
+		metric.WithDescription("1 if a server answered the last request of a client, 0 if not. It goes five minutes after that."))
+	errs = append(errs, err)
 	f.cut = counter("headwaiter.classes.cut", "{call}", "Calls whose class was one too many, or could not be told.")
 	for _, c := range counted {
 		f.moments[c.moment] = counter(c.name, c.unit, c.description)
@@ -150,16 +152,6 @@ func (f *figures) count(ctx context.Context, o *observe.Observation, class strin
 	}
 }
 
-// request counts one request to a server.
-func (f *figures) request(r *observe.Request) {
-	by, up := f.of(byServer, r.Engine, r.Server, r.Client), int64(0)
-	if r.Err == nil {
-		up = 1
-		f.roundTrips.Record(context.Background(), r.Took.Seconds(), by.record...)
-	}
-	f.up.Record(context.Background(), up, by.record...)
-}
-
 // of returns the options for labels. Those that are empty are left out.
 func (f *figures) of(by *[3]attribute.Key, values ...string) *options {
 	l := labels{by, [3]string(values)}
@@ -179,7 +171,7 @@ func (f *figures) of(by *[3]attribute.Key, values ...string) *options {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if found = f.options[l]; found == nil {
-		found = &options{[]metric.AddOption{set}, []metric.RecordOption{set}}
+		found = &options{[]metric.AddOption{set}, []metric.RecordOption{set}, []metric.ObserveOption{set}}
 		f.options[l] = found
 	}
 	return found

@@ -148,3 +148,21 @@ func TestAMessageWithSeveralGrantsIsCounted(t *testing.T) {
 	require.EqualValues(t, 1, r.sum(t, "headwaiter.holds.long"), "it was told before")
 	require.EqualValues(t, 1, r.sum(t, "headwaiter.waits.long"), "it was told before")
 }
+
+func TestAServerThatNobodyAsksAnyMoreIsNeitherUpNorDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := meter()
+		tracer, err := otel.New(otel.Options{MeterProvider: r.provider})
+		require.NoError(t, err)
+		tracer.ObserveRequest(observe.Request{Engine: "redis", Server: "left:6379", Err: context.DeadlineExceeded})
+		synctime.Pass(4 * time.Minute)
+		tracer.ObserveRequest(observe.Request{Engine: "redis", Server: "stays:6379"})
+		require.Len(t, r.of(t, "headwaiter.server.up"), 2)
+		synctime.Pass(time.Minute + 1)
+		require.Equal(t, []series{{value: 1}}, r.of(t, "headwaiter.server.up"))
+		synctime.Pass(4 * time.Minute)
+		require.Empty(t, r.of(t, "headwaiter.server.up"))
+		tracer.ObserveRequest(observe.Request{Engine: "redis", Server: "left:6379"})
+		require.Equal(t, []series{{value: 1}}, r.of(t, "headwaiter.server.up"), "it is back")
+	})
+}
