@@ -75,7 +75,7 @@ func TestTheOrderOutlastsTheWaitBehindARestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	name := kit.Name(t)
-	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(3 * restartLease), headwaiter.WithSafeRestart()} // All are queued within it.
 	var calls []*kit.Call[int]
 	turn := make(chan int, 5)
 	plain := fairlock.New(kit.Dial(t, s), name)
@@ -161,9 +161,10 @@ func begin(c *headwaiter.Client, name string, options []fairlock.Option) *kit.Ca
 func TestTheOrderOutlastsAnEmptyRestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	old(t, s, restartLease)
+	const lasts = 3 * restartLease // All are queued again within it, on a busy machine too.
+	old(t, s, lasts)
 	name := kit.Name(t)
-	options := []fairlock.Option{headwaiter.WithLease(restartLease), headwaiter.WithSafeRestart()}
+	options := []fairlock.Option{headwaiter.WithLease(lasts), headwaiter.WithSafeRestart()}
 	plain := fairlock.New(kit.Dial(t, s), name)
 	held, err := plain.Lock(t.Context())
 	require.NoError(t, err)
@@ -182,6 +183,7 @@ func TestTheOrderOutlastsAnEmptyRestart(t *testing.T) {
 		return err == nil && info.Held && info.Waiting == 1
 	})
 	p.Heal()
+	kit.Waiting(t, 2, plain.Inspect)
 	require.Error(t, held.Release(t.Context()))
 	var token uint64
 	for i, call := range calls {
