@@ -142,7 +142,7 @@ func TestWaitersOutliveTheirSubscriptions(t *testing.T) {
 	for range 5 {
 		l := take(t, near, 2)
 		calls := queue(t, far, far, 1, 2)
-		require.EqualValues(t, 1, s.Int("CLIENT", "KILL", "TYPE", "pubsub"))
+		require.Positive(t, s.Int("CLIENT", "KILL", "TYPE", "pubsub")) // A holder may have come to listen too.
 		kit.Release(t, l)
 		first := calls[0].Value(t)
 		kit.Release(t, first)
