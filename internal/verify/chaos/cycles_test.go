@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -49,10 +50,10 @@ func leavesNothing(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
-	var own atomic.Int64
+	var own, quits atomic.Int64
 	for i := range either(16, 2) { // What these do is in no history.
 		m := fairlock.New(mine[i%len(mine)], "cycles", headwaiter.WithLease(2*time.Second))
-		work.Go(func() { cycle(t, ctx, m, &own) })
+		work.Go(func() { cycle(t, ctx, m, &own, &quits) })
 	}
 	kills := 0
 	victim := r.load[2]
@@ -85,29 +86,31 @@ func leavesNothing(t *testing.T) {
 	channels := len(r.server.List("PUBSUB", "CHANNELS", "*"))
 	clock.Shift(time.Minute + 15*time.Second) // From the last use of a lock, whose lease is 3 s.
 	keys := r.server.List("KEYS", "*")
-	t.Logf("%d cycles, %d kills", total, kills)
+	t.Logf("%d cycles, %d calls given up beside them, %d kills", total, quits.Load(), kills)
 	require.Empty(t, keys)
 	require.Zero(t, channels)
 	require.LessOrEqual(t, goroutines, 0)
 }
 
-// cycle locks and releases, and now and then gives up.
-func cycle(t *testing.T, ctx context.Context, m *fairlock.Mutex, done *atomic.Int64) {
+// cycle locks and releases, and now and then gives up. It counts its holds, and the calls that gave up.
+func cycle(t *testing.T, ctx context.Context, m *fairlock.Mutex, done, quits *atomic.Int64) {
 	for ctx.Err() == nil {
 		mine, cancel := ctx, context.CancelFunc(func() {})
 		if rand.IntN(3) == 0 {
 			mine, cancel = context.WithTimeout(ctx, rand.N(5*time.Millisecond))
 		}
 		l, err := m.Lock(mine)
+		ended := mine.Err()
 		cancel()
-		done.Add(1)
 		if err != nil {
-			if mine.Err() == nil {
+			if ended == nil || !errors.Is(err, ended) {
 				t.Errorf("a call failed: %v", err)
 				return
 			}
+			quits.Add(1)
 			continue
 		}
+		done.Add(1)
 		if how := outcome(l.Release(context.Background())); how != released && how != "expired" {
 			t.Errorf("a release failed: %v", how)
 		}
