@@ -56,12 +56,20 @@ type span struct{ from, to time.Time }
 
 func (s span) took() time.Duration { return s.to.Sub(s.from) }
 
-// overdue are those spans that are longer than a bound, without what stood says of the time between two moments: that the
-// machine had no turn for anything.
-func overdue(spans []span, bound time.Duration, stood func(from, to time.Time) time.Duration) (found []time.Duration) {
+// without are the times that spans took, without what stood says of the time between two moments: that the machine had no
+// turn for anything.
+func without(spans []span, stood func(from, to time.Time) time.Duration) (took []time.Duration) {
 	for _, s := range spans {
-		if took := s.took() - stood(s.from, s.to); took > bound {
-			found = append(found, took)
+		took = append(took, max(0, s.took()-stood(s.from, s.to)))
+	}
+	return took
+}
+
+// overdue are those times that are longer than a bound.
+func overdue(took []time.Duration, bound time.Duration) (found []time.Duration) {
+	for _, d := range took {
+		if d > bound {
+			found = append(found, d)
 		}
 	}
 	return found
@@ -70,17 +78,14 @@ func overdue(spans []span, bound time.Duration, stood func(from, to time.Time) t
 // measured judges spans of a kind, and keeps them.
 func (r *run) measured(kind string, spans []span) {
 	r.Helper()
-	var took []time.Duration
-	for _, s := range spans {
-		took = append(took, s.took())
-	}
+	took := without(spans, r.stalls.Within)
 	sorted := slices.Sorted(slices.Values(took))
 	r.Logf("%s: median %v, worst %v of %d; the machine stood still for %v",
 		kind, sorted[len(sorted)/2], sorted[len(sorted)-1], len(spans), r.stalls.Within(spans[0].from, spans[len(spans)-1].to))
 	require.LessOrEqual(r, sorted[len(sorted)/2], bounds[kind], "the median of %s: %v", kind, sorted)
-	require.Empty(r, overdue(spans, mostOf(kind), r.stalls.Within), "%s: more than %v", kind, mostOf(kind))
-	for _, s := range spans {
-		evidence.Recovered(r, kind, max(0, s.took()-r.stalls.Within(s.from, s.to)), mostOf(kind))
+	require.Empty(r, overdue(took, mostOf(kind)), "%s: more than %v", kind, mostOf(kind))
+	for _, d := range took {
+		evidence.Recovered(r, kind, d, mostOf(kind))
 	}
 }
 
@@ -92,10 +97,9 @@ func TestEachSpanHasItsBoundAndTheStallsOfTheMachineDoNotCount(t *testing.T) {
 		spans[i] = span{began, began.Add(10 * time.Millisecond)}
 	}
 	none := func(time.Time, time.Time) time.Duration { return 0 }
-	require.Empty(t, overdue(spans, 100*time.Millisecond, none))
+	require.Empty(t, overdue(without(spans, none), 100*time.Millisecond))
 	spans[50].to = began.Add(1900 * time.Millisecond)
-	require.Len(t, overdue(spans, 100*time.Millisecond, none), 1, "one that waited for a look, among a hundred that did not")
-	require.Empty(t, overdue(spans, 100*time.Millisecond, func(from, to time.Time) time.Duration {
-		return max(0, to.Sub(from)-50*time.Millisecond)
-	}), "the machine stood still")
+	require.Len(t, overdue(without(spans, none), 100*time.Millisecond), 1, "one that waited for a look, among a hundred that did not")
+	stood := without(spans, func(from, to time.Time) time.Duration { return max(0, to.Sub(from)-50*time.Millisecond) })
+	require.Empty(t, overdue(stood, 100*time.Millisecond), "the machine stood still")
 }

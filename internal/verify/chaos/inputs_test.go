@@ -203,7 +203,7 @@ func TestI6AQueueOf100000(t *testing.T) {
 		kit.Waiting(t, many+1, holder.Inspect)
 		spans[i] = span{began, time.Now()}
 	}
-	require.Empty(t, overdue(spans, 100*time.Millisecond, r.stalls.Within), "to queue behind %d and to leave, with both seen", many)
+	require.Empty(t, overdue(without(spans, r.stalls.Within), 100*time.Millisecond), "to queue behind %d and to leave, with both seen", many)
 	end := queued(t, last, many+2)
 	since := time.Now()
 	kit.Release(t, l)
