@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,12 +21,13 @@ func TestThePageIsThatOfThisSpecification(t *testing.T) {
 }
 
 func TestEachRuleIsSwitchedOffAndMissed(t *testing.T) {
-	for n := range 10 {
-		missed := false
-		for _, r := range runs {
-			missed = missed || r.Off == fmt.Sprintf("R%d", n+1) && r.Finds != ""
-		}
-		require.True(t, missed, "R%d", n+1)
+	text, err := os.ReadFile("../../../spec/Headwaiter.tla")
+	require.NoError(t, err)
+	rules := regexp.MustCompile(`(?m)^(R\d+) == `).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, rules)
+	for i, rule := range rules {
+		require.Equal(t, fmt.Sprintf("R%d", i+1), rule[1], "the rules have their numbers in a row")
+		require.True(t, slices.ContainsFunc(runs, func(r Run) bool { return r.Off == rule[1] && r.Finds != "" }), rule[1])
 	}
 	for _, r := range runs {
 		require.Equal(t, r.Off != "", without[r.Off] != "", r.Name)
