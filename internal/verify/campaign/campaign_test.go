@@ -107,6 +107,17 @@ func TestWhatFailsACampaign(t *testing.T) {
 	require.Contains(t, s.text(), "| failed cases | 0 |")
 }
 
+func TestTestsOfADeploymentThatBrokeOffAreADifference(t *testing.T) {
+	t.Parallel()
+	r := run{cases: map[string]bool{"TestA": true}, passed: 1}
+	require.NotContains(t, r.differences(), "did not end")
+	r.err = errors.New("exit status 2")
+	require.Contains(t, r.differences(), "; did not end: exit status 2")
+	r.failed = []string{"TestB"}
+	require.NotContains(t, r.differences(), "did not end", "that is why")
+	require.Contains(t, r.differences(), "; fails: TestB")
+}
+
 const emptyPage = "# A page\n\nWords.\n\n## The campaign\n\nOld words.\n" + failedCase + "\nAll.\n\n" + failedHead + "| then | 123 | Valkey 9 | soak | TestOld | it | \n"
 
 func TestAFailedCaseStaysOnThePage(t *testing.T) {

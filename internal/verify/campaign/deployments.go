@@ -123,7 +123,7 @@ func (r run) deployments() (found []string) {
 	return found
 }
 
-// differences are what was not tried on a server, or failed there.
+// differences are what was not tried on a server, or failed there, and how the tests ended if they broke off.
 func (r run) differences() string {
 	var all []string
 	here := r.deployments()
@@ -134,6 +134,9 @@ func (r run) differences() string {
 	}
 	for _, name := range r.failed {
 		all = append(all, "fails: "+strings.ReplaceAll(name, "_", " "))
+	}
+	if r.err != nil && len(r.failed) == 0 {
+		all = append(all, "did not end: "+cell(r.err.Error()))
 	}
 	if len(all) == 0 {
 		return "none"
