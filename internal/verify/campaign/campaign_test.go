@@ -118,6 +118,25 @@ func TestTestsOfADeploymentThatBrokeOffAreADifference(t *testing.T) {
 	require.Contains(t, r.differences(), "; fails: TestB")
 }
 
+// What the server in Go has seen counts for no other, but what is wrong there fails the campaign.
+func TestWhatTheEmbeddedServerHasSeenIsNoWordAboutAnother(t *testing.T) {
+	t.Parallel()
+	const test = "TestALockInTrouble/miniredis"
+	s := newSummary()
+	seen := []evidence.Line{
+		{Test: test, Holds: 5, Judged: 10}, {Test: test + "/x", Fault: "reply cut", N: 3},
+		{Test: test, Recovery: "x", Took: 3 * time.Second, Bound: time.Second},
+	}
+	require.Equal(t, []failure{{"all", "nothing was judged"}}, s.add(redis, parts[0], seen, nil, nil))
+	seen = append(seen, judged, evidence.Line{Test: "TestALockInTrouble/redis", Fault: "reply cut", N: 4})
+	require.Empty(t, s.add(redis, parts[0], seen, nil, nil))
+	require.Equal(t, []int{10, 20, 1, 4}, []int{s.holds, s.judged, s.histories, s.faults["reply cut"]})
+	require.Equal(t, []int{10, 20}, []int{s.tallies[0].holds, s.tallies[0].judged})
+	require.Empty(t, s.recoveries)
+	seen[0].Wrong = []string{"lock: 2 permits of 1 are held"}
+	require.Equal(t, []failure{{"TestALockInTrouble", seen[0].Wrong[0]}}, s.add(redis, parts[0], seen, nil, nil))
+}
+
 const emptyPage = "# A page\n\nWords.\n\n## The campaign\n\nOld words.\n" + failedCase + "\nAll.\n\n" + failedHead + "| then | 123 | Valkey 9 | soak | TestOld | it | \n"
 
 func TestAFailedCaseStaysOnThePage(t *testing.T) {
