@@ -192,22 +192,18 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 //
 // Those who read together have one token: then it is [lease.ErrInvalid], and [Queue.ForceReleaseHolder] says whom.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
-	return q.free(ctx, token, "")
+	return q.ForceReleaseHolder(ctx, lease.Holder{Token: token})
 }
 
 // ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has told of: of its ticket where several may hold,
 // else of its token.
 func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
-	return q.free(ctx, h.Token, h.Ticket)
-}
-
-func (q Queue) free(ctx context.Context, token uint64, ticket string) (lease.Holder, error) {
 	retry.Given(ctx)
 	if q.err != nil {
 		return lease.Holder{}, q.err
 	}
 	c := q.client
-	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), token, ticket, c.highest, func(a conn.Attempt, r *lua.Reply) {
+	freed, unwoken, err := outside.Of(c.servers, false).Free(ctx, q.Seen(), h, c.highest, func(a conn.Attempt, r *lua.Reply) {
 		c.saw(c.servers.NodeOf(q.keys.Lock), a, q.proto, q.name, r.Head(), r.Token)
 	})
 	if unwoken {

@@ -186,15 +186,13 @@ func (w Wiring) Name(ctx context.Context, infos ...lease.Info) {
 	}
 }
 
-// Free frees a name by force. A token other than 0 limits that to the hold with it, and a ticket to that of the ticket, where
-// several may hold. floor tells the highest token that the client has seen; took gets the answer. unwoken says that the next
+// Free frees a name by force. A token other than 0 limits that to the hold with it, and where several may hold a ticket to
+// that of the ticket. floor tells the highest token that the client has seen; took gets the answer. unwoken says that the next
 // waiter was not told.
-func (w Wiring) Free(ctx context.Context, n Name, token uint64, ticket string, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
-	which := strconv.FormatUint(token, 10)
-	if n.Proto.Several() && ticket != "" {
-		which = ticket
-	} else if n.Proto.Several() {
-		if which, err = w.holderOf(ctx, n, token); err != nil {
+func (w Wiring) Free(ctx context.Context, n Name, h lease.Holder, floor func() string, took func(conn.Attempt, *lua.Reply)) (freed lease.Holder, unwoken bool, err error) {
+	which := strconv.FormatUint(h.Token, 10)
+	if n.Proto.Several() {
+		if which, err = w.holderOf(ctx, n, h.Token, h.Ticket); err != nil {
 			return lease.Holder{}, false, err
 		}
 	}
@@ -209,7 +207,7 @@ func (w Wiring) Free(ctx context.Context, n Name, token uint64, ticket string, f
 	case r.Status != lua.Done || len(r.States) == 0:
 		return lease.Holder{}, false, lease.ErrNotHeld
 	}
-	return lease.Holder{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0], Token: token}, r.Has(lua.Unwoken), nil
+	return lease.Holder{Client: lua.TicketClient(r.States[0]), Ticket: r.States[0], Token: h.Token}, r.Has(lua.Unwoken), nil
 }
 
 // mostFreed is among how many holds the one with a token is looked for.
@@ -217,7 +215,10 @@ const mostFreed = 10000
 
 // holderOf returns the ticket that holds by a token, where several may hold. No ticket holds twice, so what is freed by
 // its ticket is that hold.
-func (w Wiring) holderOf(ctx context.Context, n Name, token uint64) (ticket string, err error) {
+func (w Wiring) holderOf(ctx context.Context, n Name, token uint64, ticket string) (string, error) {
+	if ticket != "" {
+		return ticket, nil
+	}
 	if token == 0 {
 		return "", fmt.Errorf("%w: a token of 0, where several may hold: Inspect tells the token of each", lease.ErrInvalid)
 	}
