@@ -7,35 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/barrier"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
-
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: redis})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
 
 // come lets one party come in the background, and returns when it waits.
 func come(b *barrier.Barrier) <-chan error {
@@ -57,7 +33,7 @@ func come(b *barrier.Barrier) <-chan error {
 
 // Two workers go through the phases of a computation together.
 func Example() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -90,7 +66,7 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -105,7 +81,7 @@ func ExampleNew() {
 }
 
 func ExampleBarrier_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	phases := barrier.New(clients[0], "phases", 3)
@@ -115,7 +91,7 @@ func ExampleBarrier_Name() {
 }
 
 func ExampleBarrier_Parties() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	fmt.Println(barrier.New(clients[0], "phases", 3).Parties())
@@ -124,7 +100,7 @@ func ExampleBarrier_Parties() {
 }
 
 func ExampleBarrier_Await() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	first := come(barrier.New(clients[0], "phases", 2))
@@ -137,7 +113,7 @@ func ExampleBarrier_Await() {
 }
 
 func ExampleBarrier_Await_timeout() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	phases := barrier.New(clients[0], "phases", 3)
@@ -153,7 +129,7 @@ func ExampleBarrier_Await_timeout() {
 }
 
 func ExampleBarrier_Reset() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -173,7 +149,7 @@ func ExampleBarrier_Reset() {
 }
 
 func ExampleBarrier_Broken() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	phases := barrier.New(clients[0], "phases", 1, barrier.WithAction(func(context.Context) error {
@@ -188,7 +164,7 @@ func ExampleBarrier_Broken() {
 }
 
 func ExampleBarrier_Waiting() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	phases := barrier.New(clients[0], "phases", 3)
@@ -199,7 +175,7 @@ func ExampleBarrier_Waiting() {
 }
 
 func ExampleBarrier_Inspect() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	phases := barrier.New(clients[0], "phases", 3)
@@ -213,7 +189,7 @@ func ExampleBarrier_Inspect() {
 }
 
 func ExampleWithAction() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	merge := barrier.WithAction(func(context.Context) error {
@@ -230,7 +206,7 @@ func ExampleWithAction() {
 }
 
 func ExampleWithLease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	// If its process dies, the others know of it within 2 s.
@@ -243,7 +219,7 @@ func ExampleWithLease() {
 }
 
 func ExampleWithLifetime() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	// An hour after its last use a broken barrier is forgotten, and so begins anew.

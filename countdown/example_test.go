@@ -7,35 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
-
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: redis})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
 
 // heard returns when a client waits for the latch.
 func heard(l *countdown.Latch) {
@@ -52,7 +27,7 @@ func heard(l *countdown.Latch) {
 
 // One waits until two shards have been migrated, each by somebody else.
 func Example() {
-	clients, stop := embedded(3)
+	clients, stop := kit.Clients(3)
 	defer stop()
 	ctx := context.Background()
 
@@ -75,7 +50,7 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	fmt.Println(countdown.New(clients[0], "migrated").Name())
@@ -87,7 +62,7 @@ func ExampleNew() {
 }
 
 func ExampleLatch_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	fmt.Println(countdown.New(clients[0], "migrated").Name())
@@ -96,7 +71,7 @@ func ExampleLatch_Name() {
 }
 
 func ExampleLatch_TrySetCount() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -114,7 +89,7 @@ func ExampleLatch_TrySetCount() {
 
 // The workers of a release start before the migration does, and wait for it.
 func ExampleWithEarlyWait() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -133,7 +108,7 @@ func ExampleWithEarlyWait() {
 }
 
 func ExampleLatch_CountDown() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -155,7 +130,7 @@ func ExampleLatch_CountDown() {
 }
 
 func ExampleLatch_Count() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -168,7 +143,7 @@ func ExampleLatch_Count() {
 }
 
 func ExampleLatch_Wait_timeout() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	migrated := countdown.New(clients[0], "migrated")
@@ -184,7 +159,7 @@ func ExampleLatch_Wait_timeout() {
 }
 
 func ExampleLatch_Remove() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -203,7 +178,7 @@ func ExampleLatch_Remove() {
 }
 
 func ExampleLatch_Inspect() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -221,7 +196,7 @@ func ExampleLatch_Inspect() {
 }
 
 func ExampleWithLifetime() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	// Who comes within the hour after the last use finds it open; who comes later gets ErrUnset.

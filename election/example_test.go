@@ -7,39 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	redis := rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: redis})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
 // Two nodes want to schedule; one does, until it resigns.
 func Example() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -73,7 +49,7 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	_, err := election.New(clients[0], "").Campaign(context.Background(), "10.0.0.1:7000")
@@ -83,7 +59,7 @@ func ExampleNew() {
 }
 
 func ExampleElection_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	fmt.Println(election.New(clients[0], "scheduler").Name())
@@ -92,7 +68,7 @@ func ExampleElection_Name() {
 }
 
 func ExampleElection_Campaign() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	scheduler := election.New(clients[0], "scheduler", headwaiter.WithLease(5*time.Second))
@@ -111,7 +87,7 @@ func ExampleElection_Campaign() {
 
 // A scheduler that runs wherever it leads, and stops with the program: ctx is that of signal.NotifyContext.
 func ExampleElection_Run() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx, terminated := context.WithCancelCause(context.Background())
 	scheduler := election.New(clients[0], "scheduler")
@@ -138,7 +114,7 @@ func ExampleElection_Run() {
 }
 
 func ExampleElection_Campaign_timeout() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	l, err := election.New(clients[0], "scheduler").Campaign(context.Background(), "10.0.0.1:7000")
@@ -155,7 +131,7 @@ func ExampleElection_Campaign_timeout() {
 }
 
 func ExampleElection_Proclaim() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -180,7 +156,7 @@ func ExampleElection_Proclaim() {
 }
 
 func ExampleElection_Leader() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -199,7 +175,7 @@ func ExampleElection_Leader() {
 }
 
 func ExampleElection_Observe() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 
@@ -238,7 +214,7 @@ func ExampleElection_Observe() {
 }
 
 func ExampleElection_Inspect() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -254,7 +230,7 @@ func ExampleElection_Inspect() {
 }
 
 func ExampleElection_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -269,7 +245,7 @@ func ExampleElection_ForceRelease() {
 }
 
 func ExampleWithLease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	_, err := election.New(clients[0], "scheduler", headwaiter.WithLease(time.Nanosecond)).Campaign(context.Background(), "")
@@ -279,7 +255,7 @@ func ExampleWithLease() {
 }
 
 func ExampleWithMaxHold() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	rota := election.New(clients[0], "rota", headwaiter.WithMaxHold(200*time.Millisecond))
@@ -294,7 +270,7 @@ func ExampleWithMaxHold() {
 }
 
 func ExampleWithPriority() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	// It leads before candidates of priority 0 that came up to a minute earlier.
@@ -306,7 +282,7 @@ func ExampleWithPriority() {
 }
 
 func ExampleWithReplicas() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := election.New(clients[0], "scheduler", headwaiter.WithReplicas(1, time.Minute))
@@ -318,7 +294,7 @@ func ExampleWithReplicas() {
 
 // A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
 func ExampleWithSafeRestart() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := election.New(clients[0], "ledger", headwaiter.WithSafeRestart())

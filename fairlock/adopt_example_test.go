@@ -6,11 +6,12 @@ import (
 	"fmt"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 func ExampleAdopt() {
-	clients, end := embedded(2)
+	clients, end := kit.Clients(2)
 	defer end()
 	ctx := context.Background()
 	l, err := fairlock.New(clients[0], "shift").Lock(ctx)

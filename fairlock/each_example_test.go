@@ -9,12 +9,13 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
 // A worker that takes many tasks at a time asks for their locks in one round trip.
 func ExampleTryLockEach() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	locks := func(c *headwaiter.Client, names ...string) (all []*fairlock.Mutex) {
@@ -43,7 +44,7 @@ func ExampleTryLockEach() {
 
 // Goroutines of one process pass the lock on among themselves, eight times at the most while others wait.
 func ExampleWithCohort() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -68,7 +69,7 @@ func ExampleWithCohort() {
 
 // What replicas may take is bounded by the lease, which runs meanwhile.
 func ExampleWithReplicas() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := fairlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
@@ -80,7 +81,7 @@ func ExampleWithReplicas() {
 
 // A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
 func ExampleWithSafeRestart() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := fairlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())

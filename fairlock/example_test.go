@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -50,30 +50,9 @@ func Example() {
 	// <nil>
 }
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
 // A long job does its steps until somebody waits, and goes on behind that.
 func ExampleMutex_Lock_wanted() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	catalogue := fairlock.New(clients[0], "catalogue")
@@ -110,7 +89,7 @@ func ExampleMutex_Lock_wanted() {
 
 // A client that uses a lock again and again keeps it, until somebody else waits.
 func ExampleWithKeep() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	mostly := fairlock.New(clients[0], "cache", fairlock.WithKeep(time.Minute))
@@ -136,7 +115,7 @@ func ExampleWithKeep() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -159,7 +138,7 @@ func ExampleMutex_TryLock() {
 }
 
 func ExampleMutex_Lock_timeout() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	held, err := fairlock.New(clients[0], "report").Lock(context.Background())
@@ -178,7 +157,7 @@ func ExampleMutex_Lock_timeout() {
 }
 
 func ExampleMutex_Do() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	migrate := fairlock.New(clients[0], "migrate", headwaiter.WithLease(30*time.Second))
@@ -193,7 +172,7 @@ func ExampleMutex_Do() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -216,7 +195,7 @@ func ExampleMutex_ForceRelease() {
 }
 
 func ExampleWithMaxHold() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	short := fairlock.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
@@ -231,7 +210,7 @@ func ExampleWithMaxHold() {
 }
 
 func ExampleWithPriority() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	urgent := fairlock.New(clients[0], "printer", headwaiter.WithPriority(1))

@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/fence"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -36,14 +37,6 @@ func embedded() (c *headwaiter.Client, addr string, stop func()) {
 	}
 }
 
-// must returns what an example cannot do without.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // A holder is paused past its lease. The next one shows its token, and from then on the first one's is refused.
 func Example() {
 	client, _, stop := embedded()
@@ -53,10 +46,10 @@ func Example() {
 	ledger := fairlock.New(client, "ledger", headwaiter.WithMaxHold(100*time.Millisecond))
 	guard := fence.NewMemory(1000).Key("ledger")
 
-	paused := must(ledger.Lock(ctx))
+	paused := kit.Must(ledger.Lock(ctx))
 	<-paused.Context().Done() // Its lease is over, and it does not look.
 
-	next := must(ledger.Lock(ctx))
+	next := kit.Must(ledger.Lock(ctx))
 	fmt.Println("next:", guard.Admit(ctx, next.Token()))
 	fmt.Println("late write refused:", errors.Is(guard.Admit(ctx, paused.Token()), fence.ErrStale))
 	// Output:
@@ -117,7 +110,7 @@ func redisClient() (rueidis.Client, func()) {
 	if err != nil {
 		panic(err)
 	}
-	c := must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, ForceSingleClient: true}))
+	c := kit.Must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true, ForceSingleClient: true}))
 	return c, func() {
 		c.Close()
 		server.Close()
@@ -277,16 +270,16 @@ func ExampleHandler() {
 	defer stop()
 	ctx := context.Background()
 
-	held := must(fairlock.New(client, "document:7").Lock(ctx))
+	held := kit.Must(fairlock.New(client, "document:7").Lock(ctx))
 	defer held.Release(ctx)
 	fenced := &http.Client{Transport: &fence.Transport{}}
-	put := must(http.NewRequestWithContext(held.Context(), http.MethodPut, server.URL+"/7", strings.NewReader("text")))
-	answer := must(fenced.Do(put))
+	put := kit.Must(http.NewRequestWithContext(held.Context(), http.MethodPut, server.URL+"/7", strings.NewReader("text")))
+	answer := kit.Must(fenced.Do(put))
 	fmt.Println(answer.Status, fence.ResponseError(answer))
 	answer.Body.Close()
 
-	put = must(http.NewRequestWithContext(ctx, http.MethodPut, server.URL+"/7", nil))
-	answer = must(fenced.Do(put))
+	put = kit.Must(http.NewRequestWithContext(ctx, http.MethodPut, server.URL+"/7", nil))
+	answer = kit.Must(fenced.Do(put))
 	fmt.Println(answer.Status)
 	answer.Body.Close()
 	// Output:
@@ -331,14 +324,14 @@ func ExampleTransport_RoundTrip() {
 	client, _, stop := embedded()
 	defer stop()
 	ctx := context.Background()
-	held := must(fairlock.New(client, "document:7").Lock(ctx))
+	held := kit.Must(fairlock.New(client, "document:7").Lock(ctx))
 	fmt.Println(held.Release(ctx))
 
 	fenced := &http.Client{Transport: &fence.Transport{Lease: held}}
 	_, err := fenced.Post("http://resource.invalid/7", "text/plain", nil)
 	fmt.Println(errors.Is(err, lease.ErrReleased), err)
 
-	permit := must(semaphore.New(client, "uploads", 10).Acquire(ctx, 1))
+	permit := kit.Must(semaphore.New(client, "uploads", 10).Acquire(ctx, 1))
 	defer permit.Release(ctx)
 	fenced = &http.Client{Transport: &fence.Transport{Lease: permit}}
 	_, err = fenced.Post("http://resource.invalid/7", "text/plain", nil)

@@ -6,38 +6,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/multilock"
 )
 
-// dial returns a client of an embedded server, for the examples.
-func dial() (c *headwaiter.Client, end func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	c, err = headwaiter.Dial(headwaiter.Options{
-		Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return c, func() {
-		_ = c.Close(context.Background())
-		server.Close()
-	}
-}
-
 // A transfer needs both accounts. Whoever transfers the other way does not wait in a circle.
 func ExampleLock_Do() {
-	client, end := dial()
+	clients, end := kit.Clients(1)
 	defer end()
 
-	transfer := multilock.New(client, []string{"account:7", "account:3"})
+	transfer := multilock.New(clients[0], []string{"account:7", "account:3"})
 	fmt.Println(transfer.Names())
 	err := transfer.Do(context.Background(), func(context.Context) error {
 		fmt.Println("both are ours")
@@ -51,16 +31,16 @@ func ExampleLock_Do() {
 }
 
 func ExampleLock_TryLock() {
-	client, end := dial()
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
-	first, err := multilock.New(client, []string{"a", "b"}).Lock(ctx)
+	first, err := multilock.New(clients[0], []string{"a", "b"}).Lock(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	_, err = multilock.New(client, []string{"b", "c"}).TryLock(ctx)
+	_, err = multilock.New(clients[0], []string{"b", "c"}).TryLock(ctx)
 	// multilock: try lock ["b" "c"]: "b": busy: client 5f0c… holds it with token 1764… for 1.7s
 	fmt.Println(errors.Is(err, lease.ErrBusy))
 	fmt.Println(first.Release(ctx))
@@ -70,12 +50,12 @@ func ExampleLock_TryLock() {
 }
 
 func ExampleWithBound() {
-	client, end := dial()
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
 	// Others wait no longer than that for a name of ours that we cannot use yet.
-	transfer := multilock.New(client, []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
+	transfer := multilock.New(clients[0], []string{"account:7", "account:3"}, multilock.WithBound(20*time.Millisecond),
 		headwaiter.WithLease(30*time.Second), headwaiter.WithPriority(1))
 	held, err := transfer.Lock(ctx)
 	if err != nil {
@@ -90,11 +70,11 @@ func ExampleWithBound() {
 
 // Somebody at a prompt frees both accounts by the token of the lease on them.
 func ExampleLock_ForceRelease() {
-	client, end := dial()
+	clients, end := kit.Clients(1)
 	defer end()
 	ctx := context.Background()
 
-	transfer := multilock.New(client, []string{"account:7", "account:3"})
+	transfer := multilock.New(clients[0], []string{"account:7", "account:3"})
 	held, err := transfer.Lock(ctx)
 	if err != nil {
 		panic(err)

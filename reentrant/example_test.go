@@ -6,46 +6,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 )
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
-// must returns a lease that an example cannot do without.
-func must(l *lease.Lease, err error) *lease.Lease {
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
 // A function that locks calls another that locks the same.
 func Example() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	account := reentrant.New(clients[0], "account:7")
 
@@ -69,13 +38,13 @@ func Example() {
 }
 
 func ExampleMutex_Lock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	report := reentrant.New(clients[0], "report")
 
-	outer := must(report.Lock(ctx))
-	inner := must(report.Lock(outer.Context()))
+	outer := kit.Must(report.Lock(ctx))
+	inner := kit.Must(report.Lock(outer.Context()))
 	fmt.Println(inner.Token() == outer.Token(), report.HoldCount(inner.Context()))
 
 	fmt.Println(outer.Release(ctx), report.HoldCount(inner.Context()))
@@ -90,11 +59,11 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	held := must(reentrant.New(clients[0], "report").TryLock(ctx))
+	held := kit.Must(reentrant.New(clients[0], "report").TryLock(ctx))
 	defer held.Release(ctx)
 	_, err := reentrant.New(clients[1], "report").TryLock(ctx)
 	fmt.Println(errors.Is(err, lease.ErrBusy))
@@ -103,7 +72,7 @@ func ExampleMutex_TryLock() {
 }
 
 func ExampleMutex_Do() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	tree := reentrant.New(clients[0], "tree", headwaiter.WithLease(30*time.Second))
 
@@ -124,13 +93,13 @@ func ExampleMutex_Do() {
 }
 
 func ExampleOwner() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	device := reentrant.New(clients[0], "device")
 
 	// Two requests of one job, neither of which has the context of the other's lease.
-	first := must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
-	second := must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
+	first := kit.Must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
+	second := kit.Must(device.Lock(reentrant.Owner(context.Background(), "job 42")))
 	_, err := device.TryLock(reentrant.Owner(context.Background(), "job 43"))
 	fmt.Println(second.Token() == first.Token(), errors.Is(err, lease.ErrBusy))
 	fmt.Println(first.Release(context.Background()), second.Release(context.Background()))
@@ -140,13 +109,13 @@ func ExampleOwner() {
 }
 
 func ExampleMutex_HoldCount() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	m := reentrant.New(clients[0], "report")
 
 	fmt.Println(m.HoldCount(ctx))
-	held := must(m.Lock(ctx))
+	held := kit.Must(m.Lock(ctx))
 	fmt.Println(m.HoldCount(ctx), m.HoldCount(held.Context()))
 	fmt.Println(held.Release(ctx), m.HoldCount(held.Context()))
 	// Output:
@@ -156,11 +125,11 @@ func ExampleMutex_HoldCount() {
 }
 
 func ExampleMutex_Inspect() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	held := must(reentrant.New(clients[0], "report").Lock(ctx))
+	held := kit.Must(reentrant.New(clients[0], "report").Lock(ctx))
 	defer held.Release(ctx)
 	info, err := reentrant.New(clients[1], "report").Inspect(ctx)
 	fmt.Println(info.Held, info.Holder.Client == clients[0].ID(), info.Token == held.Token(), info.Waiting, err)
@@ -169,13 +138,13 @@ func ExampleMutex_Inspect() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
 	device := reentrant.New(clients[0], "device")
-	outer := must(device.Lock(ctx))
-	inner := must(device.Lock(outer.Context()))
+	outer := kit.Must(device.Lock(ctx))
+	inner := kit.Must(device.Lock(outer.Context()))
 	_, err := reentrant.New(clients[1], "device").ForceRelease(ctx, outer.Token())
 	fmt.Println(err)
 	fmt.Println(outer.Release(ctx)) // It is not the last, so it asks nobody; the next finds out.
@@ -187,7 +156,7 @@ func ExampleMutex_ForceRelease() {
 }
 
 func ExampleMutex_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	fmt.Println(reentrant.New(clients[0], "orders:42").Name())
 	// Output:
@@ -195,12 +164,12 @@ func ExampleMutex_Name() {
 }
 
 func ExampleWithLease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
 	patient := reentrant.New(clients[0], "report", headwaiter.WithLease(time.Minute))
-	held := must(patient.Lock(ctx))
+	held := kit.Must(patient.Lock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -209,11 +178,11 @@ func ExampleWithLease() {
 }
 
 func ExampleWithMaxHold() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	short := reentrant.New(clients[0], "slot", headwaiter.WithMaxHold(100*time.Millisecond))
-	held := must(short.Lock(context.Background()))
+	held := kit.Must(short.Lock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
@@ -221,18 +190,18 @@ func ExampleWithMaxHold() {
 }
 
 func ExampleWithPriority() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	urgent := reentrant.New(clients[0], "printer", headwaiter.WithPriority(1))
-	held := must(urgent.Lock(context.Background()))
+	held := kit.Must(urgent.Lock(context.Background()))
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
 }
 
 func ExampleWithReplicas() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := reentrant.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
@@ -243,7 +212,7 @@ func ExampleWithReplicas() {
 
 // A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
 func ExampleWithSafeRestart() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := reentrant.New(clients[0], "ledger", headwaiter.WithSafeRestart())

@@ -6,51 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/rwlock"
 )
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
-// must returns a lease that an example cannot do without.
-func must(l *lease.Lease, err error) *lease.Lease {
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
 func Example() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	config, elsewhere := rwlock.New(clients[0], "config"), rwlock.New(clients[1], "config")
 
-	mine := must(config.RLock(ctx))
-	theirs := must(elsewhere.RLock(ctx)) // Both read.
+	mine := kit.Must(config.RLock(ctx))
+	theirs := kit.Must(elsewhere.RLock(ctx)) // Both read.
 	_, err := elsewhere.TryLock(ctx)
 	fmt.Println(err)
 	fmt.Println(mine.Release(ctx), theirs.Release(ctx))
@@ -69,16 +38,16 @@ func Example() {
 }
 
 func ExampleRWMutex_Lock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	held := must(config.RLock(ctx))
+	held := kit.Must(config.RLock(ctx))
 	_, err := config.Lock(held.Context())
 	fmt.Println(errors.Is(err, lease.ErrUpgrade), err)
 	fmt.Println(held.Release(ctx))
-	write := must(config.Lock(ctx))
+	write := kit.Must(config.Lock(ctx))
 	fmt.Println(write.Token() > held.Token(), write.Release(ctx))
 	// Output:
 	// true rwlock: lock "config": cannot upgrade a read hold to a write hold: release it first
@@ -87,12 +56,12 @@ func ExampleRWMutex_Lock() {
 }
 
 func ExampleRWMutex_TryLock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	held := must(config.TryLock(ctx))
+	held := kit.Must(config.TryLock(ctx))
 	_, err := config.TryLock(ctx)
 	fmt.Println(errors.Is(err, lease.ErrBusy), held.Release(ctx))
 	// Output:
@@ -100,13 +69,13 @@ func ExampleRWMutex_TryLock() {
 }
 
 func ExampleRWMutex_RLock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	outer := must(config.RLock(ctx))
-	inner := must(config.RLock(outer.Context())) // At once, though a writer may wait.
+	outer := kit.Must(config.RLock(ctx))
+	inner := kit.Must(config.RLock(outer.Context())) // At once, though a writer may wait.
 	fmt.Println(config.HoldCount(inner.Context()))
 	fmt.Println(outer.Release(ctx), inner.Release(ctx))
 	// Output:
@@ -115,12 +84,12 @@ func ExampleRWMutex_RLock() {
 }
 
 func ExampleRWMutex_TryRLock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	first, second := must(config.TryRLock(ctx)), must(config.TryRLock(ctx))
+	first, second := kit.Must(config.TryRLock(ctx)), kit.Must(config.TryRLock(ctx))
 	fmt.Println(first.Release(ctx), second.Release(ctx))
 	// Output:
 	// <nil> <nil>
@@ -128,14 +97,14 @@ func ExampleRWMutex_TryRLock() {
 
 // Write, then read on what was written, while others may read it too and nobody writes in between.
 func ExampleRWMutex_Downgrade() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	config, elsewhere := rwlock.New(clients[0], "config"), rwlock.New(clients[1], "config")
 
-	held := must(config.Lock(ctx))
+	held := kit.Must(config.Lock(ctx))
 	fmt.Println(config.Downgrade(ctx, held))
-	reader := must(elsewhere.TryRLock(ctx))
+	reader := kit.Must(elsewhere.TryRLock(ctx))
 	_, err := elsewhere.TryLock(ctx)
 	fmt.Println(err)
 	fmt.Println(reader.Release(ctx), held.Release(ctx))
@@ -146,7 +115,7 @@ func ExampleRWMutex_Downgrade() {
 }
 
 func ExampleRWMutex_Do() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	config := rwlock.New(clients[0], "config")
 
@@ -161,7 +130,7 @@ func ExampleRWMutex_Do() {
 }
 
 func ExampleRWMutex_RDo() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	config := rwlock.New(clients[0], "config")
 
@@ -176,13 +145,13 @@ func ExampleRWMutex_RDo() {
 }
 
 func ExampleRWMutex_HoldCount() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	write := must(config.Lock(ctx))
-	read := must(config.RLock(write.Context()))
+	write := kit.Must(config.Lock(ctx))
+	read := kit.Must(config.RLock(write.Context()))
 	fmt.Println(config.HoldCount(read.Context()))
 	fmt.Println(write.Release(ctx)) // From now on the hold is one for reading.
 	fmt.Println(config.HoldCount(read.Context()))
@@ -195,12 +164,12 @@ func ExampleRWMutex_HoldCount() {
 }
 
 func ExampleRWMutex_Inspect() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	config := rwlock.New(clients[0], "config")
 
-	first, second := must(config.RLock(ctx)), must(config.RLock(ctx))
+	first, second := kit.Must(config.RLock(ctx)), kit.Must(config.RLock(ctx))
 	info, err := config.Inspect(ctx)
 	fmt.Println(info.Held, len(info.Holders), info.Waiting, err)
 	fmt.Println(first.Release(ctx), second.Release(ctx))
@@ -210,11 +179,11 @@ func ExampleRWMutex_Inspect() {
 }
 
 func ExampleRWMutex_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	held := must(rwlock.New(clients[0], "config").Lock(ctx))
+	held := kit.Must(rwlock.New(clients[0], "config").Lock(ctx))
 	config := rwlock.New(clients[1], "config")
 	info, err := config.Inspect(ctx)
 	if err != nil {
@@ -230,12 +199,12 @@ func ExampleRWMutex_ForceRelease() {
 }
 
 func ExampleRWMutex_ForceReleaseHolder() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	first, config := must(rwlock.New(clients[0], "config").RLock(ctx)), rwlock.New(clients[1], "config")
-	second := must(config.RLock(ctx)) // By the same token.
+	first, config := kit.Must(rwlock.New(clients[0], "config").RLock(ctx)), rwlock.New(clients[1], "config")
+	second := kit.Must(config.RLock(ctx)) // By the same token.
 	info, err := config.Inspect(ctx)
 	if err != nil {
 		panic(err)
@@ -251,7 +220,7 @@ func ExampleRWMutex_ForceReleaseHolder() {
 }
 
 func ExampleRWMutex_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	fmt.Println(rwlock.New(clients[0], "config").Name())
 	// Output:
@@ -259,11 +228,11 @@ func ExampleRWMutex_Name() {
 }
 
 func ExampleWithLease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
-	held := must(rwlock.New(clients[0], "config", headwaiter.WithLease(time.Minute)).RLock(ctx))
+	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithLease(time.Minute)).RLock(ctx))
 	fmt.Println(time.Until(held.Deadline()) > 50*time.Second)
 	fmt.Println(held.Release(ctx))
 	// Output:
@@ -272,10 +241,10 @@ func ExampleWithLease() {
 }
 
 func ExampleWithMaxHold() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	held := must(rwlock.New(clients[0], "config", headwaiter.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
+	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithMaxHold(100*time.Millisecond)).RLock(context.Background()))
 	<-held.Context().Done()
 	fmt.Println(context.Cause(held.Context()))
 	// Output:
@@ -283,17 +252,17 @@ func ExampleWithMaxHold() {
 }
 
 func ExampleWithPriority() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	held := must(rwlock.New(clients[0], "config", headwaiter.WithPriority(1)).Lock(context.Background()))
+	held := kit.Must(rwlock.New(clients[0], "config", headwaiter.WithPriority(1)).Lock(context.Background()))
 	fmt.Println(held.Release(context.Background()))
 	// Output:
 	// <nil>
 }
 
 func ExampleWithReplicas() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := rwlock.New(clients[0], "ledger", headwaiter.WithReplicas(1, time.Minute))
@@ -304,7 +273,7 @@ func ExampleWithReplicas() {
 
 // A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
 func ExampleWithSafeRestart() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := rwlock.New(clients[0], "ledger", headwaiter.WithSafeRestart())

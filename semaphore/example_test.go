@@ -7,46 +7,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
-// must returns a lease that an example cannot do without.
-func must(l *lease.Lease, err error) *lease.Lease {
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
 // Ten uploads at the same time, wherever they run.
 func Example() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 
 	var uploads sync.WaitGroup
@@ -54,7 +23,7 @@ func Example() {
 		slots := semaphore.New(client, "uploads", 10)
 		for range 20 {
 			uploads.Go(func() {
-				slot := must(slots.Acquire(context.Background(), 1))
+				slot := kit.Must(slots.Acquire(context.Background(), 1))
 				defer slot.Release(context.Background())
 				// The upload. slot.Context() ends if the permit is lost.
 			})
@@ -69,7 +38,7 @@ func Example() {
 
 // The function gets a context that ends when the call's does, or when the permit is lost.
 func ExampleSemaphore_Do() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	slots := semaphore.New(clients[0], "uploads", 10)
 
@@ -85,12 +54,12 @@ func ExampleSemaphore_Do() {
 }
 
 func ExampleSemaphore_Acquire() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	memory := semaphore.New(clients[0], "gigabytes", 16)
 
-	job := must(memory.Acquire(ctx, 12))
+	job := kit.Must(memory.Acquire(ctx, 12))
 	free, err := memory.Available(ctx)
 	fmt.Println(free, err)
 	fmt.Println(job.Release(ctx)) // All 12 of them.
@@ -104,12 +73,12 @@ func ExampleSemaphore_Acquire() {
 }
 
 func ExampleSemaphore_TryAcquire() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
-	taken := must(seats.TryAcquire(ctx, 2))
+	taken := kit.Must(seats.TryAcquire(ctx, 2))
 	_, err := seats.TryAcquire(ctx, 2)
 	fmt.Println(err)
 	fmt.Println(taken.Release(ctx))
@@ -119,13 +88,13 @@ func ExampleSemaphore_TryAcquire() {
 }
 
 func ExampleSemaphore_Available() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
 	fmt.Println(seats.Available(ctx))
-	taken := must(seats.Acquire(ctx, 2))
+	taken := kit.Must(seats.Acquire(ctx, 2))
 	fmt.Println(seats.Available(ctx))
 	fmt.Println(taken.Release(ctx))
 	// Output:
@@ -135,12 +104,12 @@ func ExampleSemaphore_Available() {
 }
 
 func ExampleSemaphore_Drain() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	workers := semaphore.New(clients[0], "workers", 8)
 
-	busy := must(workers.Acquire(ctx, 3))
+	busy := kit.Must(workers.Acquire(ctx, 3))
 	rest, n, err := workers.Drain(ctx)
 	fmt.Println(n, err)
 	_, _, err = workers.Drain(ctx)
@@ -153,12 +122,12 @@ func ExampleSemaphore_Drain() {
 }
 
 func ExampleSemaphore_Resize() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	pool := semaphore.New(clients[0], "pool", 4)
 
-	held := must(pool.Acquire(ctx, 3))
+	held := kit.Must(pool.Acquire(ctx, 3))
 	fmt.Println(pool.Resize(ctx, 2)) // Fewer than are held: nobody loses any.
 	fmt.Println(semaphore.New(clients[1], "pool", 4).Available(ctx))
 	fmt.Println(held.Release(ctx))
@@ -171,12 +140,12 @@ func ExampleSemaphore_Resize() {
 }
 
 func ExampleSemaphore_Inspect() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	seats := semaphore.New(clients[0], "seats", 3)
 
-	taken := must(seats.Acquire(ctx, 2))
+	taken := kit.Must(seats.Acquire(ctx, 2))
 	defer taken.Release(ctx)
 	info, err := seats.Inspect(ctx)
 	fmt.Println(info.Used, "of", info.Limit, "by", len(info.Holders), "waiting", info.Waiting, err)
@@ -185,11 +154,11 @@ func ExampleSemaphore_Inspect() {
 }
 
 func ExampleSemaphore_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	taken := must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 2))
+	taken := kit.Must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 2))
 	seats := semaphore.New(clients[1], "seats", 3)
 	info, err := seats.Inspect(ctx)
 	if err != nil {
@@ -207,11 +176,11 @@ func ExampleSemaphore_ForceRelease() {
 }
 
 func ExampleNew_mismatch() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
-	seat := must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 1))
+	seat := kit.Must(semaphore.New(clients[0], "seats", 3).Acquire(ctx, 1))
 	defer seat.Release(ctx)
 	_, err := semaphore.New(clients[1], "seats", 4).TryAcquire(ctx, 1)
 	fmt.Println(errors.Is(err, lease.ErrMismatch))
@@ -220,7 +189,7 @@ func ExampleNew_mismatch() {
 }
 
 func ExampleSemaphore_Name() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	fmt.Println(semaphore.New(clients[0], "seats", 3).Name())
 	// Output:
@@ -229,14 +198,14 @@ func ExampleSemaphore_Name() {
 
 // At most 3 calls in any 50 ms: a permit comes back when its time is over, not when the call is.
 func ExampleWithoutRenewal() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 	rate := semaphore.New(clients[0], "calls", 3, headwaiter.WithLease(50*time.Millisecond), semaphore.WithoutRenewal())
 
 	begun := time.Now()
 	for range 7 {
-		must(rate.Acquire(ctx, 1))
+		kit.Must(rate.Acquire(ctx, 1))
 	}
 	fmt.Println(time.Since(begun) > 90*time.Millisecond)
 	// Output:
@@ -244,11 +213,11 @@ func ExampleWithoutRenewal() {
 }
 
 func ExampleWithLease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithLease(time.Minute)).Acquire(ctx, 1))
+	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithLease(time.Minute)).Acquire(ctx, 1))
 	fmt.Println(time.Until(seat.Deadline()) > 50*time.Second)
 	fmt.Println(seat.Release(ctx))
 	// Output:
@@ -257,10 +226,10 @@ func ExampleWithLease() {
 }
 
 func ExampleWithMaxHold() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
+	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithMaxHold(100*time.Millisecond)).Acquire(context.Background(), 1))
 	<-seat.Context().Done()
 	fmt.Println(context.Cause(seat.Context()))
 	// Output:
@@ -268,17 +237,17 @@ func ExampleWithMaxHold() {
 }
 
 func ExampleWithPriority() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	seat := must(semaphore.New(clients[0], "seats", 3, headwaiter.WithPriority(1)).Acquire(context.Background(), 1))
+	seat := kit.Must(semaphore.New(clients[0], "seats", 3, headwaiter.WithPriority(1)).Acquire(context.Background(), 1))
 	fmt.Println(seat.Release(context.Background()))
 	// Output:
 	// <nil>
 }
 
 func ExampleWithReplicas() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithReplicas(1, time.Minute))
@@ -289,7 +258,7 @@ func ExampleWithReplicas() {
 
 // A server that cannot tell since when it has run, as the embedded one, may have forgotten a hold.
 func ExampleWithSafeRestart() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	careful := semaphore.New(clients[0], "ledger", 3, headwaiter.WithSafeRestart())

@@ -5,39 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
-	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/striped"
 )
 
-// embedded returns clients of one embedded Redis, and a function that ends them all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
 // One of many accounts at a time, by 64 locks.
 func Example() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	accounts := striped.New(clients[0], "accounts", 64)
@@ -52,7 +28,7 @@ func Example() {
 }
 
 func ExampleNew() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -69,7 +45,7 @@ func ExampleNew() {
 }
 
 func ExampleMutex_Lock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -88,7 +64,7 @@ func ExampleMutex_Lock() {
 }
 
 func ExampleMutex_TryLock() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -105,7 +81,7 @@ func ExampleMutex_TryLock() {
 }
 
 func ExampleMutex_Do() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	accounts := striped.New(clients[0], "accounts", 0)
 	for _, key := range []string{"account:7", "account:8"} {
@@ -117,7 +93,7 @@ func ExampleMutex_Do() {
 }
 
 func ExampleMutex_Stripe() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx := context.Background()
 
@@ -130,7 +106,7 @@ func ExampleMutex_Stripe() {
 }
 
 func ExampleMutex_ForceRelease() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 

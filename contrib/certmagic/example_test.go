@@ -6,32 +6,15 @@ import (
 	"os"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/caddyserver/certmagic"
-	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
 	locks "github.com/headwaiter/headwaiter/contrib/certmagic"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
-// embedded returns a client of an embedded Redis, and a function that ends both.
-func embedded() (client *headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	client, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-	if err != nil {
-		panic(err)
-	}
-	return client, func() {
-		_ = client.Close(context.Background())
-		server.Close()
-	}
-}
-
 func ExampleWithLocks() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 	shared, err := os.MkdirTemp("", "certificates-")
 	if err != nil {
@@ -39,7 +22,7 @@ func ExampleWithLocks() {
 	}
 	defer os.RemoveAll(shared)
 
-	storage := locks.WithLocks(&certmagic.FileStorage{Path: shared}, locks.New(client))
+	storage := locks.WithLocks(&certmagic.FileStorage{Path: shared}, locks.New(clients[0]))
 	certmagic.Default.Storage = storage // Or the Storage of a Config.
 	fmt.Println(storage.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(storage.TryLock(context.Background(), "issue_cert_shop.example"))
@@ -53,10 +36,10 @@ func ExampleWithLocks() {
 }
 
 func ExampleNew() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 	// What a server held that died is free after five seconds.
-	locks := locks.New(client, headwaiter.WithLease(5*time.Second))
+	locks := locks.New(clients[0], headwaiter.WithLease(5*time.Second))
 	fmt.Println(locks.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.Lease("issue_cert_shop.example").Token() > 0)
 	// Output:
@@ -65,16 +48,16 @@ func ExampleNew() {
 }
 
 func ExampleLocker_Unlock() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
-	fmt.Println(locks.New(client).Unlock(context.Background(), "issue_cert_shop.example"))
+	fmt.Println(locks.New(clients[0]).Unlock(context.Background(), "issue_cert_shop.example"))
 	// Output: certmagic: unlock "issue_cert_shop.example": not locked
 }
 
 func ExampleLocker_TryLock() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
-	locks := locks.New(client)
+	locks := locks.New(clients[0])
 	fmt.Println(locks.TryLock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.TryLock(context.Background(), "issue_cert_shop.example"))
 	// Output:
@@ -83,9 +66,9 @@ func ExampleLocker_TryLock() {
 }
 
 func ExampleLocker_RenewLockLease() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
-	locks := locks.New(client)
+	locks := locks.New(clients[0])
 	fmt.Println(locks.Lock(context.Background(), "issue_cert_shop.example"))
 	fmt.Println(locks.RenewLockLease(context.Background(), "issue_cert_shop.example", time.Hour))
 	// Output:

@@ -6,39 +6,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/go-co-op/gocron/v2"
-	"github.com/redis/rueidis"
 
 	"github.com/headwaiter/headwaiter"
 	locks "github.com/headwaiter/headwaiter/contrib/gocron"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// embedded returns clients of an embedded Redis, one a process, and a function that ends all.
-func embedded(n int) (clients []*headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	for range n {
-		c, err := headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, func() {
-		for _, c := range clients {
-			_ = c.Close(context.Background())
-		}
-		server.Close()
-	}
-}
-
 func ExampleNewLocker() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0])
 	defer locker.Close(context.Background())
@@ -65,7 +43,7 @@ func ExampleNewLocker() {
 }
 
 func ExampleLocker_Lock() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 
@@ -82,7 +60,7 @@ func ExampleLocker_Lock() {
 }
 
 func ExampleLocker_Lease() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0])
 	defer locker.Close(context.Background())
@@ -99,7 +77,7 @@ func ExampleLocker_Lease() {
 }
 
 func ExampleLocker_Close() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	locker, other := locks.NewLocker(clients[0]), locks.NewLocker(clients[1])
@@ -119,7 +97,7 @@ func ExampleLocker_Close() {
 }
 
 func ExampleWithAtLeast() {
-	clients, stop := embedded(2)
+	clients, stop := kit.Clients(2)
 	defer stop()
 	ctx := context.Background()
 	locker := locks.NewLocker(clients[0], locks.WithAtLeast(time.Minute))
@@ -138,7 +116,7 @@ func ExampleWithAtLeast() {
 }
 
 func ExampleWithPrefix() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	locker := locks.NewLocker(clients[0], locks.WithPrefix("shop:"))
 	defer locker.Close(context.Background())
@@ -152,7 +130,7 @@ func ExampleWithPrefix() {
 }
 
 func ExampleWithLock() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	// A job that hangs gives its lock up after an hour, and one of a process that died is free after two seconds.
 	locker := locks.NewLocker(clients[0], locks.WithLock(
@@ -165,7 +143,7 @@ func ExampleWithLock() {
 }
 
 func ExampleNewElector() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	elector := locks.NewElector(clients[0], "scheduler")
 	defer elector.Close(context.Background())
@@ -194,7 +172,7 @@ func ExampleNewElector() {
 }
 
 func ExampleElector_Close() {
-	clients, stop := embedded(1)
+	clients, stop := kit.Clients(1)
 	defer stop()
 	elector := locks.NewElector(clients[0], "scheduler")
 	fmt.Println(elector.Close(context.Background())) // Resigns: the next in the queue leads.

@@ -6,35 +6,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/rueidis"
-
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/locker"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 )
 
-// embedded returns a client of an embedded Redis, and a function that ends both.
-func embedded() (client *headwaiter.Client, stop func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	client, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}}})
-	if err != nil {
-		panic(err)
-	}
-	return client, func() {
-		_ = client.Close(context.Background())
-		server.Close()
-	}
-}
-
 func Example() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	var orders sync.Locker = locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	var orders sync.Locker = locker.New(context.Background(), fairlock.New(clients[0], "orders:42"))
 	orders.Lock()
 	defer orders.Unlock()
 	fmt.Println("shipping")
@@ -42,41 +24,41 @@ func Example() {
 }
 
 func ExampleNew() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // The program ends.
 
 	defer func() { fmt.Println(recover()) }()
-	locker.New(ctx, fairlock.New(client, "orders:42")).Lock()
+	locker.New(ctx, fairlock.New(clients[0], "orders:42")).Lock()
 	// Output: locker: lock "orders:42": context canceled
 }
 
 func ExampleLocker_Unlock() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
 	defer func() { fmt.Println(recover()) }()
-	locker.New(context.Background(), fairlock.New(client, "orders:42")).Unlock()
+	locker.New(context.Background(), fairlock.New(clients[0], "orders:42")).Unlock()
 	// Output: locker: unlock "orders:42": not locked
 }
 
 func ExampleLocker_TryLock() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	a := locker.New(context.Background(), fairlock.New(client, "orders:42"))
-	b := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	a := locker.New(context.Background(), fairlock.New(clients[0], "orders:42"))
+	b := locker.New(context.Background(), fairlock.New(clients[0], "orders:42"))
 	fmt.Println(a.TryLock(), b.TryLock())
 	a.Unlock()
 	// Output: true false
 }
 
 func ExampleLocker_Context() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	orders := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	orders := locker.New(context.Background(), fairlock.New(clients[0], "orders:42"))
 	orders.Lock()
 	fmt.Println(orders.Context().Err()) // The lock is held. Give it to what must stop at a loss.
 	orders.Unlock()
@@ -87,10 +69,10 @@ func ExampleLocker_Context() {
 }
 
 func ExampleLocker_Lease() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	orders := locker.New(context.Background(), fairlock.New(client, "orders:42"))
+	orders := locker.New(context.Background(), fairlock.New(clients[0], "orders:42"))
 	orders.Lock()
 	defer orders.Unlock()
 	fmt.Println(orders.Lease().Token() > 0) // Send it with each write.
@@ -98,10 +80,10 @@ func ExampleLocker_Lease() {
 }
 
 func ExampleWithLoss() {
-	client, stop := embedded()
+	clients, stop := kit.Clients(1)
 	defer stop()
 
-	mutex := fairlock.New(client, "orders:42", headwaiter.WithLease(time.Second))
+	mutex := fairlock.New(clients[0], "orders:42", headwaiter.WithLease(time.Second))
 	orders := locker.New(context.Background(), mutex, locker.WithLoss(func(err error) { fmt.Println(err) }))
 	orders.Lock()
 	if _, err := mutex.ForceRelease(context.Background(), 0); err != nil { // Somebody at a prompt.

@@ -11,18 +11,11 @@ import (
 
 // Clients are n clients of a server of their own, for an example, which has no testing.T; and what ends them.
 func Clients(n int) (clients []*headwaiter.Client, end func()) {
-	server, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
+	server := Must(miniredis.Run())
 	for range n {
-		client, err := headwaiter.Dial(headwaiter.Options{
+		clients = append(clients, Must(headwaiter.Dial(headwaiter.Options{
 			Redis: rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true},
-		})
-		if err != nil {
-			panic(err)
-		}
-		clients = append(clients, client)
+		})))
 	}
 	return clients, func() {
 		for _, c := range clients {
@@ -30,4 +23,12 @@ func Clients(n int) (clients []*headwaiter.Client, end func()) {
 		}
 		server.Close()
 	}
+}
+
+// Must is what an example cannot do without.
+func Must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
