@@ -12,8 +12,11 @@ import (
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/internal/testenv/crowd"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // A process that crowd.Start has started is this test binary, and ends here.
 func init() { crowd.Main() }

@@ -17,9 +17,12 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // reported is what a new client reports of s.
 func reported(t *testing.T, s interface{ Option() rueidis.ClientOption }) Report {

@@ -10,9 +10,12 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // looks is within which time who observes finds out what no message tells.
 const looks = 3 * time.Second

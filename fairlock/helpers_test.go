@@ -10,9 +10,12 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // linger makes a client keep subscriptions for so long after their last use.
 func linger(d time.Duration) func(*headwaiter.Options) {

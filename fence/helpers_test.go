@@ -13,9 +13,12 @@ import (
 	"github.com/headwaiter/headwaiter/fence"
 	"github.com/headwaiter/headwaiter/internal/testenv/fenced"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // locks are a lock of the test, by two clients: a hold by the first ends by itself, soon.
 func locks(t *testing.T, s redistest.Backend) (short, lock fenced.Lock) {

@@ -17,12 +17,15 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // listed collects a list, as kind and name, in the order of names.
 func listed(t *testing.T, c *headwaiter.Client, pattern string) (names []string) {

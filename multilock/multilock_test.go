@@ -15,11 +15,14 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/multilock"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // names are n names that no other test has.
 func names(t *testing.T, n int) []string {

@@ -10,10 +10,13 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/redlock"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // servers starts n redis-servers that know nothing of each other.
 func servers(t testing.TB, n int, opts ...redistest.Option) []*redistest.Server {

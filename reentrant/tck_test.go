@@ -10,10 +10,13 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/reentrant"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // What java.util.concurrent's ReentrantLockTest holds down for a fair lock, for calls of one client and of two;
 // process_test.go has what is left between processes. A thread there is a context here.

@@ -10,10 +10,13 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // What java.util.concurrent's SemaphoreTest holds down for a fair semaphore, for calls of one client and of two;
 // process_test.go has what is left between processes.

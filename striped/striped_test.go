@@ -13,10 +13,13 @@ import (
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/striped"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // mates returns two keys of one stripe and one of another.
 func mates(m *striped.Mutex) (a, b, other string) {

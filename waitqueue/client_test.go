@@ -9,11 +9,14 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // dial returns a client of s that is closed with the test.
 func dial(t *testing.T, s redistest.Backend) *Client {

@@ -16,8 +16,11 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/contrib/otel"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/observe"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // spans records all spans of a tracer provider.
 type spans struct {

@@ -12,10 +12,13 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // What a cohort does is in the tests of package fairlock, whose option it is; here is what can only go wrong between the
 // cohort and its hold.

@@ -13,8 +13,11 @@ import (
 	"github.com/headwaiter/headwaiter/conformance"
 	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/internal/testenv/family"
+	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
+
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // Every primitive, on every deployment, in every version of the protocol that it speaks.
 func TestConformance(t *testing.T) {

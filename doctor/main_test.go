@@ -1,9 +1,0 @@
-package doctor
-
-import (
-	"testing"
-
-	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
-)
-
-func TestMain(m *testing.M) { leaks.Main(m) }

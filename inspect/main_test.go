@@ -1,9 +1,0 @@
-package inspect
-
-import (
-	"testing"
-
-	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
-)
-
-func TestMain(m *testing.M) { leaks.Main(m) }
