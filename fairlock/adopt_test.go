@@ -80,7 +80,7 @@ func TestAHoldGoesToAnotherClientAheadOfTheQueue(t *testing.T) {
 		last := c.Value(t)
 		require.Greater(t, last.Token(), back.Token())
 		kit.Release(t, last)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -118,7 +118,7 @@ func TestAHoldThatNobodyAdoptsIsFreeAfterOneGrantLease(t *testing.T) {
 				notAdopted(t, kit.Dial(t, s), text, lease.ErrExpired)
 				info := inspect(t, other)
 				require.Empty(t, info.Suspects, "nobody is to blame")
-				free(t, other)
+				kit.Free(t, other)
 			})
 		})
 	}
@@ -159,7 +159,7 @@ func TestATextThatIsNotGoodIsRefusedWithAReason(t *testing.T) {
 		text = give(t, l)
 		force(t, m)
 		notAdopted(t, c, text, lease.ErrForced)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -190,7 +190,7 @@ func TestWhatCannotBeHandedOverIsLeftAsItIs(t *testing.T) {
 		text, err = l.HandOver(t.Context())
 		require.ErrorIs(t, err, lease.ErrForced)
 		require.Empty(t, text)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -215,7 +215,7 @@ func TestALostReplyMovesAHoldOnce(t *testing.T) {
 			require.Greater(t, next.Token(), token)
 			holds(t, other, next)
 			kit.Release(t, next)
-			free(t, other)
+			kit.Free(t, other)
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts+cuts/2, replies)
@@ -243,7 +243,7 @@ func TestAnAdoptThatIsGivenUpFreesTheLock(t *testing.T) {
 				kit.Release(t, hold(t, from))
 				require.Less(t, time.Since(begun), 4*time.Second)
 				synctime.Pass(time.Minute)
-				free(t, from)
+				kit.Free(t, from)
 			})
 		})
 	}
@@ -317,7 +317,7 @@ func TestAHandOverThatComesTooLateIsALoss(t *testing.T) {
 		kit.Release(t, hold(t, other))
 		d.Heal()
 		require.ErrorIs(t, c.Err(t), lease.ErrExpired)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -330,7 +330,7 @@ func TestAHoldInTransitOutlastsTheClientThatGaveIt(t *testing.T) {
 		l, err := fairlock.Adopt(t.Context(), to, text, headwaiter.WithMaxHold(300*time.Millisecond), headwaiter.WithLease(time.Minute))
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, l), lease.ErrMaxHold)
-		free(t, fairlock.New(to, kit.Name(t)))
+		kit.Free(t, fairlock.New(to, kit.Name(t)))
 	})
 }
 
@@ -366,6 +366,6 @@ func TestAHandOverThatFindsAnotherHoldOfItsTicketEndsThat(t *testing.T) {
 		text, err := l.HandOver(t.Context())
 		require.ErrorIs(t, err, lease.ErrLost)
 		require.Empty(t, text)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }

@@ -31,7 +31,7 @@ func TestClientsAndServerNeedNotAgreeOnTheTime(t *testing.T) {
 			l = c.Value(t)
 			require.InDelta(t, kit.ServerTime(s), l.Token(), float64(time.Minute.Microseconds()), "a token is the server's time")
 			kit.Release(t, l)
-			free(t, m)
+			kit.Free(t, m)
 		})
 	}
 }

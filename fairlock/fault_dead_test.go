@@ -98,7 +98,7 @@ func TestAThousandKilledWaitersInFrontAreSkippedAtOnce(t *testing.T) {
 		l := next[i].Value(t)
 		spans[i] = time.Since(released)
 		kit.Release(t, l)
-		free(t, former[i])
+		kit.Free(t, former[i])
 	}
 	t.Logf("from the release to the hold behind %d killed waiters: %v", dead, spans)
 	require.Less(t, kit.Median(spans), deadLimit)
@@ -131,5 +131,5 @@ func TestAStoppedProcessInFrontCostsOneGrantLeaseAndTakesItsTurnsLater(t *testin
 	for _, e := range stopped.Await(crowd.Released, waiters, kit.Patience) {
 		require.Empty(t, e.Error)
 	}
-	free(t, holder)
+	kit.Free(t, holder)
 }

@@ -71,7 +71,7 @@ func TestAServerThatRestartsEmptyHoldsUpNobody(t *testing.T) {
 		s.Restart()
 		c.told(t)
 		c.emptied(t)
-		free(t, dialMutex(t, s))
+		kit.Free(t, dialMutex(t, s))
 	})
 }
 
@@ -82,7 +82,7 @@ func TestAServerThatIsAwayForALeaseHoldsUpNobody(t *testing.T) {
 		require.ErrorIs(t, kit.Lost(t, c.held), lease.ErrExpired)
 		s.Restart()
 		c.emptied(t)
-		free(t, dialMutex(t, s))
+		kit.Free(t, dialMutex(t, s))
 	})
 }
 
@@ -92,7 +92,7 @@ func TestAFlushedServerHoldsUpNobody(t *testing.T) {
 		s.Do("FLUSHALL")
 		c.told(t)
 		c.emptied(t)
-		free(t, dialMutex(t, s))
+		kit.Free(t, dialMutex(t, s))
 	})
 }
 
@@ -111,7 +111,7 @@ func TestWaitersAndHoldersOutliveTheirConnections(t *testing.T) {
 	s.Int("CLIENT", "KILL", "TYPE", "normal")
 	kit.Release(t, c.held)
 	c.emptied(t)
-	free(t, dialMutex(t, s))
+	kit.Free(t, dialMutex(t, s))
 }
 
 func TestFlushedScriptsAreNotNoticed(t *testing.T) {
@@ -131,7 +131,7 @@ func TestFlushedScriptsAreNotNoticed(t *testing.T) {
 		t.Logf("%d hand-offs and %d flushes", c.handed, flushes)
 		holds(t, m, l)
 		kit.Release(t, l)
-		free(t, dialMutex(t, s))
+		kit.Free(t, dialMutex(t, s))
 	})
 }
 
@@ -156,7 +156,7 @@ func TestAnyKeyMayBeDeletedWhileClientsWait(t *testing.T) {
 				c.told(t)
 			}
 			c.emptied(t)
-			free(t, fairlock.New(client, c.name))
+			kit.Free(t, fairlock.New(client, c.name))
 		}
 	})
 }

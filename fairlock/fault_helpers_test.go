@@ -44,18 +44,6 @@ func number(t testing.TB, s redistest.Backend, name, field string) int64 {
 	return s.Int("HGET", lock, field)
 }
 
-// free asserts that m is free and has no queue, and can be had.
-func free(t testing.TB, m *fairlock.Mutex) {
-	t.Helper()
-	kit.Eventually(t, "a free lock without a queue", func() bool {
-		info := inspect(t, m)
-		return !info.Held && info.Waiting == 0
-	})
-	l, err := m.TryLock(context.Background())
-	require.NoError(t, err)
-	kit.Release(t, l)
-}
-
 // freeInTheEnd asserts that m can be had when nothing can run any more that calls had sent who gave up meanwhile: a
 // server that stood still runs it when it goes on, and the end of such a ticket follows within its not-after.
 func freeInTheEnd(t testing.TB, m *fairlock.Mutex) {
@@ -67,7 +55,7 @@ func freeInTheEnd(t testing.TB, m *fairlock.Mutex) {
 		}
 		return err == nil
 	})
-	free(t, m)
+	kit.Free(t, m)
 }
 
 // holds asserts that a hold stands, here and at the server.

@@ -145,5 +145,5 @@ func TestAHolderThatWasStoppedPastItsLeaseSeesTheLossAtItsFirstLook(t *testing.T
 	require.Equal(t, client.ID(), inspect(t, m).Holder.Client)
 	holds(t, m, l)
 	kit.Release(t, l)
-	free(t, m)
+	kit.Free(t, m)
 }

@@ -65,7 +65,7 @@ func newLateRig(t *testing.T, s *redistest.Embedded) lateRig {
 	queued(t, r.prompt, 1)
 	kit.Release(t, l)
 	kit.Release(t, c.Value(t))
-	free(t, r.prompt)
+	kit.Free(t, r.prompt)
 	return r
 }
 
@@ -112,9 +112,9 @@ func (r lateRig) undisturbed(t *testing.T) {
 	holds(t, r.prompt, l)
 	require.Zero(t, inspect(t, r.prompt).Waiting)
 	kit.Release(t, l)
-	free(t, r.prompt)
+	kit.Free(t, r.prompt)
 	kit.Release(t, hold(t, r.late)) // And the late client is none the worse for it.
-	free(t, r.prompt)
+	kit.Free(t, r.prompt)
 }
 
 // A grant that is old when it is heard of is confirmed first, but its maximum counts from its beginning.
@@ -150,7 +150,7 @@ func TestAGrantWhoseMaximumIsOverIsNotReturned(t *testing.T) {
 		l := c.Value(t)
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
-		free(t, r.prompt)
+		kit.Free(t, r.prompt)
 	})
 }
 
@@ -201,7 +201,7 @@ func TestAReleaseThatWasRefusedTellsWhatBecameOfTheHoldMeanwhile(t *testing.T) {
 			told := o.Of(observe.Released, observe.Lost)
 			require.Len(t, told, i+1)
 			require.ErrorIs(t, told[i].Err, lease.ErrForced)
-			free(t, other)
+			kit.Free(t, other)
 		}
 	})
 }
@@ -381,6 +381,6 @@ func TestALateAskOfACohortLeavesNoHolder(t *testing.T) {
 		synctime.Pass(time.Millisecond) // The first ask runs.
 		require.True(t, inspect(t, r.prompt).Held)
 		synctime.Pass(ghostLimit)
-		free(t, r.prompt)
+		kit.Free(t, r.prompt)
 	})
 }

@@ -53,7 +53,7 @@ func TestAFullMemoryRefusesNewCallsAndServesTheOldOnes(t *testing.T) {
 	refused(t, begin(t.Context(), newcomer).Err(t))
 
 	s.Do("CONFIG", "SET", "maxmemory", "0")
-	free(t, newcomer)
+	kit.Free(t, newcomer)
 }
 
 func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T) {
@@ -72,5 +72,5 @@ func TestAWaiterThatLooksAtALockWhoseHolderDiedGetsItInAFullMemory(t *testing.T)
 	kit.Release(t, next)
 	p.Heal()
 	s.Do("CONFIG", "SET", "maxmemory", "0")
-	free(t, observer)
+	kit.Free(t, observer)
 }

@@ -26,7 +26,7 @@ func pass(t *testing.T, from, to *fairlock.Mutex, lose func()) {
 	l = c.Value(t)
 	holds(t, from, l)
 	kit.Release(t, l)
-	free(t, from)
+	kit.Free(t, from)
 }
 
 func TestAGrantWhoseMessageIsLostIsFoundByACheckAndCounted(t *testing.T) {
@@ -76,7 +76,7 @@ func TestAClientThatHearsNothingTakesItsTurnByItsChecks(t *testing.T) {
 			require.Less(t, time.Since(released), 4*time.Second)
 			holds(t, holder, l)
 			kit.Release(t, l)
-			free(t, holder)
+			kit.Free(t, holder)
 		}
 		require.Positive(t, s.Dropped())
 	})
@@ -119,7 +119,7 @@ func whileKilled(t *testing.T, s *redistest.Server, rounds, turns int, kill func
 	c.end(t)
 	t.Logf("%d hand-offs while %d connections were killed, the longest wait was %v", c.handed, killed, c.longest)
 	require.Greater(t, killed, rounds/2)
-	free(t, observer)
+	kit.Free(t, observer)
 }
 
 func TestAWaiterThatCannotHearAnyMoreIsServedWithoutDelay(t *testing.T) {
@@ -144,6 +144,6 @@ func TestAWaiterThatCannotHearAnyMoreIsServedWithoutDelay(t *testing.T) {
 	require.Less(t, time.Since(released), time.Second)
 	kit.Release(t, l)
 	p.Heal()
-	free(t, holder)
+	kit.Free(t, holder)
 	pass(t, holder, waiter, func() {})
 }

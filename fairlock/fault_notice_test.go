@@ -41,7 +41,7 @@ func TestASecondNoticeOfAGrantIsDropped(t *testing.T) {
 		}
 		require.Zero(t, client.Stats().GivenBack)
 		kit.Release(t, l)
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 
@@ -68,7 +68,7 @@ func TestAnOldGrantIsConfirmedBeforeItIsTaken(t *testing.T) {
 		queued(t, holder, 1)
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 

@@ -65,9 +65,9 @@ func TestAnAskThatRunsAfterItsEndWasAnsweredLeavesNoHolder(t *testing.T) {
 		synctime.Pass(2200 * time.Millisecond) // The connection is given up, the ask may still run.
 		d.Heal()
 		synctime.Pass(ghostLimit)
-		free(t, prompt)
+		kit.Free(t, prompt)
 		kit.Release(t, hold(t, late))
-		free(t, prompt)
+		kit.Free(t, prompt)
 	})
 }
 

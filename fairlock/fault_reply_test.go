@@ -36,7 +36,7 @@ func TestAnAskWhoseReplyIsLostHasItsGrantOnce(t *testing.T) {
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
 		require.EqualValues(t, cuts, s.CommandStats()["hset"], "a grant is one HSET")
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -68,7 +68,7 @@ func TestAnAskWhoseReplyIsLostKeepsOnePlaceInTheQueue(t *testing.T) {
 			}
 			cancel()
 		}
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -88,7 +88,7 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 			require.NoError(t, l.Release(context.Background()), "%d", i)
 			require.ErrorIs(t, l.Release(context.Background()), lease.ErrReleased)
 			if c == nil {
-				free(t, other)
+				kit.Free(t, other)
 				continue
 			}
 			// The repetition came when the next held, and has not freed it.
@@ -98,7 +98,7 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -118,7 +118,7 @@ func TestHoldsOutliveLostRepliesToRenewals(t *testing.T) {
 		for i, l := range leases {
 			holds(t, others[i], l)
 			kit.Release(t, l)
-			free(t, others[i])
+			kit.Free(t, others[i])
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestAHolderThatHearsOfNoRenewalGivesUpAndFreesTheLock(t *testing.T) {
 		require.Greater(t, next.Token(), l.Token())
 		require.Less(t, next.Waited(), 10*time.Second)
 		kit.Release(t, next)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -161,6 +161,6 @@ func TestNobodyIsLostWhileAnyReplyMayBe(t *testing.T) {
 		c.end(t)
 		t.Logf("%d hand-offs, the longest wait was %v", c.handed, c.longest)
 		require.Positive(t, c.fewest(clients), "somebody starves")
-		free(t, dialMutex(t, s))
+		kit.Free(t, dialMutex(t, s))
 	})
 }

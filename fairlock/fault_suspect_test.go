@@ -44,7 +44,7 @@ func TestALapsedGrantMakesNoSuspectsOfThoseWhoLive(t *testing.T) {
 		kit.Release(t, l)
 		d.Heal()
 		kit.Release(t, silent.Value(t)) // It comes back by itself.
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 
@@ -73,6 +73,6 @@ func TestASuspectThatIsToldSoRejoinsAtOnce(t *testing.T) {
 		kit.Release(t, l)
 		synctest.Wait()
 		kit.Release(t, c.Value(t))
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }

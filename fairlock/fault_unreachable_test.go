@@ -123,5 +123,5 @@ func TestCloseReturnsWhenItsContextEndsWhileTheServerIsStopped(t *testing.T) {
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrClientClosed)
 	s.Cont()
 	kit.Release(t, busy)
-	free(t, other)
+	kit.Free(t, other)
 }

@@ -145,7 +145,7 @@ func TestAHolderThatLooksIsToldByItsRenewals(t *testing.T) {
 				l := hold(t, m)
 				wanted := l.Wanted()
 				synctime.Pass(5500 * time.Millisecond)
-				require.False(t, told(wanted))
+				require.False(t, kit.Closed(wanted))
 				require.InDelta(t, 6, client.Stats().Renewals, 1, "one a second")
 				require.True(t, inspect(t, waiter).Holder.Wants)
 				begun := time.Now()

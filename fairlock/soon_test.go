@@ -48,7 +48,7 @@ func TestATicketDoesNotQueueBeforeItsClientHears(t *testing.T) {
 		queued(t, holder, 1)
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestAWaiterLooksWhenItsSubscriptionIsBack(t *testing.T) {
 		l = c.Value(t)
 		require.Less(t, time.Since(cut), 80*time.Millisecond)
 		kit.Release(t, l)
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 

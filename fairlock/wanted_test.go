@@ -25,17 +25,8 @@ func asks(t *testing.T, s redistest.Backend, l *lease.Lease) <-chan struct{} {
 	wanted := l.Wanted()
 	lock, _, _ := keysOf(kit.Name(t))
 	kit.Eventually(t, "the mark", func() bool { return s.Text("HGET", lock, "phase") == "wants" })
-	require.False(t, told(wanted))
+	require.False(t, kit.Closed(wanted))
 	return wanted
-}
-
-func told(wanted <-chan struct{}) bool {
-	select {
-	case <-wanted:
-		return true
-	default:
-		return false
-	}
 }
 
 func TestAHolderIsToldWhenSomebodyWaits(t *testing.T) {
@@ -113,7 +104,7 @@ func TestALostWordIsMadeUpForByTheNextRenewal(t *testing.T) {
 			}
 			wanted := asks(t, s, l)
 			synctime.Pass(5 * time.Second) // A renewal that finds nobody.
-			require.False(t, told(wanted))
+			require.False(t, kit.Closed(wanted))
 			dropped := s.Dropped()
 			s.DropPublish(1)
 			begun := time.Now()
@@ -138,7 +129,7 @@ func TestAHolderThatDidNotHearForAWhileLooksAtOnce(t *testing.T) {
 		c := begin(t.Context(), waiter)
 		queued(t, waiter, 1)
 		kit.Eventually(t, "the word to be lost", func() bool { _, pushes := p.Lost(); return pushes == 1 })
-		require.False(t, told(wanted))
+		require.False(t, kit.Closed(wanted))
 		p.Cut()
 		kit.Await(t, wanted, "the word that somebody waits, long before the next renewal")
 		kit.Release(t, l)
@@ -184,7 +175,7 @@ func TestTheWishIsNotWorthTheHold(t *testing.T) {
 		synctime.Pass(2 * time.Second)
 		lock, _, _ := keysOf(kit.Name(t))
 		require.Equal(t, "wants", s.Text("HGET", lock, "phase"))
-		require.False(t, told(wanted))
+		require.False(t, kit.Closed(wanted))
 		kit.Release(t, l)
 	})
 }
@@ -221,11 +212,11 @@ func TestALateWordIsNotForALaterHold(t *testing.T) {
 		lock, _, _ := keysOf(kit.Name(t))
 		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("W %d", first.Token()))
 		synctest.Wait()
-		require.False(t, told(later))
+		require.False(t, kit.Closed(later))
 		s.Do("PUBLISH", lock+":wake:"+c.ID(), fmt.Sprintf("W %d", second.Token()))
 		synctest.Wait()
-		require.True(t, told(later))
-		require.False(t, told(wanted), "it had ended")
+		require.True(t, kit.Closed(later))
+		require.False(t, kit.Closed(wanted), "it had ended")
 		kit.Release(t, second)
 	})
 }
@@ -264,7 +255,7 @@ func TestACallOfACohortIsToldOfMatesAndOfStrangers(t *testing.T) {
 		kit.Release(t, l)
 		second := mate.Value(t)
 		require.Equal(t, l.Token()+1, second.Token())
-		require.False(t, told(second.Wanted()))
+		require.False(t, kit.Closed(second.Wanted()))
 		other := begin(t.Context(), stranger)
 		kit.Await(t, second.Wanted(), "the word that somebody waits")
 		third := begin(t.Context(), m)

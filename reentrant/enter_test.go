@@ -197,7 +197,7 @@ func TestCallsOfOneOwnerEnterOneHold(t *testing.T) {
 		kit.Release(t, second)
 		kit.Release(t, third)
 		require.Zero(t, m.HoldCount(mine))
-		free(t, other)
+		kit.Free(t, other)
 		next := hold(t, mine, m)
 		require.Greater(t, next.Token(), third.Token())
 		kit.Release(t, next)
@@ -228,7 +228,7 @@ func TestAWaitingCallEntersWhenItsOwnerGetsTheHold(t *testing.T) {
 			kit.Release(t, c.Value(t))
 		}
 		kit.Release(t, stranger.Value(t))
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -259,7 +259,7 @@ func TestMoreEntriesThanTheLimitAreRefused(t *testing.T) {
 		for _, l := range leases {
 			kit.Await(t, l.Context().Done(), "every lease to end")
 		}
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -286,6 +286,6 @@ func TestDoEntersAHoldAndTakesItsCountBack(t *testing.T) {
 		})
 		require.ErrorIs(t, err, mine)
 		require.ErrorContains(t, err, `lease lost: `+m.Name()+`: released elsewhere by force`)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }

@@ -64,7 +64,7 @@ func TestAReleaseWhoseReplyIsLostIsOneRelease(t *testing.T) {
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -81,7 +81,7 @@ func TestAReleaseIsToldWithTheFirstAnswerToIt(t *testing.T) {
 		require.Less(t, time.Since(begun), 2*time.Second)
 		replies, _ := p.Lost()
 		require.Equal(t, 2, replies)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestTheServerIsToldTheNumberOfEntriesThoughRepliesAreLost(t *testing.T) {
 		}
 		require.NoError(t, leases[0].Context().Err())
 		kit.Release(t, leases[0])
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -127,7 +127,7 @@ func TestAHandOffWhoseMessageIsLostIsFoundByACheckAndCanBeEntered(t *testing.T) 
 		require.Equal(t, 2, far.HoldCount(mine))
 		kit.Release(t, first)
 		kit.Release(t, second)
-		free(t, near)
+		kit.Free(t, near)
 	})
 }
 

@@ -111,7 +111,7 @@ func TestALostContextAsksAnewAndGetsAHigherToken(t *testing.T) {
 		last := hold(t, context.WithoutCancel(inner.Context()), m)
 		require.Greater(t, last.Token(), again.Token())
 		kit.Release(t, last)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -177,7 +177,7 @@ func TestCloseEndsWaitsAndEntriesAndLeavesNothing(t *testing.T) {
 		info, err := other.Inspect(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, info.Queue)
-		free(t, reentrant.New(d, name+":own"))
+		kit.Free(t, reentrant.New(d, name+":own"))
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
 	})

@@ -49,7 +49,7 @@ func TestProcessesTakeTurnsAndDoNotEnterEachOthersHolds(t *testing.T) {
 	}
 	slices.Sort(tokens)
 	require.Len(t, slices.Compact(tokens), 17, "each hold has its own token")
-	free(t, m)
+	kit.Free(t, m)
 }
 
 // Not parallel, as it measures milliseconds. The dead one had entered its hold several times.
@@ -115,5 +115,5 @@ func TestAProcessThatWasStoppedPastItsLeaseSeesTheLossAtItsFirstLook(t *testing.
 	require.True(t, stopped.Await(crowd.Released, 1, kit.Patience)[0].Lost)
 	require.NoError(t, l.Context().Err())
 	kit.Release(t, l)
-	free(t, m)
+	kit.Free(t, m)
 }

@@ -51,19 +51,6 @@ func busy(t testing.TB, m *reentrant.Mutex) {
 	require.ErrorIs(t, err, lease.ErrBusy)
 }
 
-// free asserts that m is free and has no queue, and can be had.
-func free(t testing.TB, m *reentrant.Mutex) {
-	t.Helper()
-	kit.Eventually(t, "a free lock without a queue", func() bool {
-		info, err := m.Inspect(context.Background())
-		require.NoError(t, err)
-		return !info.Held && info.Waiting == 0
-	})
-	l, err := m.TryLock(context.Background())
-	require.NoError(t, err)
-	kit.Release(t, l)
-}
-
 func TestAHoldIsEnteredAgainAndEndsWithItsLastRelease(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
@@ -85,7 +72,7 @@ func TestAHoldIsEnteredAgainAndEndsWithItsLastRelease(t *testing.T) {
 			kit.Release(t, leases[times-1-i])
 		}
 		require.Zero(t, m.HoldCount(ctx))
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -120,7 +107,7 @@ func TestATryTakesAFreeLockAndEntersAHoldOfItsOwn(t *testing.T) {
 		require.Equal(t, 2, m.HoldCount(inner.Context()))
 		kit.Release(t, inner)
 		kit.Release(t, outer)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -183,7 +170,7 @@ func TestAWaitThatEndsChangesNothingOfTheHold(t *testing.T) {
 		require.Equal(t, 2, m.HoldCount(inner.Context()))
 		kit.Release(t, inner)
 		kit.Release(t, outer)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -242,6 +229,6 @@ func TestWaitersHoldInTheirOrderThoughTheHoldIsEnteredAgain(t *testing.T) {
 			token = l.Token()
 		}
 		kit.Release(t, l)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }

@@ -86,12 +86,12 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 				require.Equal(t, token, c.Value(t).Token())
 			}
 			got := kit.Scripts(s)
-			laterLooks, _ := spent(first, all)
+			laterLooks, _ := kit.Spent(first, all)
 			// EVAL is what follows an EVALSHA of a script that the server does not know yet.
 			require.LessOrEqual(t, got["evalsha"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
 			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
-				_, heard := spent(first, all)
+				_, heard := kit.Spent(first, all)
 				return heard-messages == clients
 			})
 			for _, c := range calls {
@@ -100,7 +100,7 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 			l = writer.Value(t)
 		}
 		kit.Release(t, l)
-		free(t, holder)
+		kit.Free(t, holder)
 	})
 }
 
@@ -109,22 +109,13 @@ func TestAGroupOfReadersIsOneScriptAndOneMessageAClient(t *testing.T) {
 func settled(t *testing.T, first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
 	t.Helper()
 	kit.Eventually(t, "no request under way", func() bool {
-		before, _ := spent(first, others)
+		before, _ := kit.Spent(first, others)
 		for _, c := range append([]*headwaiter.Client{first}, others...) {
 			_, err := rwlock.New(c, kit.Name(t)).Inspect(t.Context())
 			require.NoError(t, err)
 		}
-		looks, messages = spent(first, others)
+		looks, messages = kit.Spent(first, others)
 		return looks == before
 	})
-	return looks, messages
-}
-
-// spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
-func spent(first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
-	for _, c := range append([]*headwaiter.Client{first}, others...) {
-		looks += c.Stats().Checks + c.Stats().Renewals
-		messages += c.Stats().Messages
-	}
 	return looks, messages
 }

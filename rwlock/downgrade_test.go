@@ -54,7 +54,7 @@ func TestADowngradeLetsTheReadersAtTheHeadIn(t *testing.T) {
 		require.False(t, late.Returned())
 		kit.Release(t, l)
 		kit.Release(t, late.Value(t))
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -116,7 +116,7 @@ func TestOtherWritesOnTheHoldKeepItExclusive(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrUpgrade)
 		kit.Release(t, w)
 		kit.Release(t, third)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -141,7 +141,7 @@ func TestADowngradeOfWhatIsNoWriteHold(t *testing.T) {
 		require.ErrorIs(t, m.Downgrade(t.Context(), w), lease.ErrForced)
 		require.ErrorIs(t, kit.Lost(t, inner), lease.ErrForced)
 		require.ErrorIs(t, w.Release(t.Context()), lease.ErrForced)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -178,7 +178,7 @@ func TestADowngradeFindsOutThatTheHoldIsLost(t *testing.T) {
 		err := m.Downgrade(t.Context(), w)
 		require.ErrorIs(t, err, lease.ErrForgotten)
 		require.ErrorIs(t, kit.Lost(t, w), lease.ErrForgotten)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -206,7 +206,7 @@ func TestADowngradeWhoseReplyIsLostIsOne(t *testing.T) {
 			kit.Release(t, r.Value(t))
 			kit.Release(t, writer.Value(t))
 		}
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -220,7 +220,7 @@ func TestADowngradedHoldIsRenewedAsAReader(t *testing.T) {
 		readable(t, other, true)
 		writable(t, other, false)
 		kit.Release(t, w)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -250,6 +250,6 @@ func TestAHoldThatIsReleasedOnTheWayToADowngradeIsNotLost(t *testing.T) {
 		w = write(t, t.Context(), m)
 		ctx = &interrupted{Context: t.Context(), do: func() { kit.Release(t, w) }}
 		require.ErrorIs(t, m.Downgrade(ctx, w), lease.ErrReleased)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }

@@ -49,7 +49,7 @@ func TestLostRepliesToReadersAndWritersHaveTheirEffectOnce(t *testing.T) {
 		}
 		replies, _ := p.Lost()
 		require.Equal(t, cuts, replies)
-		free(t, near)
+		kit.Free(t, near)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestAGroupWhoseMessageIsLostIsFoundByACheck(t *testing.T) {
 		for _, c := range calls {
 			kit.Release(t, c.Value(t))
 		}
-		free(t, near)
+		kit.Free(t, near)
 	})
 }
 
@@ -115,7 +115,7 @@ func TestALossEndsAllLeasesOnAHold(t *testing.T) {
 				again := write(t, context.WithoutCancel(w.Context()), m)
 				require.Greater(t, again.Token(), w.Token())
 				kit.Release(t, again)
-				free(t, other)
+				kit.Free(t, other)
 			})
 		})
 	}
@@ -164,7 +164,7 @@ func TestAReaderThatIsCutOffLosesItsHoldAlone(t *testing.T) {
 		kit.Release(t, w)
 		d.Heal()
 		kit.Release(t, read(t, t.Context(), far))
-		free(t, near)
+		kit.Free(t, near)
 	})
 }
 
@@ -188,7 +188,7 @@ func TestCloseGivesBackReadsAndWritesAndLeavesTheQueue(t *testing.T) {
 		require.EqualError(t, err, `rwlock: try read lock "`+m.Name()+`": client closed`)
 		require.ErrorIs(t, gone.Downgrade(t.Context(), theirs), lease.ErrClientClosed)
 		kit.Release(t, mine)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 

@@ -86,7 +86,7 @@ func TestProcessesShareReadsAndExcludeWrites(t *testing.T) {
 	l := late.Value(t)
 	require.Greater(t, l.Token(), token)
 	kit.Release(t, l)
-	free(t, m)
+	kit.Free(t, m)
 }
 
 // Not parallel, as it measures milliseconds. One reader is killed beside one that lives, and was entered several
@@ -131,7 +131,7 @@ func TestADeadReaderBesideALivingOneCostsItsLeaseAndNoMore(t *testing.T) {
 		spans[i] = begun[i].Add(l.Waited()).Sub(here.Add(time.Duration(ends[i]-there) * time.Microsecond))
 		kit.Release(t, l)
 		kit.Release(t, late[i].Value(t))
-		free(t, rwlock.New(client, name))
+		kit.Free(t, rwlock.New(client, name))
 	}
 	t.Logf("from the end of a killed reader's lease to the writer's hold: %v", spans)
 	require.Less(t, kit.Median(spans), backLimit)
@@ -178,7 +178,7 @@ func TestReadersHoldTogetherWhenTheLeaseOfADeadWriterEnds(t *testing.T) {
 		for _, c := range calls[i] {
 			kit.Release(t, c.Value(t))
 		}
-		free(t, rwlock.New(a, name))
+		kit.Free(t, rwlock.New(a, name))
 	}
 	t.Logf("from the end of a killed writer's lease to the last of four readers: %v", spans)
 	require.Less(t, kit.Median(spans), backLimit)

@@ -46,7 +46,7 @@ func TestAReaderReadsAgainThoughAWriterWaits(t *testing.T) {
 			kit.Release(t, l) // The outer one first.
 		}
 		kit.Release(t, w.Value(t))
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -70,7 +70,7 @@ func TestAnUpgradeIsRefusedAtOnce(t *testing.T) {
 		kit.Release(t, r)
 		l := write(t, context.WithoutCancel(r.Context()), m)
 		kit.Release(t, l)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -101,7 +101,7 @@ func TestAReadWithinAWriteOutlivesIt(t *testing.T) {
 		l := writer.Value(t)
 		require.Greater(t, l.Token(), f.Token())
 		kit.Release(t, l)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -137,7 +137,7 @@ func TestAHoldOfOneOwnerIsEnteredByBothKinds(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrUpgrade)
 		kit.Release(t, r)
 		counts(t, m, mine, 0, 0)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -170,6 +170,6 @@ func TestManyGoroutinesReadWithinOneWrite(t *testing.T) {
 		require.False(t, waiting.Returned())
 		kit.Release(t, w)
 		kit.Release(t, waiting.Value(t))
-		free(t, m)
+		kit.Free(t, m)
 	})
 }

@@ -76,17 +76,6 @@ func tried(t testing.TB, try func(context.Context) (*lease.Lease, error), can bo
 	kit.Release(t, l)
 }
 
-// free asserts that m is free and has no queue, and can be had.
-func free(t testing.TB, m *rwlock.RWMutex) {
-	t.Helper()
-	kit.Eventually(t, "a free lock without a queue", func() bool {
-		info, err := m.Inspect(context.Background())
-		require.NoError(t, err)
-		return !info.Held && info.Used == 0 && info.Waiting == 0
-	})
-	writable(t, m, true)
-}
-
 func TestAWriterIsAlone(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		m, other := locks(t, a, b)
@@ -101,7 +90,7 @@ func TestAWriterIsAlone(t *testing.T) {
 		require.Greater(t, next.Token(), l.Token())
 		writable(t, m, false)
 		kit.Release(t, next)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -121,7 +110,7 @@ func TestReadersShare(t *testing.T) {
 			readable(t, other, true)
 			kit.Release(t, l)
 		}
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -136,7 +125,7 @@ func TestTriesAgainstHolds(t *testing.T) {
 		readable(t, other, false)
 		writable(t, other, false)
 		kit.Release(t, l)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
@@ -155,7 +144,7 @@ func TestAWriterWaitsForTheLastReader(t *testing.T) {
 			require.Greater(t, l.Token(), r.Token())
 		}
 		kit.Release(t, l)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -179,7 +168,7 @@ func TestReadersWaitForTheWriterAndHoldTogether(t *testing.T) {
 			require.NoError(t, l.Context().Err())
 			kit.Release(t, l)
 		}
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -202,7 +191,7 @@ func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 		require.Greater(t, r.Token(), l.Token())
 		require.Greater(t, l.Token(), first.Token())
 		kit.Release(t, r)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -243,7 +232,7 @@ func TestAllReadersUpToTheNextWriterHold(t *testing.T) {
 			}
 			i = end
 		}
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -268,7 +257,7 @@ func TestAWriterMayReadToo(t *testing.T) {
 		require.False(t, queued.Returned())
 		kit.Release(t, w)
 		kit.Release(t, queued.Value(t))
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -285,7 +274,7 @@ func TestWhatIsReleasedCannotBeReleasedAgain(t *testing.T) {
 		readable(t, other, false)
 		kit.Release(t, w)
 		require.ErrorIs(t, w.Release(t.Context()), lease.ErrReleased)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -318,7 +307,7 @@ func TestAWaitThatEndsChangesNothing(t *testing.T) {
 		require.Regexp(t, `^rwlock: read lock `, err.Error())
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
-		free(t, m)
+		kit.Free(t, m)
 	})
 }
 
@@ -349,6 +338,6 @@ func TestInspectTellsHoldersAndWaiters(t *testing.T) {
 		require.Equal(t, info.Limit, info.Holder.Permits, "a writer has all there is")
 		kit.Release(t, l)
 		kit.Release(t, r.Value(t))
-		free(t, m)
+		kit.Free(t, m)
 	})
 }

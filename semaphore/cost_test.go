@@ -87,7 +87,7 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 		kit.Release(t, take(t, holder, 1)) // The server learns the scripts.
 		l := take(t, holder, 2*clients*each)
 		for range 2 { // The first time the clients subscribe.
-			looks, _ := spent(first, all) // One that has begun by then may run behind the release.
+			looks, _ := kit.Spent(first, all) // One that has begun by then may run behind the release.
 			var calls []*kit.Call[*lease.Lease]
 			for i := range clients * each {
 				calls = append(calls, ask(t.Context(), semaphore.New(all[i%clients], kit.Name(t), 2*clients*each), 2))
@@ -95,7 +95,7 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 			}
 			last := ask(t.Context(), holder, 2*clients*each)
 			kit.Waiting(t, clients*each+1, holder.Inspect)
-			_, messages := spent(first, all)
+			_, messages := kit.Spent(first, all)
 			s.ResetStats()
 			kit.Release(t, l)
 			var held []*lease.Lease
@@ -106,11 +106,11 @@ func TestAReleaseWakesAllHeadsThatFitInOneScript(t *testing.T) {
 				}
 			}
 			got := kit.Scripts(s)
-			laterLooks, _ := spent(first, all)
+			laterLooks, _ := kit.Spent(first, all)
 			require.LessOrEqual(t, got["evalsha"]+got["eval"], 1+int64(laterLooks-looks), "the release alone, and looks: %v", got)
 			require.EqualValues(t, clients, got["publish"])
 			kit.Eventually(t, "one message a client", func() bool { // A look may have been faster.
-				_, heard := spent(first, all)
+				_, heard := kit.Spent(first, all)
 				return heard-messages == clients
 			})
 			for _, l := range held {
@@ -152,13 +152,4 @@ func TestWithinOneClientNothingIsPublished(t *testing.T) {
 		require.Zero(t, got["publish"])
 		require.LessOrEqual(t, got["subscribe"], int64(1))
 	})
-}
-
-// spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
-func spent(first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
-	for _, c := range append([]*headwaiter.Client{first}, others...) {
-		looks += c.Stats().Checks + c.Stats().Renewals
-		messages += c.Stats().Messages
-	}
-	return looks, messages
 }

@@ -15,29 +15,20 @@ import (
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
-func told(l *lease.Lease) bool {
-	select {
-	case <-l.Wanted():
-		return true
-	default:
-		return false
-	}
-}
-
 // Each holder that has asked is told, by one message a client, and those that have not are not.
 func TestEachHolderOfPermitsThatHasAskedIsTold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 5)
 		first, second, third, silent := take(t, x, 1), take(t, x, 1), take(t, y, 1), take(t, y, 1)
 		for _, l := range []*lease.Lease{first, second, third} {
-			require.False(t, told(l))
+			require.False(t, kit.Closed(l.Wanted()))
 		}
 		synctime.Pass(time.Second)
 		s.ResetStats()
 		small, err := x.TryAcquire(t.Context(), 1)
 		require.NoError(t, err)
 		synctest.Wait()
-		require.False(t, told(first), "it fitted")
+		require.False(t, kit.Closed(first.Wanted()), "it fitted")
 		begun := time.Now()
 		calls := queue(t, y, x, 2, 2, 2)
 		for _, l := range []*lease.Lease{first, second, third} {
@@ -60,7 +51,7 @@ func TestALostWordToHoldersOfPermitsIsMadeUpForByTheirRenewals(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1)
 		l := take(t, x, 1)
-		require.False(t, told(l))
+		require.False(t, kit.Closed(l.Wanted()))
 		synctime.Pass(5 * time.Second)
 		s.DropPublish(1)
 		begun := time.Now()
@@ -77,7 +68,7 @@ func TestAHolderWithoutRenewalIsTold(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		x, y := semaphores(t, kit.Dial(t, s), kit.Dial(t, s), 1, headwaiter.WithLease(7*time.Second), semaphore.WithoutRenewal())
 		l, begun := take(t, x, 1), time.Now()
-		require.False(t, told(l))
+		require.False(t, kit.Closed(l.Wanted()))
 		synctime.Pass(time.Second)
 		c := queue(t, y, y, 1)[0]
 		kit.Await(t, l.Wanted(), "the word that somebody waits")

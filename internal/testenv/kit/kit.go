@@ -87,14 +87,7 @@ func Lock(ctx context.Context, lock func(context.Context) (*lease.Lease, error))
 }
 
 // Returned reports whether the call has returned.
-func (c *Call[T]) Returned() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Call[T]) Returned() bool { return Closed(c.done) }
 
 // Value waits until the call has returned without an error, and returns what it did.
 func (c *Call[T]) Value(t testing.TB) T {
@@ -122,6 +115,16 @@ func Lost(t testing.TB, l *lease.Lease) error {
 	t.Helper()
 	Await(t, l.Context().Done(), "a hold to end")
 	return context.Cause(l.Context())
+}
+
+// Closed reports whether a channel has ended.
+func Closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Await waits for the end of a channel.
@@ -156,6 +159,22 @@ func Waiting(t testing.TB, n int, inspect func(context.Context) (lease.Info, err
 		require.NoError(t, err)
 		return info.Waiting == n
 	})
+}
+
+// Free asserts that a lock is free and has no queue, soon, and can be had.
+func Free(t testing.TB, lock interface {
+	Inspect(context.Context) (lease.Info, error)
+	TryLock(context.Context) (*lease.Lease, error)
+}) {
+	t.Helper()
+	Eventually(t, "a free lock without a queue", func() bool {
+		info, err := lock.Inspect(context.Background())
+		require.NoError(t, err)
+		return !info.Held && info.Used == 0 && info.Waiting == 0
+	})
+	l, err := lock.TryLock(context.Background())
+	require.NoError(t, err)
+	Release(t, l)
 }
 
 // All waits for a group of goroutines.
@@ -203,4 +222,13 @@ func Until(s interface{ Do(args ...string) any }, lock string) int64 {
 	}
 	token, _ := strconv.ParseInt(f[2].(string), 10, 64)
 	return token + lua.TicketLease(owner).Microseconds()
+}
+
+// Spent is how many checks and renewals the clients have sent, which come with time, and messages heard.
+func Spent(first *headwaiter.Client, others []*headwaiter.Client) (looks, messages uint64) {
+	for _, c := range append([]*headwaiter.Client{first}, others...) {
+		looks += c.Stats().Checks + c.Stats().Renewals
+		messages += c.Stats().Messages
+	}
+	return looks, messages
 }

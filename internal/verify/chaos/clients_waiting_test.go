@@ -80,7 +80,7 @@ func (r *run) stoppedInFront(clients int) {
 		spans[i] = span{since, time.Now()}
 		kit.Release(r, l)
 		victims.Kill()
-		free(r, waiter)
+		kit.Free(r, waiter)
 	}
 	r.everybody()
 	r.finish()
@@ -114,7 +114,7 @@ func TestC6AWaiterThatWasPausedGetsInLater(t *testing.T) {
 		paused.Kill()
 		r.everybody()
 	}
-	free(t, holder)
+	kit.Free(t, holder)
 	r.finish()
 }
 

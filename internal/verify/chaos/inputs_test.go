@@ -216,7 +216,7 @@ func TestI6AQueueOf100000(t *testing.T) {
 	t.Logf("behind %d dead tickets: %v", many, time.Since(since))
 	require.Less(t, time.Since(since), 5*time.Second)
 	kit.Release(t, l)
-	free(t, holder)
+	kit.Free(t, holder)
 	r.everybody()
 	r.finish()
 }

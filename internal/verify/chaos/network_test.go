@@ -128,7 +128,7 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 		require.Equal(t, l.Token(), info.Token, "a forged grant has ended a hold")
 		kit.Release(t, l)
 	}
-	free(t, holder)
+	kit.Free(t, holder)
 	r.everybody()
 	r.finish()
 }
@@ -174,7 +174,7 @@ func TestN3TheMessageOvertakesTheReply(t *testing.T) {
 	}
 	require.Zero(t, client.Stats().Missed)
 	r.everybody()
-	free(t, holder)
+	kit.Free(t, holder)
 	r.finish()
 }
 
@@ -202,7 +202,7 @@ func TestN5RequestsRunLate(t *testing.T) {
 		l = granted(t, seen)
 		require.Less(t, time.Since(since), 5*time.Second)
 		kit.Release(t, l)
-		free(t, seen)
+		kit.Free(t, seen)
 	}
 	r.proxy.Freeze(faults.ToServer)
 	<-time.After(4 * time.Second) // Longer than the requests of the load may take.
@@ -224,7 +224,7 @@ func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
 	require.Error(t, err, "a dead lock was returned: %v", l)
 	require.True(t, errors.Is(err, lease.ErrInvalid) || errors.Is(err, context.DeadlineExceeded), "%v", err)
 	p.Heal()
-	free(t, other)
+	kit.Free(t, other)
 	// Not late enough to be over, but no lease is returned that has ended.
 	p.Delay(100*time.Millisecond, faults.ToClient)
 	for range either(5, 50) {
@@ -238,7 +238,7 @@ func TestN6TheReplyComesAfterTheLeaseHasEnded(t *testing.T) {
 		cancel()
 	}
 	p.Heal()
-	free(t, other)
+	kit.Free(t, other)
 	r.everybody()
 	r.finish()
 }
@@ -277,7 +277,7 @@ func (r *run) cutOff(begins func(*faults.Faults)) {
 		require.ErrorIs(t, w.lease.Release(t.Context()), lease.ErrLost)
 		require.NoError(t, l.Context().Err())
 		kit.Release(t, l)
-		free(t, fairlock.New(other, name))
+		kit.Free(t, fairlock.New(other, name))
 	}
 }
 

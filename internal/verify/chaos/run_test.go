@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -213,19 +212,6 @@ func queued(t testing.TB, m *fairlock.Mutex, n int) *kit.Call[*lease.Lease] {
 	c := kit.Lock(t.Context(), m.Lock)
 	kit.Waiting(t, n, m.Inspect)
 	return c
-}
-
-// free asserts that m is free and has no queue, soon, and can be had.
-func free(t testing.TB, m *fairlock.Mutex) {
-	t.Helper()
-	kit.Eventually(t, "a free lock without a queue", func() bool {
-		info, err := m.Inspect(context.Background())
-		require.NoError(t, err)
-		return !info.Held && info.Waiting == 0
-	})
-	l, err := m.TryLock(t.Context())
-	require.NoError(t, err)
-	kit.Release(t, l)
 }
 
 // A watch looks at a hold all the time, as a careful holder would.

@@ -44,7 +44,7 @@ func TestS20TheServersClockStepsForward(t *testing.T) {
 		kit.Release(t, l)
 		r.everybody()
 	}
-	free(t, m)
+	kit.Free(t, m)
 	r.finish()
 }
 

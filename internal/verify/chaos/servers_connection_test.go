@@ -94,7 +94,7 @@ func TestS8ASubscriberThatDoesNotReadIsCutOff(t *testing.T) {
 	for _, e := range paused.Await(crowd.Released, waiters, kit.Patience) {
 		require.Empty(t, e.Error)
 	}
-	free(t, holder)
+	kit.Free(t, holder)
 	r.everybody()
 	r.finish()
 }

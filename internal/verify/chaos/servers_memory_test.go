@@ -56,7 +56,7 @@ func TestS11TheMemoryIsFull(t *testing.T) {
 		r.server.Do("CONFIG", "SET", "maxmemory", "0")
 		r.everybody()
 	}
-	free(t, holder)
+	kit.Free(t, holder)
 	r.finish()
 }
 
@@ -151,7 +151,7 @@ func TestS23AKeyHasAnotherType(t *testing.T) {
 		require.Equal(t, []string{key}, r.server.List("KEYS", keyOf(m.Name())+"*"), "something was changed")
 		require.Equal(t, "not ours", r.server.Text("GET", key))
 		r.server.Do("DEL", key)
-		free(t, m)
+		kit.Free(t, m)
 	}
 	// While somebody holds, and somebody waits.
 	m, other := fairlock.New(client, "type", headwaiter.WithLease(2*time.Second)), fairlock.New(r.dial(), "type")
@@ -162,7 +162,7 @@ func TestS23AKeyHasAnotherType(t *testing.T) {
 	w.told(t, promised(w.lease, 2*time.Second))
 	require.Equal(t, "not ours", r.server.Text("GET", keyOf("type")))
 	r.server.Do("DEL", keyOf("type"), keyOf("type")+":queue")
-	free(t, m)
+	kit.Free(t, m)
 	r.everybody()
 	r.finish()
 }
@@ -208,7 +208,7 @@ func TestS22RightsAreTakenAway(t *testing.T) {
 			}
 			acl("+@all")
 		}
-		free(t, m)
+		kit.Free(t, m)
 	}
 	r.everybody()
 	r.finish()

@@ -38,7 +38,7 @@ func TestS1TheServerRestartsEmpty(t *testing.T) {
 		r.everybody()
 	}
 	r.measured(restart, spans)
-	free(t, m)
+	kit.Free(t, m)
 	r.finish()
 }
 
@@ -104,7 +104,7 @@ func (r *run) acknowledged(always bool) {
 		}
 	}
 	kit.Release(r, granted(r, m)) // A hold that was released and came back ends when somebody asks.
-	free(r, m)
+	kit.Free(r, m)
 }
 
 func TestS3TheServerRestartsFromAnOlderState(t *testing.T) {

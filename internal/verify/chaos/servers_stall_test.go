@@ -52,7 +52,7 @@ func TestS9TheServerStallsBeyondALease(t *testing.T) {
 				<-over
 				require.ErrorIs(t, w.lease.Release(t.Context()), lease.ErrLost)
 				r.everybody()
-				free(t, m)
+				kit.Free(t, m)
 			}
 			r.finish()
 		})
