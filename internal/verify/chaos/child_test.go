@@ -138,11 +138,10 @@ func (c *child) end() {
 	var sum headwaiter.Stats
 	for _, client := range c.clients {
 		s := client.Stats()
-		sum.HandOffs += s.HandOffs
 		sum.Late += s.Late
 		sum.Missed += s.Missed
 	}
-	c.tell("Z\t%d\t%v\t%d\t%d\t%d", left, errors.Join(errs...), sum.HandOffs, sum.Missed, sum.Late)
+	c.tell("Z\t%d\t%v\t%d\t%d", left, errors.Join(errs...), sum.Missed, sum.Late)
 	c.flush()
 }
 

@@ -62,9 +62,9 @@ type refusal struct {
 
 // A remainder is what a process found left of itself at its end.
 type remainder struct {
-	goroutines             int
-	failure                string
-	handOffs, missed, late uint64
+	goroutines   int
+	failure      string
+	missed, late uint64
 }
 
 // process is one process of a load.
@@ -124,8 +124,8 @@ func (c *process) take(f []string) {
 		c.gaveUp++
 	case f[0] == "E" && len(f) == 4:
 		c.refusals = append(c.refusals, refusal{f[1], number(2), f[3]})
-	case f[0] == "Z" && len(f) == 6:
-		c.rest = &remainder{int(number(1)), f[2], uint64(number(3)), uint64(number(4)), uint64(number(5))}
+	case f[0] == "Z" && len(f) == 5:
+		c.rest = &remainder{int(number(1)), f[2], uint64(number(3)), uint64(number(4))}
 	case len(f[0]) == 1:
 		c.lines = append(c.lines, strings.Join(f, "\t"))
 	default:
