@@ -18,7 +18,9 @@ const readyText = "ready for connections"
 
 // Server is a MariaDB with its data in a folder of its own. It ends with this process at the latest.
 type Server struct {
-	daemon *daemon.Server
+	// Server has Stop, which removes the data.
+	*daemon.Server
+
 	server string // mariadbd
 }
 
@@ -34,7 +36,7 @@ func Start() (*Server, error) {
 		return nil, fmt.Errorf("mariadb: it does not run as root: %w", err)
 	}
 	s := &Server{server: binary}
-	s.daemon, err = daemon.New(daemon.Options{
+	s.Server, err = daemon.New(daemon.Options{
 		Name: "MariaDB", Ports: 1, Attr: as, Command: s.command, Texts: []string{readyText},
 	})
 	if err != nil {
@@ -42,12 +44,12 @@ func Start() (*Server, error) {
 	}
 	fill := exec.Command(install, "--no-defaults", "--datadir="+s.data(), "--auth-root-authentication-method=normal",
 		"--skip-test-db", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0")
-	fill.Dir, fill.SysProcAttr = s.daemon.Dir(), as
+	fill.Dir, fill.SysProcAttr = s.Dir(), as
 	if out, err := fill.CombinedOutput(); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("mariadb: mariadb-install-db: %w\n%s", err, out)
 	}
-	if err := s.daemon.Start(); err != nil {
+	if err := s.Start(); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -75,18 +77,15 @@ func binaries() (server, install string, err error) {
 	return server, install, nil
 }
 
-func (s *Server) data() string { return filepath.Join(s.daemon.Dir(), "data") }
+func (s *Server) data() string { return filepath.Join(s.Dir(), "data") }
 
 // Address is where it serves: a loopback address and a port.
-func (s *Server) Address() string { return s.daemon.Address(0) }
+func (s *Server) Address() string { return s.Server.Address(0) }
 
 // command runs the server without what makes it survive a crash of the machine.
 func (s *Server) command() (*exec.Cmd, error) {
 	return exec.Command(s.server, "--no-defaults", "--datadir="+s.data(), "--bind-address=127.0.0.1",
-		"--port="+strconv.Itoa(s.daemon.Port(0)), "--socket="+filepath.Join(s.daemon.Dir(), "socket"),
-		"--pid-file="+filepath.Join(s.daemon.Dir(), "pid"), "--skip-name-resolve",
+		"--port="+strconv.Itoa(s.Port(0)), "--socket="+filepath.Join(s.Dir(), "socket"),
+		"--pid-file="+filepath.Join(s.Dir(), "pid"), "--skip-name-resolve",
 		"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M"), nil
 }
-
-// Stop ends the server and removes its data.
-func (s *Server) Stop() { s.daemon.Stop() }

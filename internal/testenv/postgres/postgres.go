@@ -20,8 +20,10 @@ const readyText = "database system is ready to accept connections"
 
 // Server is a Postgres with its data in a folder of its own. It ends with this process at the latest.
 type Server struct {
-	daemon *daemon.Server
-	bin    string
+	// Server has Pid, of the process that all others of the server descend from, and Stop, which removes the data.
+	*daemon.Server
+
+	bin string
 }
 
 // Start makes a server with the user postgres and no passwords, and returns when it is ready, which takes about two
@@ -36,7 +38,7 @@ func Start() (*Server, error) {
 		return nil, fmt.Errorf("postgres: it does not run as root: %w", err)
 	}
 	s := &Server{bin: bin}
-	s.daemon, err = daemon.New(daemon.Options{
+	s.Server, err = daemon.New(daemon.Options{
 		Name: "Postgres", Ports: 1, Attr: as, Command: s.command, Texts: []string{readyText},
 		// Immediate shutdown: its processes end too, and nobody needs the data.
 		Quit: syscall.SIGQUIT,
@@ -46,12 +48,12 @@ func Start() (*Server, error) {
 	}
 	initdb := exec.Command(filepath.Join(bin, "initdb"), "--pgdata", s.data(), "--username", "postgres",
 		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync", "--no-instructions")
-	initdb.Dir, initdb.SysProcAttr = s.daemon.Dir(), as
+	initdb.Dir, initdb.SysProcAttr = s.Dir(), as
 	if out, err := initdb.CombinedOutput(); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("postgres: initdb: %w\n%s", err, out)
 	}
-	if err := s.daemon.Start(); err != nil {
+	if err := s.Start(); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -81,17 +83,17 @@ func binaries() (string, error) {
 		"`brew install postgresql@17`, or name the folder of initdb and postgres in HEADWAITER_POSTGRES_BIN")
 }
 
-func (s *Server) data() string { return filepath.Join(s.daemon.Dir(), "data") }
+func (s *Server) data() string { return filepath.Join(s.Dir(), "data") }
 
 // URL leads a client to a database. There is one of the name postgres.
 func (s *Server) URL(database string) string {
-	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", s.daemon.Address(0), database)
+	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", s.Address(0), database)
 }
 
 // command runs the server without what makes it survive a crash of the machine.
 func (s *Server) command() (*exec.Cmd, error) {
 	settings := map[string]string{
-		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(s.daemon.Port(0)), "unix_socket_directories": "",
+		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(s.Port(0)), "unix_socket_directories": "",
 		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "400",
 	}
 	args := []string{"-D", s.data()}
@@ -104,12 +106,6 @@ func (s *Server) command() (*exec.Cmd, error) {
 // Restart ends the server at once, without what it would do at a shutdown, and starts it again with its data and on its
 // port.
 func (s *Server) Restart() error {
-	s.daemon.Kill()
-	return s.daemon.Start()
+	s.Kill()
+	return s.Start()
 }
-
-// Pid is the number of the process that all others of the server descend from.
-func (s *Server) Pid() int { return s.daemon.Pid() }
-
-// Stop ends the server and removes its data.
-func (s *Server) Stop() { s.daemon.Stop() }
