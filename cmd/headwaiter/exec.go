@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +31,7 @@ type execution struct {
 	path               string // the file of command[0]
 	signals            <-chan os.Signal
 	lost               bool // the command was stopped because of it
-	log                io.Writer
+	voice              *voice
 }
 
 func newExec() *cobra.Command {
@@ -54,8 +55,7 @@ func newExec() *cobra.Command {
 			if err := x.leaseFits(cmd.Flags().Changed("lease")); err != nil {
 				return err
 			}
-			x.log = cmd.ErrOrStderr()
-			return x.run()
+			return x.speaking(cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -143,6 +143,21 @@ func (x *execution) leaseFits(asked bool) error {
 	return nil
 }
 
+// speaking is run with a voice. What ends the program is said here: a file that takes nothing, or whose reader has gone,
+// must change neither when that is nor the exit code.
+func (x *execution) speaking(stderr io.Writer) error {
+	surviveClosedPipes()
+	x.voice = newVoice(stderr)
+	defer x.voice.end(farewell)
+	err := x.run()
+	var f *failure
+	if !errors.As(err, &f) || f.err == nil {
+		return err
+	}
+	x.voice.say(line("headwaiter: %v", f.err))
+	return &failure{code: f.code}
+}
+
 // run finds the command, waits for the lock and runs the one under the other. The command is looked for
 // first, so that nobody waits for a lock only to hear of a misspelt name.
 func (x *execution) run() error {
@@ -168,5 +183,5 @@ func (x *execution) run() error {
 
 // say writes one line for the person at the terminal, who must be able to tell it from the command's.
 func (x *execution) say(format string, args ...any) {
-	fmt.Fprintln(x.log, "headwaiter: "+words.Shown(fmt.Sprintf(format, args...)))
+	x.voice.say("headwaiter: " + words.Shown(fmt.Sprintf(format, args...)))
 }

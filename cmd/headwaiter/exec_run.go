@@ -118,13 +118,13 @@ func (x *execution) await(j *job, held *lease.Lease) {
 			j.pass(s)
 		case <-lost:
 			lost, x.lost = nil, true
-			x.say("%q: %v; stopping the command", x.name, context.Cause(held.Context()))
-			j.stop()
+			j.stop() // Before all else: it works without the lock.
 			patience = time.After(x.grace)
+			x.say("%q: %v; stopping the command", x.name, context.Cause(held.Context()))
 		case <-patience:
-			x.say("the command did not stop within %v; killing it", x.grace)
 			j.kill()
 			patience = nil
+			x.say("the command did not stop within %v; killing it", x.grace)
 		}
 		if j.gone() {
 			return

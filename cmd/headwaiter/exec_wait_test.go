@@ -29,7 +29,8 @@ func (s silent) TryLock(ctx context.Context) (*lease.Lease, error) { return s.Lo
 
 func TestATryEndsWhereNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := &execution{name: "orders", where: where{engine: onEtcd, url: onEtcd.fallback}, log: t.Output()}
+		x := &execution{name: "orders", where: where{engine: onEtcd, url: onEtcd.fallback}, voice: newVoice(t.Output())}
+		defer x.voice.end(patience)
 		began := time.Now()
 		_, err := x.acquire(silent{})
 		require.EqualError(t, err, "etcd at http://127.0.0.1:2379: no answer within 5s")
@@ -51,12 +52,13 @@ func TestAReleaseThatIsNotConfirmedIsToldAsTheEngineHasIt(t *testing.T) {
 			"connection end: no answer: release not confirmed\n"},
 	} {
 		var log bytes.Buffer
-		x := &execution{name: "orders", where: where{engine: c.engine}, lease: lease.DefaultLease, log: &log}
+		x := &execution{name: "orders", where: where{engine: c.engine}, lease: lease.DefaultLease, voice: newVoice(&log)}
 		held := lease.New(t.Context(), lease.Terms{
 			Until:   lease.Until{Deadline: time.Now().Add(time.Hour), Slept: lease.Slept()},
 			Release: func(context.Context) error { return fmt.Errorf("no answer: %w", lease.ErrUnconfirmed) },
 		}).Lease()
 		require.NoError(t, x.conclude(held, 0))
+		x.voice.end(patience)
 		require.Equal(t, c.says, log.String())
 	}
 }

@@ -125,6 +125,11 @@ func listen() (<-chan os.Signal, func()) {
 	return received, func() { signal.Stop(received) }
 }
 
+// surviveClosedPipes makes a pipe that nobody reads any more an error of a write, also where it is the output or that
+// of errors: else the process would die of it, and the command with it, without its grace. It holds for as long as the
+// process runs. The signal is received, not ignored: commands inherit what is ignored.
+func surviveClosedPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
 // number is that of a signal.
 func number(s os.Signal) int { return int(s.(syscall.Signal)) }
 

@@ -40,6 +40,17 @@ func start(t *testing.T, args ...string) *shell {
 // launch starts a command without a terminal, even if the tests run on one, in a process group of its own.
 func launch(t *testing.T, cmd *exec.Cmd) *shell {
 	t.Helper()
+	stderr, errEnd, err := os.Pipe()
+	require.NoError(t, err)
+	s := launchWith(t, cmd, errEnd)
+	errEnd.Close()
+	s.stderr = lines(stderr)
+	return s
+}
+
+// launchWith is launch with a file that the errors go to.
+func launchWith(t *testing.T, cmd *exec.Cmd, errEnd *os.File) *shell {
+	t.Helper()
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -51,13 +62,10 @@ func launch(t *testing.T, cmd *exec.Cmd) *shell {
 	// Pipes of our own, which Wait does not close: what the command leaves behind may still write.
 	stdout, outEnd, err := os.Pipe()
 	require.NoError(t, err)
-	stderr, errEnd, err := os.Pipe()
-	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
 	require.NoError(t, cmd.Start())
 	outEnd.Close()
-	errEnd.Close()
-	s.stdout, s.stderr = lines(stdout), lines(stderr)
+	s.stdout = lines(stdout)
 	ended := make(chan struct{})
 	s.ended = ended
 	go func() {
