@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,7 +27,7 @@ const (
 // names are what a walk over the server has found.
 type names struct {
 	found []entry
-	more  bool // there are more than are kept
+	more  bool // there are more than are kept, or than a walk has come to in its time
 }
 
 // entry is one name.
@@ -37,9 +39,18 @@ type entry struct {
 
 // scan walks over the names of the server.
 func (c *Console) scan(ctx context.Context) (names, error) {
+	return c.gather(ctx, inspect.List(ctx, c.Client, "*"))
+}
+
+// gather keeps what a walk finds until there is enough, or its time is over.
+func (c *Console) gather(ctx context.Context, walk iter.Seq2[inspect.Listed, error]) (names, error) {
 	var n names
 	who := words.Roll{}
-	for l, err := range inspect.List(ctx, c.Client, "*") {
+	for l, err := range walk {
+		if err != nil && len(n.found) > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			n.more = true // What was found is worth more than none.
+			break
+		}
 		if err != nil {
 			return names{}, err
 		}

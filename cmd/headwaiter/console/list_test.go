@@ -1,18 +1,22 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lua"
@@ -129,6 +133,67 @@ func TestThereAreMoreNamesThanAreKept(t *testing.T) {
 	b.names.answer = answer[names]{}
 	b.most = 500
 	require.NotContains(t, b.page(t, "/"), "The server knows more")
+}
+
+// A walk that takes too long keeps what it has found; one that finds nothing, or is ended, fails.
+func TestAWalkThatTakesTooLongKeepsWhatItFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &Console{most: mostNames}
+		gather := func(ctx context.Context, found int) (names, error) {
+			return c.gather(ctx, func(yield func(inspect.Listed, error) bool) {
+				for i := range found {
+					if !yield(inspect.Listed{Kind: "lock", Name: strconv.Itoa(i)}, nil) {
+						return
+					}
+				}
+				<-ctx.Done()
+				yield(inspect.Listed{}, ctx.Err())
+			})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), lookLimit)
+		defer cancel()
+		n, err := gather(ctx, 3)
+		require.NoError(t, err)
+		require.Len(t, n.found, 3)
+		require.Equal(t, "2\n-", n.found[2].text)
+		require.True(t, n.more)
+		_, err = gather(ctx, 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = gather(ended, 3)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// What took long is good for longer, but not if it failed.
+func TestAFailureIsKeptForNoLongerThanWhatIsFresh(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks, failure := 0, errors.New("no answer")
+		c := &Console{ctx: t.Context()}
+		s := newShared(c, 3*time.Second, func(context.Context) (int, error) {
+			looks++
+			time.Sleep(time.Minute)
+			if looks < 3 {
+				return 0, failure
+			}
+			return looks, nil
+		})
+		get := func(after time.Duration, want int) error {
+			time.Sleep(after)
+			err := s.get(t.Context()).err
+			require.Equal(t, want, looks)
+			return err
+		}
+		require.ErrorIs(t, get(0, 1), failure)
+		require.ErrorIs(t, get(2*time.Second, 1), failure)
+		require.ErrorIs(t, get(2*time.Second, 2), failure)
+		require.NoError(t, get(4*time.Second, 3))
+		require.NoError(t, get(3*time.Minute, 3))
+		require.NoError(t, get(2*time.Minute, 4))
+	})
 }
 
 // What the list shows is what ls shows.

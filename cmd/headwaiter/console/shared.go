@@ -33,10 +33,10 @@ func newShared[T any](c *Console, fresh time.Duration, look func(context.Context
 }
 
 // get returns the last answer if it is fresh, or waits for the next. A look that takes long is good for longer, so that no
-// server spends more than a fifth of its time on one.
+// server spends more than a fifth of its time on one. An error is not: what it was for may soon be over.
 func (s *shared[T]) get(ctx context.Context) answer[T] {
 	s.mu.Lock()
-	if a := s.answer; !a.at.IsZero() && time.Since(a.at) < max(s.fresh, 4*a.took) {
+	if a := s.answer; !a.at.IsZero() && time.Since(a.at) < a.good(s.fresh) {
 		s.mu.Unlock()
 		return a
 	}
@@ -71,6 +71,14 @@ func (s *shared[T]) run() {
 	s.answer = answer[T]{value, err, now, now.Sub(begun)}
 	close(s.looking)
 	s.looking = nil
+}
+
+// good is for how long the answer is, which is fresh for a while at the least.
+func (a answer[T]) good(fresh time.Duration) time.Duration {
+	if a.err != nil {
+		return fresh
+	}
+	return max(fresh, 4*a.took)
 }
 
 // age says how old the answer is, and what it took.
