@@ -39,6 +39,11 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 		lines = append(lines, heldBy(n, who)...)
 	} else if i.Held {
 		lines = append(lines, indent("    ", holders(n, who), width)...)
+		if more := words.Untold(i); more > 0 && n.Kind == lua.Semaphore.Kind {
+			lines = append(lines, fmt.Sprintf("    … and more, with %d of the permits", more))
+		} else if more > 0 {
+			lines = append(lines, fmt.Sprintf("    … and %d more", more))
+		}
 	}
 	if i.State == "" || n.Kind == lua.Countdown.Kind {
 		fact("waiting", "%d", i.Waiting)

@@ -90,6 +90,9 @@ func (l *liberation) run(name string) error {
 	if err != nil {
 		return err
 	}
+	if n, err = handoffs.Holding(ctx, client, n); err != nil {
+		return l.refused(err)
+	}
 	h, err := l.choose(n)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
 
@@ -124,4 +125,31 @@ func TestReleaseOfOneOfSeveral(t *testing.T) {
 	code, _, complaint = said(t, s, "release", "--force", "steps", "--yes")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, complaint, "nobody holds a latch")
+}
+
+// Those whose leases end last are not among those that an inspection tells.
+func TestReleaseOfOneOfMoreThanAreTold(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	a, b := kit.Dial(t, s), kit.Dial(t, s)
+	for range 120 {
+		_, err := semaphore.New(a, "pool", 150).Acquire(t.Context(), 1)
+		require.NoError(t, err)
+	}
+	last, err := semaphore.New(b, "pool", 150, headwaiter.WithLease(time.Hour)).Acquire(t.Context(), 5)
+	require.NoError(t, err)
+	kit.Listening(t, s, 2)
+	require.Contains(t, shows(t, s, "inspect", "pool"), "\n    … and more, with 25 of the permits\n")
+	code, _, complaint := said(t, s, "release", "--force", "pool", "--yes")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, complaint, `121 hold the semaphore "pool"`)
+	shows(t, s, "release", "--force", "pool", "--yes", "--holder", b.ID())
+	require.ErrorIs(t, kit.Lost(t, last), lease.ErrForced)
+	require.NotContains(t, shows(t, s, "inspect", "pool", "--kind", "semaphore"), "with 25")
+
+	for range 105 {
+		_, err := rwlock.New(a, "prices").RLock(t.Context())
+		require.NoError(t, err)
+	}
+	require.Contains(t, shows(t, s, "inspect", "prices"), "\n    … and 5 more\n")
 }

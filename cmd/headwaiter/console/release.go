@@ -82,6 +82,12 @@ func (c *Console) meant(w http.ResponseWriter, r *http.Request) (n inspect.Liste
 		c.fail(w, http.StatusBadRequest, "Nobody holds a "+n.Kind+": there is nothing to release.")
 		return n, h, false
 	}
+	ctx, cancel := limited(r)
+	defer cancel()
+	if n, err = handoffs.Holding(ctx, c.Client, n); err != nil {
+		c.unavailable(w, err)
+		return n, h, false
+	}
 	for _, h := range n.Info.Holders {
 		if h.Token == token && (h.Ticket == r.FormValue("ticket") || !lua.ProtocolOf(n.Kind).Several()) {
 			return n, h, true

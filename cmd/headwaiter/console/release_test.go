@@ -7,9 +7,11 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/countdown"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
@@ -80,6 +82,25 @@ func TestOneHolderOfSeveralIsReleased(t *testing.T) {
 	_, err = countdown.New(kit.Dial(t, s), "steps").TrySetCount(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusBadRequest, b.do("GET", releaseLink("latch", "steps", lease.Holder{Token: 7}), nil).Code)
+}
+
+// The one whose lease ends last is not among those that a page tells.
+func TestOneHolderOfMoreThanAreToldIsReleased(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	m := rwlock.New(kit.Dial(t, s), "prices")
+	for range toldHolders {
+		_, err := m.RLock(t.Context())
+		require.NoError(t, err)
+	}
+	last, err := rwlock.New(kit.Dial(t, s), "prices", headwaiter.WithLease(time.Hour)).RLock(t.Context())
+	require.NoError(t, err)
+	ticket := s.Do("ZRANGE", "headwaiter:rwlock:{prices}:holders", "-1", "-1").([]any)[0].(string)
+	kit.Listening(t, s, 2)
+	b := opened(t, kit.Dial(t, s), allowed)
+	form := b.form(t, "rwlock", "prices", lease.Holder{Token: last.Token(), Ticket: ticket})
+	require.Equal(t, http.StatusOK, b.do("POST", "/release", form).Code)
+	require.ErrorIs(t, kit.Lost(t, last), lease.ErrForced)
 }
 
 func TestWhatIsNotAConfirmedReleaseOfThisConsoleReleasesNothing(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/outside"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -19,4 +21,24 @@ func Forcing(ctx context.Context, c *headwaiter.Client, kind, name string) waitq
 		}
 	}
 	return c.Queue(lua.ProtocolOf(kind), name, terms)
+}
+
+// mostHolders is among how many the one that is meant is looked for: as many as the engine itself looks among.
+const mostHolders = 10_000
+
+// Holding is a name with all that hold it, where an inspection has told only the first of them.
+func Holding(ctx context.Context, c *headwaiter.Client, n inspect.Listed) (inspect.Listed, error) {
+	if words.Untold(n.Info) == 0 {
+		return n, nil
+	}
+	w, err := waitqueue.WiringOf(c)
+	if err != nil {
+		return n, err
+	}
+	name := c.Queue(lua.ProtocolOf(n.Kind), n.Name, waitqueue.Terms{Lease: lease.DefaultLease}).Seen()
+	infos, errs := w.InspectAll(ctx, []outside.Name{name}, mostHolders)
+	if errs[0] == nil {
+		n.Info = infos[0]
+	}
+	return n, errs[0]
 }

@@ -66,6 +66,18 @@ func Gathering(n inspect.Listed) string {
 	return fmt.Sprintf("%s: %d of %d left to count", i.State, i.Used, i.Limit)
 }
 
+// Untold is how many permits, or parties, those have that hold and are not among the holders that an inspection tells.
+func Untold(i lease.Info) int64 {
+	untold := i.Used
+	for _, h := range i.Holders {
+		untold -= h.Permits
+	}
+	if !i.Held || len(i.Holders) == 0 {
+		return 0 // What is used is what is left to count, or nothing.
+	}
+	return max(untold, 0)
+}
+
 // Hears says when a holder knows that its hold was released by force.
 func Hears(h lease.Holder) string {
 	f := strings.Split(h.Ticket, ":")
