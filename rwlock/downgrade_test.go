@@ -166,7 +166,7 @@ func TestAWriteThatIsReleasedByAContextThatHasEndedLetsReadersIn(t *testing.T) {
 		kit.Release(t, kit.Lock(t.Context(), other.RLock).Value(t))
 		require.NoError(t, inner.Context().Err())
 		kit.Release(t, inner)
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 

@@ -121,7 +121,7 @@ func TestAnOwnerWithTwoReadsKeepsTheOther(t *testing.T) {
 				kit.Release(t, l)
 			}
 		}
-		free(t, other)
+		kit.Free(t, other)
 	})
 }
 
