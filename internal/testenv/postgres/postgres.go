@@ -20,7 +20,7 @@ const readyText = "database system is ready to accept connections"
 
 // Server is a Postgres with its data in a folder of its own. It ends with this process at the latest.
 type Server struct {
-	// Server has Pid, of the process that all others of the server descend from, and Stop, which removes the data.
+	// Server knows the process that all others of the server descend from, and its Stop removes the data.
 	*daemon.Server
 
 	bin string
