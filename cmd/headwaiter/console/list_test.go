@@ -175,14 +175,14 @@ func TestAFailureIsKeptForNoLongerThanWhatIsFresh(t *testing.T) {
 		c := &Console{ctx: t.Context()}
 		s := newShared(c, 3*time.Second, func(context.Context) (int, error) {
 			looks++
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // Of the bubble.
 			if looks < 3 {
 				return 0, failure
 			}
 			return looks, nil
 		})
 		get := func(after time.Duration, want int) error {
-			time.Sleep(after)
+			time.Sleep(after) // Of the bubble.
 			err := s.get(t.Context()).err
 			require.Equal(t, want, looks)
 			return err
