@@ -96,6 +96,14 @@ func (s *site) forgetLocked(t *ticket) {
 	t.to(ended)
 	s.used = time.Now()
 	delete(s.tickets, t.text)
+	if t.hold != nil && t.owner != "" && s.owners[t.owner] == t.hold {
+		delete(s.owners, t.owner)
+		for _, other := range s.tickets { // Two calls of one owner that were granted at once have a hold each.
+			if other.owner == t.owner && other.state == held {
+				s.owners[t.owner] = other.hold
+			}
+		}
+	}
 	t.oweLocked(false)
 	t.unlockedLocked(cmp.Or(t.refused, unconfirmed(errNoAnswer)))
 	t.acknowledgeLocked()

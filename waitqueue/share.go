@@ -68,11 +68,15 @@ func (h *hold) extendLocked(u lease.Until) bool {
 	return h.leases.Extend(u)
 }
 
-// ownLocked lets the calls of the owner of a ticket that holds enter.
+// ownLocked notes on whose behalf a ticket holds, and lets the calls of the same owner enter.
 func (s *site) ownLocked(t *ticket) {
 	if t.owner == "" {
 		return
 	}
+	if s.owners == nil {
+		s.owners = make(map[string]*hold)
+	}
+	s.owners[t.owner] = t.hold
 	for _, other := range s.tickets {
 		if other != t && other.owner == t.owner {
 			other.pokeLocked()
@@ -82,18 +86,11 @@ func (s *site) ownLocked(t *ticket) {
 
 // heldByLocked returns what the owner of a waiting ticket holds by another.
 func (s *site) heldByLocked(t *ticket) *hold {
-	if t.state == held {
+	if t.owner == "" {
 		return nil
 	}
-	return s.ownedLocked(t.owner)
-}
-
-// ownedLocked returns a hold of an owner that a context has named, if there is one.
-func (s *site) ownedLocked(owner string) *hold {
-	for _, t := range s.tickets {
-		if owner != "" && t.owner == owner && t.state == held {
-			return t.hold
-		}
+	if h := s.owners[t.owner]; h != nil && h.ticket != t && t.state != held {
+		return h
 	}
 	return nil
 }
@@ -140,7 +137,7 @@ func (q *binding) shareIn(ctx context.Context) *share {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.ownedLocked(owner); h != nil {
+	if h := s.owners[owner]; h != nil {
 		return &h.first
 	}
 	return nil

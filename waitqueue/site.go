@@ -28,6 +28,7 @@ type site struct {
 
 	mu      sync.Mutex // guards the fields below, the tickets and their holds
 	tickets map[string]*ticket
+	owners  map[string]*hold  // by the owner that a context named
 	used    time.Time         // last use, as far as calls and ticks told it
 	leaving map[*end]struct{} // ends under way of what has no ticket: their answers may tell of grants to those that have one
 	unlocks []*unlock         // ends of holds that nobody waits for: later asks of this client follow them (R1)
