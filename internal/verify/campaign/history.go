@@ -77,8 +77,8 @@ func judgeFiles(w io.Writer, files []string) error {
 		for _, h := range s.histories {
 			judged, wrong := h.Judge(time.Minute)
 			verdict := "legal"
-			if h.Forgets {
-				verdict = "tokens rise"
+			if len(h.Forgot) > 0 {
+				verdict = "legal but for whom the server forgot, whose tokens rise"
 			}
 			if len(wrong) > 0 {
 				bad++

@@ -34,7 +34,7 @@ type hold struct {
 }
 
 // historiesOf makes histories of holds. Who never saw that it held was certain at no moment.
-func historiesOf(holds []hold, forgets bool) []*check.History {
+func historiesOf(holds []hold, forgot []check.Span) []*check.History {
 	var all []check.Hold
 	var workers []string
 	for _, h := range holds {
@@ -50,7 +50,7 @@ func historiesOf(holds []hold, forgets bool) []*check.History {
 		}
 		all, workers = append(all, x), append(workers, h.worker)
 	}
-	return check.Collect(all, workers, limitOf, forgets)
+	return check.Collect(all, workers, limitOf, forgot)
 }
 
 // A refusal is an error that a worker got.

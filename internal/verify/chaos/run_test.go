@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/verify/check"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 )
@@ -50,6 +51,7 @@ type run struct {
 	clients  []*headwaiter.Client // of this process
 	options  options
 	finished bool
+	forgot   []check.Span
 	rate     float64 // of acquisitions before the first fault
 }
 
@@ -60,7 +62,7 @@ type options struct {
 	processes int
 	through   bool // the load goes through a proxy
 	plan      plan
-	// twice: the server loses what it knew, so two may hold for some time; tokens tell them apart.
+	// twice: what is done within forgets loses what the server knew, so two may hold for some time; tokens tell them apart.
 	twice bool
 	// refusals and outcomes are parts of what the load may be told while the fault lasts.
 	refusals []string
@@ -159,10 +161,19 @@ func (r *run) finish() {
 		r.row, r.rate, len(history), lost, missed, late)
 }
 
+// forgets does what loses what the server knew, if it is a case of that.
+func (r *run) forgets(lose func()) {
+	from := evidence.Now()
+	lose()
+	if r.options.twice {
+		r.forgot = append(r.forgot, check.Span{From: time.Duration(from), To: time.Duration(evidence.Now())})
+	}
+}
+
 // judge judges holds, and keeps them.
 func (r *run) judge(holds []hold) {
 	r.Helper()
-	for _, h := range historiesOf(holds, r.options.twice) {
+	for _, h := range historiesOf(holds, r.forgot) {
 		require.Empty(r, h.Evidence(r))
 	}
 }

@@ -26,7 +26,7 @@ func TestS1TheServerRestartsEmpty(t *testing.T) {
 		w := watched(l)
 		next := queued(t, other, 1)
 		until := r.until("held")
-		r.server.Restart()
+		r.forgets(func() { r.server.Restart() })
 		since := time.Now()
 		l2 := next.Value(t)
 		spans[i] = span{since, time.Now()}
@@ -69,10 +69,12 @@ func (r *run) awayForALease() {
 	for range either(1, 5) {
 		w := watched(granted(r, m))
 		next := queued(r, other, 1)
-		r.server.Kill()
-		// Nothing can be asked: what counts is what was promised last.
-		require.ErrorIs(r, w.told(r, promised(w.lease, time.Second)), lease.ErrExpired)
-		r.server.Restart()
+		r.forgets(func() {
+			r.server.Kill()
+			// Nothing can be asked: what counts is what was promised last.
+			require.ErrorIs(r, w.told(r, promised(w.lease, time.Second)), lease.ErrExpired)
+			r.server.Restart()
+		})
 		l := next.Value(r)
 		require.Greater(r, l.Token(), w.lease.Token())
 		require.ErrorIs(r, w.lease.Release(context.Background()), lease.ErrLost)
@@ -91,8 +93,10 @@ func (r *run) acknowledged(always bool) {
 		w := watched(granted(r, m))
 		require.Greater(r, w.lease.Token(), last)
 		last = w.lease.Token()
-		r.server.Kill()
-		r.server.Restart()
+		r.forgets(func() {
+			r.server.Kill()
+			r.server.Restart()
+		})
 		if r.server.Text("HGET", keyOf("acknowledged"), "token") != strconv.FormatUint(last, 10) {
 			require.False(r, always, "what was acknowledged is lost")
 			evidence.Fault(r, "grant lost by appendfsync everysec", 1)
@@ -123,8 +127,10 @@ func TestS3TheServerRestartsFromAnOlderState(t *testing.T) {
 		held := watched(granted(t, fairlock.New(client, name+":held", headwaiter.WithLease(2*time.Second))))
 		until := r.until(name + ":held")
 		r.everybody()
-		r.server.Kill()
-		r.server.Restart()
+		r.forgets(func() {
+			r.server.Kill()
+			r.server.Restart()
+		})
 		require.EqualValues(t, old, r.server.Int("HGET", keyOf(name), "token"), "the older state is not back")
 		since := time.Now()
 		next := granted(t, fairlock.New(late, name)) // Of a client that has seen none of its tokens.
@@ -146,15 +152,17 @@ func TestS5KeysAreDeleted(t *testing.T) {
 		w := watched(granted(t, m))
 		next := queued(t, fairlock.New(waiting, "flushed"), 1)
 		until := r.until("flushed")
-		if i%2 == 0 {
-			r.server.Do("FLUSHALL")
-		} else {
+		r.forgets(func() {
+			if i%2 == 0 {
+				r.server.Do("FLUSHALL")
+				return
+			}
 			for _, key := range r.server.List("KEYS", "headwaiter:*") {
 				if (len(key)+i)%3 > 0 || key == keyOf("flushed") {
 					r.server.Do("DEL", key)
 				}
 			}
-		}
+		})
 		require.ErrorIs(t, w.told(t, until), lease.ErrForgotten)
 		l := next.Value(t)
 		require.Greater(t, l.Token(), w.lease.Token())

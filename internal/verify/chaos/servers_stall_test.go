@@ -98,7 +98,7 @@ func TestS10AScriptThatHasWrittenCannotBeKilled(t *testing.T) {
 		return err != nil && strings.HasPrefix(err.Error(), "UNKILLABLE")
 	})
 	c := kit.Lock(t.Context(), m.Lock)
-	r.server.Restart() // The server has to be.
+	r.forgets(func() { r.server.Restart() }) // The server has to be.
 	kit.Release(t, c.Value(t))
 	r.everybody()
 	r.finish()
@@ -119,19 +119,22 @@ func TestS14TheServerLoads(t *testing.T) {
 	m := fairlock.New(r.dial(), "loading")
 	r.server.Do("DEBUG", "POPULATE", "9000", "key", size) // Of 0.5 ms each.
 	r.server.Do("SAVE")
-	back := make(chan struct{})
-	r.server.Kill()
-	go func() {
-		defer close(back)
-		r.server.Restart()
-	}()
-	kit.Eventually(t, "the server to say that it loads", func() bool {
-		_, err := r.server.Try("GET", "x")
-		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+	var c *kit.Call[*lease.Lease]
+	r.forgets(func() {
+		back := make(chan struct{})
+		r.server.Kill()
+		go func() {
+			defer close(back)
+			r.server.Restart()
+		}()
+		kit.Eventually(t, "the server to say that it loads", func() bool {
+			_, err := r.server.Try("GET", "x")
+			return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+		})
+		require.ErrorContains(t, lockFor(t, m, 2*time.Second), "LOADING")
+		c = kit.Lock(t.Context(), m.Lock)
+		<-back
 	})
-	require.ErrorContains(t, lockFor(t, m, 2*time.Second), "LOADING")
-	c := kit.Lock(t.Context(), m.Lock)
-	<-back
 	kit.Release(t, c.Value(t))
 	r.everybody()
 	r.finish()

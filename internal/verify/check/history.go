@@ -14,11 +14,15 @@ import (
 // at most once, and what is promised of them. Its times are those of [evidence.Now].
 type History struct {
 	Name    string   `json:"name"`
-	Permits int64    `json:"permits"` // that may be held at a time: 1 of a lock, [Readers] of a read-write lock
-	Forgets bool     `json:"forgets"` // the server lost what it knew, so two may hold; tokens tell them apart
-	Workers []string `json:"workers"` // by lane
+	Permits int64    `json:"permits"`          // that may be held at a time: 1 of a lock, [Readers] of a read-write lock
+	Forgot  []Span   `json:"forgot,omitempty"` // when the server lost what it knew
+	Workers []string `json:"workers"`          // by lane
 	Holds   Holds    `json:"-"`
 }
+
+// A Span is a time in which a server lost what it knew. Who held then may hold beside others until he learns of it, and
+// tokens tell them apart; all other holds are judged as ever.
+type Span struct{ From, To time.Duration }
 
 // Readers are the permits of a read-write lock: a writer takes all of them, and a reader one.
 const Readers = everything
@@ -34,30 +38,28 @@ const (
 // Judge returns how many operations a model has gone through, and what is wrong with the history. A piece that could not
 // be judged within the limit is wrong too.
 func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
-	wrong = h.Holds.Tokens()
-	if !h.Forgets {
-		wrong = append(wrong, h.Holds.Overlaps(h.Permits)...)
-		model := Semaphore(h.Permits)
-		switch h.Permits {
-		case 1:
-			model = Mutex
-		case Readers:
-			model = RWLock
-		}
-		sorted := h.Holds.by(byToken)
-		for i := range sorted { // Readers share a token for as long as one of them holds, who may be the one that is left out.
-			sorted[i].Token = uint64(i + 1)
-		}
-		for from := 0; from < len(sorted); from += piece {
-			part := sorted[max(0, from-margin):min(from+piece, len(sorted))]
-			for _, v := range Judge(model, part.ops(), limit, "") {
-				judged += v.Ops
-				switch {
-				case v.Unknown:
-					wrong = append(wrong, fmt.Sprintf("unknown: %d operations could not be judged within %v", v.Ops, v.Took))
-				case !v.Legal:
-					wrong = append(wrong, fmt.Sprintf("no order of %d operations is legal, holds %d to %d by their tokens", v.Ops, part[0].Token, part[len(part)-1].Token))
-				}
+	certain := h.remembered()
+	wrong = append(h.Holds.Tokens(), certain.Overlaps(h.Permits)...)
+	model := Semaphore(h.Permits)
+	switch h.Permits {
+	case 1:
+		model = Mutex
+	case Readers:
+		model = RWLock
+	}
+	sorted := certain.by(byToken)
+	for i := range sorted { // Readers share a token for as long as one of them holds, who may be the one that is left out.
+		sorted[i].Token = uint64(i + 1)
+	}
+	for from := 0; from < len(sorted); from += piece {
+		part := sorted[max(0, from-margin):min(from+piece, len(sorted))]
+		for _, v := range Judge(model, part.ops(), limit, "") {
+			judged += v.Ops
+			switch {
+			case v.Unknown:
+				wrong = append(wrong, fmt.Sprintf("unknown: %d operations could not be judged within %v", v.Ops, v.Took))
+			case !v.Legal:
+				wrong = append(wrong, fmt.Sprintf("no order of %d operations is legal, holds %d to %d by their tokens", v.Ops, part[0].Token, part[len(part)-1].Token))
 			}
 		}
 	}
@@ -65,6 +67,21 @@ func (h History) Judge(limit time.Duration) (judged int, wrong []string) {
 		wrong[i] = h.Name + ": " + text
 	}
 	return judged, wrong
+}
+
+// remembered are the holds but for those that a server may have forgotten: called before it had lost what it knew, and not
+// over when that began.
+func (h History) remembered() (holds Holds) {
+	for _, x := range h.Holds {
+		end := x.Deadline
+		if x.Released != Never {
+			end = x.Released
+		}
+		if !slices.ContainsFunc(h.Forgot, func(s Span) bool { return x.Called <= s.To && end >= s.From }) {
+			holds = append(holds, x)
+		}
+	}
+	return holds
 }
 
 // Evidence judges a history and writes it down with what was found.
@@ -160,12 +177,12 @@ func (h *History) UnmarshalJSON(text []byte) error {
 }
 
 // Collect makes histories, one of each object, of holds whose workers are told by name.
-func Collect(holds []Hold, workers []string, permits func(name string) int64, forgets bool) (all []*History) {
+func Collect(holds []Hold, workers []string, permits func(name string) int64, forgot []Span) (all []*History) {
 	for i, x := range holds {
 		at := slices.IndexFunc(all, func(h *History) bool { return h.Name == x.Name })
 		if at < 0 {
 			at = len(all)
-			all = append(all, &History{Name: x.Name, Permits: permits(x.Name), Forgets: forgets})
+			all = append(all, &History{Name: x.Name, Permits: permits(x.Name), Forgot: forgot})
 		}
 		h := all[at]
 		x.ID = len(h.Holds) + 1

@@ -18,7 +18,7 @@ func past(token uint64, permits int64, called, got, releasing time.Duration) Hol
 }
 
 func historyOf(permits int64, holds ...Hold) History {
-	all := Collect(holds, make([]string, len(holds)), func(string) int64 { return permits }, false)
+	all := Collect(holds, make([]string, len(holds)), func(string) int64 { return permits }, nil)
 	return *all[0]
 }
 
@@ -46,7 +46,7 @@ func TestAHistoryThatIsWrongIsRefused(t *testing.T) {
 	unreleased.Released, unreleased.Deadline = Never, 20
 	for what, c := range map[string]struct {
 		history History
-		always  bool // also where two holders are possible
+		always  bool // also where the server has forgotten those who held
 	}{
 		"two holders":           {historyOf(1, first, past(6, 1, 1, 8, 12)), false},
 		"one that was not told": {historyOf(1, unreleased, past(6, 1, 1, 8, 12)), false},
@@ -60,9 +60,12 @@ func TestAHistoryThatIsWrongIsRefused(t *testing.T) {
 	} {
 		_, wrong := c.history.Judge(patience)
 		require.NotEmpty(t, wrong, what)
-		c.history.Forgets = true
+		c.history.Forgot = []Span{{8, 9}}
 		_, wrong = c.history.Judge(patience)
 		require.Equal(t, c.always, len(wrong) > 0, what)
+		c.history.Forgot = []Span{{0, 0}, {30, 40}}
+		_, wrong = c.history.Judge(patience)
+		require.NotEmpty(t, wrong, "%s, and the server has forgotten others", what)
 	}
 }
 
