@@ -123,7 +123,7 @@ func faultOf(args []string, reply any) (kind string, n int) {
 	case name == "set" && strings.HasPrefix(first, "headwaiter"):
 		return "key of another type", n
 	case name == "publish" && strings.HasPrefix(first, "headwaiter"):
-		return "message forged or doubled", n
+		return "message forged, or noise on its channel", n
 	case name == "debug" && strings.EqualFold(first, "sleep"):
 		return "server asleep", n
 	case name == "replicaof" && strings.EqualFold(first, "no"):

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
@@ -105,6 +106,7 @@ func TestN2MessagesAreDoubledReplayedAndForged(t *testing.T) {
 	}
 	stop()
 	t.Logf("%d messages doubled", doubled)
+	evidence.Fault(t, "message doubled", doubled)
 	require.Greater(t, doubled, 20)
 
 	const lasts = 2 * time.Second
