@@ -23,7 +23,7 @@ func (s *Server) Force(name string) {
 	s.each(name, func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error {
 		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: lease.DefaultLease})
 		for _, h := range holders {
-			if _, err := queue.ForceRelease(ctx, h.Token); err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
+			if _, err := queue.ForceReleaseHolder(ctx, h); err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
 				return err
 			}
 		}
