@@ -105,23 +105,13 @@ func (sc *scene) orders(m *member, r *rand.Rand, stop <-chan struct{}) {
 		}
 		sc.real.make(ctx, c)
 		cancel()
-		more = goesOn(stop)
-	}
-}
-
-// goesOn reports whether nobody said stop.
-func goesOn(stop <-chan struct{}) bool {
-	select {
-	case <-stop:
-		return false
-	default:
-		return true
+		more = !kit.Closed(stop)
 	}
 }
 
 // reports makes calls whose holds last, so that they are renewed, and now and then for too long.
 func (sc *scene) reports(m *member, r *rand.Rand) {
-	for goesOn(sc.over) {
+	for !kit.Closed(sc.over) {
 		sc.real.make(context.Background(), call{
 			kind: "lock", class: "reports",
 			acquire: fairlock.New(m.client, "reports:1", headwaiter.WithLease(sceneLease())).Lock,
