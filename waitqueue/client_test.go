@@ -101,6 +101,8 @@ func TestAClientThatHasNothingToDoHasNoTimersAndNoSubscriptions(t *testing.T) {
 			require.NoError(t, l.Release(t.Context()))
 			_, err = queueOf(a, name).Try(t.Context())
 			require.NoError(t, err)
+			_, err = queueOf(a, name).ForceReleaseHolder(t.Context(), lease.Holder{})
+			require.ErrorIs(t, err, lease.ErrInvalid, "who holds was not seen")
 			_, err = queueOf(a, name).ForceRelease(t.Context(), 0)
 			require.NoError(t, err)
 		}

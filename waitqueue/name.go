@@ -192,12 +192,19 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 //
 // Those who read together have one token: then it is [lease.ErrInvalid], and [Queue.ForceReleaseHolder] says whom.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
-	return q.ForceReleaseHolder(ctx, lease.Holder{Token: token})
+	return q.free(ctx, lease.Holder{Token: token})
 }
 
 // ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has told of: of its ticket where several may hold,
-// else of its token.
+// else of its token. Where Inspect told of none it is [lease.ErrInvalid]: who holds by now was not seen.
 func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
+	if h.Token == 0 {
+		return h, fmt.Errorf("%w: no hold was seen", lease.ErrInvalid)
+	}
+	return q.free(ctx, h)
+}
+
+func (q Queue) free(ctx context.Context, h lease.Holder) (lease.Holder, error) {
 	retry.Given(ctx)
 	if q.err != nil {
 		return lease.Holder{}, q.err

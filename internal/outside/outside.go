@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -226,18 +227,13 @@ func (w Wiring) holderOf(ctx context.Context, n Name, token uint64, ticket strin
 	if err != nil {
 		return "", fmt.Errorf("not freed: %w", conn.Advise(err))
 	}
-	for _, h := range v.Holders {
-		switch {
-		case h.Token == token && ticket != "":
-			return "", fmt.Errorf("%w: several read by the token %d: name one of them by ForceReleaseHolder", lease.ErrInvalid, token)
-		case h.Token == token:
-			ticket = h.Ticket
-		}
-	}
-	if ticket == "" {
+	switch meant := slices.DeleteFunc(v.Holders, func(h lua.Holder) bool { return h.Token != token }); len(meant) {
+	case 0:
 		return "", lease.ErrNotHeld
+	case 1:
+		return meant[0].Ticket, nil
 	}
-	return ticket, nil
+	return "", fmt.Errorf("%w: several read by the token %d: name one of them by ForceReleaseHolder", lease.ErrInvalid, token)
 }
 
 // forced asks until there is an answer that does not pass by itself, for as long as a try does. What got no answer is not
