@@ -198,8 +198,8 @@ func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, er
 // ForceReleaseHolder is [Queue.ForceRelease] of the very hold that Inspect has told of: of its ticket where several may hold,
 // else of its token. Where Inspect told of none it is [lease.ErrInvalid]: who holds by now was not seen.
 func (q Queue) ForceReleaseHolder(ctx context.Context, h lease.Holder) (lease.Holder, error) {
-	if h.Token == 0 {
-		return h, fmt.Errorf("%w: no hold was seen", lease.ErrInvalid)
+	if q.err == nil && h.Token == 0 {
+		q.err = fmt.Errorf("%w: no hold was seen", lease.ErrInvalid)
 	}
 	return q.free(ctx, h)
 }
