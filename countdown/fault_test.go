@@ -155,6 +155,22 @@ func TestAnUnansweredCountSaysThatItMayHaveCounted(t *testing.T) {
 	})
 }
 
+func TestACountThatWasNeverSentIsNotUnknown(t *testing.T) {
+	s := redistest.Start(t)
+	v := dial(t, s)
+	v.set(t, 3)
+	s.Kill()
+	count := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := v.CountDown(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return err
+	}
+	_ = count() // On the connection that there was.
+	require.NotErrorIs(t, count(), lease.ErrOutcomeUnknown, "nobody listens there")
+}
+
 func TestAnOpeningWhoseMessageIsLostIsFoundByAnyWaitersCheck(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		v, other := dial(t, s), dial(t, s)

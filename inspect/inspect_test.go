@@ -16,6 +16,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/leaks"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -252,4 +253,20 @@ func TestAListNeedsARight(t *testing.T) {
 		require.ErrorContains(t, err, `inspect: list "*": the user lacks a right`)
 		require.ErrorContains(t, err, "scan")
 	}
+}
+
+func TestALookAtASilentServerEndsWithItsContext(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		d := faults.NewDialer(t, s.Dial)
+		c := kit.Dial(t, s, kit.Over(d))
+		hold(t, c, "name")
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		d.Drop()
+		begun := time.Now()
+		_, err := inspect.Find(ctx, c, "name")
+		require.Less(t, time.Since(begun), 300*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		d.Heal()
+	})
 }

@@ -62,7 +62,7 @@ func (c *Servers) Scan(
 		err := errors.New("the node has left the cluster")
 		rc := c.routes.reach(n)
 		if rc == nil {
-			c.introduce(n)
+			c.introduce(ctx, n)
 			rc = c.routes.reach(n)
 		}
 		if rc != nil {
@@ -86,11 +86,11 @@ func (c *Servers) Scan(
 }
 
 // introduce lets rueidis find a node that it does not know as a master yet, by a request for something that it has.
-func (c *Servers) introduce(n *Node) {
+func (c *Servers) introduce(ctx context.Context, n *Node) {
 	for i := range lua.Slots {
 		key := fmt.Sprintf("%s:lock:{%d}", c.opts.Prefix, i)
 		if c.routes.of(key) == n {
-			_ = c.Side.Do(context.Background(), c.Side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+			_ = c.Side.Do(ctx, c.Side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
 			return
 		}
 	}

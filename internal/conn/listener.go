@@ -208,10 +208,11 @@ func (l *listener) over() bool {
 	select {
 	case <-l.stopped:
 	default:
-		if len(l.channels) > 0 {
+		if l.wanted > 0 {
 			return false
 		}
 	}
+	clear(l.channels) // What was dropped while the node could not be reached.
 	l.running, l.conn = false, nil
 	return true
 }
@@ -261,7 +262,7 @@ func (l *listener) introduce() {
 	l.mu.Unlock()
 	if key != "" {
 		side := l.servers.Side
-		_ = side.Do(context.Background(), side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
+		_ = side.Do(l.servers.Patient, side.B().Hlen().Key(key).Build()).Error() // What it answers does not matter.
 	}
 }
 
@@ -275,7 +276,7 @@ func (l *listener) sure(conn rueidis.DedicatedClient) bool {
 	if !unsure {
 		return true
 	}
-	owners, err := askSlots(context.Background(), conn, l.node.address)
+	owners, err := askSlots(l.servers.Patient, conn, l.node.address)
 	if err != nil {
 		return false
 	}

@@ -144,7 +144,7 @@ func (r *routes) keepAsking() {
 		if r.servers.Rest(context.Background(), wait) != nil {
 			return
 		}
-		err := r.refresh(context.Background())
+		err := r.refresh(r.servers.Patient)
 		r.mu.Lock()
 		if err == nil {
 			failures = 0

@@ -195,7 +195,9 @@ func (c *Servers) RunBehind(ctx context.Context, ahead []Job, s *lua.Script, key
 		deadline = timers.Earlier(deadline, d)
 	}
 	w := &watched{ctx: ctx, began: time.Now(), deadline: deadline}
-	n.watching.Store(w)
+	if !n.watching.CompareAndSwap(nil, w) { // Another call began at the same moment: only one can be watched.
+		return c.runUntil(noDeadline{ctx}, n, ahead, s, keys, args)
+	}
 	c.Timers.Before(&n.watcher, w.began.Add(SlowAnswer))
 	res := c.runUntil(w, n, ahead, s, keys, args)
 	n.watching.CompareAndSwap(w, nil)
@@ -336,7 +338,7 @@ func (c *Servers) Repeat(
 			return a, r, nil
 		case Answered(err) && !Transient(err):
 			return a, r, Advise(err)
-		case !Answered(err):
+		case !Answered(err) && !Unsent(err):
 			unsure = true
 		}
 		if !Transient(err) && ctx.Err() == nil {

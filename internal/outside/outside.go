@@ -3,6 +3,7 @@
 package outside
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -128,14 +129,19 @@ func (w Wiring) InspectAll(ctx context.Context, names []Name, tickets int) ([]le
 		}
 	}
 	for node, batch := range batches {
-		if errs[batch[0]] = retry.WhyEnded(ctx); errs[batch[0]] != nil {
-			continue
-		}
 		jobs := make([]conn.Job, len(batch))
 		for j, i := range batch {
 			jobs[j] = conn.Job{Script: names[i].Proto.Inspect, Keys: names[i].Keys.All(), Args: args}
 		}
-		results := w.servers.RunAll(node, jobs)
+		results, err := conn.InBackground(ctx, w.servers, func() ([]rueidis.RedisResult, error) {
+			return w.servers.RunAll(node, jobs), nil
+		})
+		if err = cmp.Or(retry.WhyEnded(ctx), err); err != nil {
+			for _, i := range batch {
+				errs[i] = err
+			}
+			continue
+		}
 		for j, i := range batch {
 			v, err := jobs[j].Script.DecodeInspect(results[j])
 			if err != nil && conn.Transient(err) && time.Since(begun) < retry.TryTime {
