@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ var (
 	target = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 	spans  = regexp.MustCompile("`([^`]+)`")
 	flags  = regexp.MustCompile(`(?:^|\s)--?([a-z][a-z-]*)`)
+	ran    = regexp.MustCompile(`^go test .*-run '?([^' ]+)'? .*?(\./[\w./ -]+)`)
 	local  = regexp.MustCompile(`(?:^|\s)(\./[\w./-]+|scripts/[\w-]+)`)
 )
 
@@ -66,6 +68,39 @@ func wrong(l line, targets []string, repo fs.FS) []string {
 			}
 		}
 	}
+	if m := ran.FindStringSubmatch(strings.ReplaceAll(command, `\|`, "|")); m != nil && m[1] != "^$" {
+		for pattern := range strings.SplitSeq(m[1], "|") {
+			folders := strings.Fields(m[2])
+			if !slices.ContainsFunc(folders, func(f string) bool { return runs(repo, pattern, strings.TrimPrefix(f, "./")) }) {
+				found = append(found, l.where+": no test of "+m[2]+" is "+pattern)
+			}
+		}
+	}
+	return found
+}
+
+var aTest = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+
+// runs reports whether a pattern for tests, the part ahead of the first slash, matches one in a folder, or below it where
+// that ends with dots: go test says "ok" also where it runs nothing.
+func runs(repo fs.FS, pattern, folder string) bool {
+	all := strings.HasSuffix(folder, "/...")
+	pattern, _, _ = strings.Cut(pattern, "/")
+	wanted, err := regexp.Compile(pattern)
+	found := false
+	_ = fs.WalkDir(repo, path.Clean(strings.TrimSuffix(folder, "/...")), func(name string, d fs.DirEntry, _ error) error {
+		switch {
+		case d == nil || err != nil:
+		case d.IsDir() && !all && name != path.Clean(folder):
+			return fs.SkipDir
+		case strings.HasSuffix(name, "_test.go"):
+			source, _ := fs.ReadFile(repo, name)
+			for _, m := range aTest.FindAllSubmatch(source, -1) {
+				found = found || wanted.Match(m[1])
+			}
+		}
+		return nil
+	})
 	return found
 }
 
@@ -166,12 +201,12 @@ func TestCommandsInPagesAreThere(t *testing.T) {
 func TestACommandThatIsNotThereIsFound(t *testing.T) {
 	t.Parallel()
 	repo, targets := os.DirFS(root(t)), makeTargets(t)
-	page := text{"p.md", []byte("`make test` and `make nothing`\n```\nmake test nowhere # make it\n$ go run ./examples/no --x\ngo test ./...\n```\n")}
+	page := text{"p.md", []byte("`make test` and `make nothing`\n```\nmake test nowhere # make it\n$ go run ./examples/no --x\ngo test ./...\n```\n`go test -run TestNever ./fairlock`\n`go test -run 'TestNowhere|^TestUnusableNames' ./fairlock`\n")}
 	var found []string
 	for _, l := range typed(page) {
 		found = append(found, wrong(l, targets, repo)...)
 	}
-	require.Equal(t, []string{"p.md:3: make has no target nowhere", "p.md:3: there is no ./examples/no", "p.md:1: make has no target nothing"}, found)
+	require.Equal(t, []string{"p.md:3: make has no target nowhere", "p.md:3: there is no ./examples/no", "p.md:1: make has no target nothing", "p.md:7: no test of ./fairlock is TestNever", "p.md:8: no test of ./fairlock is TestNowhere"}, found)
 
 	m := command(t)
 	require.Empty(t, m.unknown(line{"p", "headwaiter exec x --wait 1s -- pg_dump -f x"}))
