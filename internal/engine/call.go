@@ -100,13 +100,25 @@ const never = 100 * 365 * 24 * time.Hour
 // [Grip.Over].
 func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over func()) *lease.Lease {
 	how.Stall = lease.NewStall(limits.Stall)
+	g.ends = time.Now().Add(cmp.Or(limits.Hold, never))
+	how.Until = g.within(how.Until)
 	g.Keeper, g.stall = lease.New(Hold(ctx, how)), how.Stall
 	if limits != (Limits{}) {
-		g.ends = time.Now().Add(cmp.Or(limits.Hold, never))
 		g.limit = time.AfterFunc(time.Until(g.stall.Earlier(g.ends)), over)
 	}
 	return g.Keeper.Lease()
 }
+
+// within is an end that is no later than the maximum hold.
+func (g *Grip) within(u lease.Until) lease.Until {
+	if g.ends.Before(u.Deadline) {
+		u.Deadline, u.Cause = g.ends, lease.ErrMaxHold
+	}
+	return u
+}
+
+// Extend gives the hold more time, within its maximum, and reports whether it has not ended.
+func (g *Grip) Extend(u lease.Until) bool { return g.Keeper.Extend(g.within(u)) }
 
 // Over reports whether the hold has ended by a limit, or is lost otherwise, and ends it if one is over now. If none is,
 // as there was progress, over of Take is called again when that may be so. A hold that was released is not over.

@@ -122,6 +122,9 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 			return g, g.Take(t.Context(), how, Limits{Hold: time.Minute}, func() { over++ })
 		}
 		long, held := take()
+		require.Equal(t, time.Minute, time.Until(held.Deadline()), "more is not certain")
+		require.True(t, long.Extend(lease.Until{Deadline: time.Now().Add(2 * time.Hour), Slept: lease.Slept()}))
+		require.Equal(t, time.Minute, time.Until(held.Deadline()))
 		lost, other := take()
 		lost.Lose(lease.ErrForced)
 		require.ErrorIs(t, lost.Ended(), lease.ErrForced)
@@ -133,7 +136,7 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 		require.NoError(t, retry.Rest(t.Context(), 2*time.Minute))
 		synctest.Wait()
 		require.Equal(t, 1, over)
-		require.NoError(t, held.Context().Err(), "that is for the caller to do")
+		require.ErrorIs(t, held.Context().Err(), context.Canceled, "it looks at the clock by itself")
 		require.False(t, short.Over(), "it was released")
 		require.True(t, lost.Over())
 		require.True(t, long.Over())

@@ -47,7 +47,7 @@ func (c *Core[S, T]) ExtendLocked(s S, u lease.Until) {
 	s.base().Until = u
 	for _, t := range c.holdsLocked(s) {
 		g := &t.base().Grip
-		if !g.Keeper.Extend(u) && errors.Is(g.cause(), lease.ErrLost) {
+		if !g.Extend(u) && errors.Is(g.cause(), lease.ErrLost) {
 			c.loseLocked(t, lease.ErrExpired)
 		}
 	}
