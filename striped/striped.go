@@ -9,7 +9,6 @@ package striped
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -157,7 +156,8 @@ func (m *Mutex) acquire(ctx context.Context, verb, key string, try bool) (*lease
 	}
 	// The wait may have been long. As a rule this is a look at what is known here.
 	if err := m.members.join(ctx, try); err != nil {
-		return nil, m.wrap(verb, key, errors.Join(err, l.Release(context.WithoutCancel(ctx))))
+		l.Unlock() // Where the server is silent the call does not wait for it.
+		return nil, m.wrap(verb, key, err)
 	}
 	return l, nil
 }

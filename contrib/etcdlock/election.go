@@ -77,7 +77,7 @@ func (e *Election) Proclaim(ctx context.Context, l *lease.Lease, value string) e
 func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) error {
 	retry.Given(ctx)
 	t := e.line.ticketOf(l)
-	if l.Context().Err() != nil {
+	if l != nil && l.Context().Err() != nil {
 		return context.Cause(l.Context())
 	}
 	if t == nil {
@@ -86,7 +86,7 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 	during, cancel := t.during(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.Context(), cancel)()
-	var sent atomic.Bool
+	var sent atomic.Int64
 	done, _, err := repeat(during, e.line.client.limit(), func(ctx context.Context) (bool, error) {
 		return t.write(ctx, e.line.told(value), &sent)
 	})
@@ -101,15 +101,15 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 	case ctx.Err() != nil:
 		err = retry.WhyEnded(ctx)
 	}
-	if sent.Load() {
+	if sent.Load() != 0 {
 		err = fmt.Errorf("%w: %w", lease.ErrOutcomeUnknown, err)
 	}
 	return err
 }
 
-// write puts a value into the ticket's key, and returns false if that is gone. sent says that an attempt may have had
-// its effect.
-func (t *ticket) write(ctx context.Context, value string, sent *atomic.Bool) (bool, error) {
+// write puts a value into the ticket's key, and returns false if that is gone. sent is the
+// revision that the last attempt of the call wanted the key to have, 0 ahead of the first: it may have had its effect.
+func (t *ticket) write(ctx context.Context, value string, sent *atomic.Int64) (bool, error) {
 	etcd := t.client.etcd
 	for {
 		found, err := etcd.Get(ctx, t.ID)
@@ -119,11 +119,12 @@ func (t *ticket) write(ctx context.Context, value string, sent *atomic.Bool) (bo
 		if len(found.Kvs) == 0 || found.Kvs[0].CreateRevision != t.revision {
 			return false, nil
 		}
-		if string(found.Kvs[0].Value) == value {
-			return true, nil // An attempt before this one, or nothing to change.
+		at := found.Kvs[0].ModRevision
+		if before := sent.Load(); before != 0 && at > before && string(found.Kvs[0].Value) == value {
+			return true, nil // An attempt before this one. Else it is written anew: what is late must find another revision.
 		}
-		sent.Store(true)
-		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.ID), "=", found.Kvs[0].ModRevision)).
+		sent.Store(at)
+		answer, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(t.ID), "=", at)).
 			Then(clientv3.OpPut(t.ID, value, clientv3.WithIgnoreLease())).Commit()
 		if err != nil || answer.Succeeded {
 			return err == nil, err

@@ -54,6 +54,8 @@ const (
 
 	// attemptTime is how long a statement may take before it is tried again on another connection.
 	attemptTime = 3 * time.Second
+	// shortAttempt is how long a renewal may take however little time the hold has left, of which it takes half.
+	shortAttempt = 250 * time.Millisecond
 	// closeTime is how long Close waits at the most for a server that does not answer.
 	closeTime = 5 * time.Second
 	// partTime is what it gives connections to say good-bye.

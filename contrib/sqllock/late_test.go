@@ -159,3 +159,18 @@ func TestFunctionsThatWereMadeAnewAreFound(t *testing.T) {
 	require.NoError(t, err)
 	kit.Release(t, l)
 }
+
+// A hold outlasts connections that fall silent while new ones work: a renewal takes half of what it has left at the most.
+func TestAHoldOutlastsConnectionsThatFallSilent(t *testing.T) {
+	t.Parallel()
+	p, through := pgtest.Through(t, schema(t))
+	l := hold(t, sqllock.NewLeased(dial(t, through), "a", sqllock.WithLease(4*time.Second)))
+	p.Stall()
+	select {
+	case <-l.Context().Done():
+		require.NoError(t, context.Cause(l.Context()))
+	case <-time.After(10 * time.Second): // Two leases and a half: that is what it is about.
+	}
+	p.Heal()
+	kit.Release(t, l)
+}

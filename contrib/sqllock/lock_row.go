@@ -251,7 +251,7 @@ func (r *Row) quoted(names []string, separator string) string {
 func (r *Row) failed(ctx context.Context, begun time.Time, err error) error {
 	waited := time.Since(begun)
 	code := reason(err)
-	if why := retry.WhyEnded(ctx); why != nil && code == "" {
+	if why := retry.WhyEnded(ctx); why != nil && (code == "" || code == pgCanceled) {
 		return &lease.WaitError{Place: -1, Waited: waited, Last: err, Err: why}
 	}
 	switch code {

@@ -203,13 +203,15 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 		FROM unnest($1::text[], $2::bigint[]) AS due (ticket, token)
 		WHERE t.ticket = due.ticket AND t.token = due.token AND t.until > clock_timestamp()
 		RETURNING t.ticket, t.lease`
-	ctx, cancel := context.WithTimeout(c.last, attemptTime)
-	defer cancel()
 	var ids []string
 	var tokens []int64
+	limit := attemptTime
 	for h := range due {
 		ids, tokens = append(ids, h.ticket.id), append(tokens, h.token)
+		limit = min(limit, max(time.Until(h.keeper.Lease().Deadline())/2, shortAttempt))
 	}
+	ctx, cancel := context.WithTimeout(c.last, limit)
+	defer cancel()
 	sent, slept := time.Now(), lease.Slept()
 	found := map[string]time.Duration{}
 	rows, err := c.pool.Query(ctx, query, ids, tokens)
@@ -222,6 +224,9 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 		})
 	}
 	c.watch.Request(c.last, sent, err, passes)
+	if err != nil && code(err) == "" {
+		c.pool.Reset() // What happened to this connection may have happened to all that are idle.
+	}
 	for h := range due {
 		if err != nil {
 			h.keeper.Failing(h.keeper.Lease().Deadline().Add(-h.ticket.lock.lasts), err)

@@ -206,7 +206,7 @@ func (c *Client) settle(first func(context.Context, *pgx.Conn) error) func(conte
 	// A silent client's session ends when it has not answered for more than a lease. What this server does not know
 	// is left out.
 	settings := fmt.Sprintf(`SELECT pg_backend_pid(), count(set_config(s.name, v.value, false))
-		FROM (VALUES ('lock_timeout', '0'), ('statement_timeout', '0'), ('idle_session_timeout', '0'),
+		FROM (VALUES ('lock_timeout', '0'), ('statement_timeout', '0'), ('idle_session_timeout', '0'), ('transaction_timeout', '0'),
 			('tcp_keepalives_idle', '%d'), ('tcp_keepalives_interval', '1'), ('tcp_keepalives_count', '3'),
 			('tcp_user_timeout', '%d')) v (name, value)
 		JOIN pg_settings s ON s.name = v.name`, seconds, (seconds+3)*1000)
@@ -249,6 +249,7 @@ func passes(err error) bool {
 		strings.HasPrefix(code, "53"),                                      // insufficient_resources: too many connections, above all
 		code == "57P01", code == "57P02", code == "57P03", code == "57P05", // it ends, or starts
 		code == "57014",                  // query_canceled: somebody else cancelled it
+		code == "25P04",                  // transaction_timeout: one that the user has set
 		code == "55P03",                  // lock_not_available: a lock_timeout that the user has set
 		code == "40001", code == "40P01": // serialization_failure, deadlock_detected
 		return true
