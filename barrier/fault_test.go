@@ -97,6 +97,8 @@ func TestAnActionRunsOnceThoughRepliesAreLost(t *testing.T) {
 			pass(t, near.comes(t, t.Context(), 1), far.party(t.Context()))
 			require.EqualValues(t, i+1, ran.Load())
 		}
+		replies, _ := p.Lost()
+		require.Equal(t, 30, replies)
 	})
 }
 

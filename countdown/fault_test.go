@@ -73,6 +73,8 @@ func TestASettingWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, done)
 		require.EqualValues(t, 1, other.left(t))
+		replies, _ := p.Lost()
+		require.Equal(t, 41, replies)
 	})
 }
 
@@ -87,6 +89,8 @@ func TestARemovalWhoseReplyIsLostIsToldAsDone(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, removed)
 		}
+		replies, _ := p.Lost()
+		require.Equal(t, 5, replies)
 	})
 }
 

@@ -50,7 +50,7 @@ func leavesNothing(t *testing.T, s redistest.Backend, cycles int) {
 		})
 	}
 	kit.Eventually(t, "the subscriptions to end", func() bool { return len(s.List("PUBSUB", "CHANNELS")) == 0 })
-	expiring(t, s)
+	kit.Expiring(t, s)
 	for _, c := range clients {
 		require.Zero(t, c.Stats().Lost)
 		require.NoError(t, c.Close(t.Context()))

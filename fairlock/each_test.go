@@ -27,9 +27,10 @@ func several(t testing.TB, c *headwaiter.Client, n int) []*fairlock.Mutex {
 	return locks
 }
 
-// leasesOf are the leases of outcomes that all went well.
-func leasesOf(t testing.TB, all []fairlock.Outcome) []*lease.Lease {
+// leasesOf are the leases of so many outcomes, which all went well.
+func leasesOf(t testing.TB, n int, all []fairlock.Outcome) []*lease.Lease {
 	t.Helper()
+	require.Len(t, all, n)
 	leases := make([]*lease.Lease, len(all))
 	for i, o := range all {
 		require.NoError(t, o.Err)
@@ -45,8 +46,10 @@ func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
 	const n = 1200 // More than a batch.
 	locks := several(t, c, n)
 	for range 3 {
-		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
-		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
+		errs := fairlock.ReleaseEach(t.Context(), leases...)
+		require.Len(t, errs, len(leases))
+		for _, err := range errs {
 			require.NoError(t, err)
 		}
 		for _, l := range leases {
@@ -79,10 +82,12 @@ func TestATryOfManyTakesThoseThatAreFree(t *testing.T) {
 			require.NoError(t, o.Err)
 			taken = append(taken, o.Lease)
 		}
-		for _, err := range fairlock.ReleaseEach(t.Context(), append(taken, held...)...) {
+		errs := fairlock.ReleaseEach(t.Context(), append(taken, held...)...)
+		require.Len(t, errs, len(locks))
+		for _, err := range errs {
 			require.NoError(t, err)
 		}
-		leases := leasesOf(t, fairlock.TryLockEach(t.Context(), locks...))
+		leases := leasesOf(t, len(locks), fairlock.TryLockEach(t.Context(), locks...))
 		require.Len(t, fairlock.ReleaseEach(t.Context(), leases...), 10)
 	})
 }
@@ -100,8 +105,10 @@ func TestManyWaitForThoseThatAreHeld(t *testing.T) {
 		for _, l := range held {
 			kit.Release(t, l)
 		}
-		leases := leasesOf(t, <-done)
-		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+		leases := leasesOf(t, len(locks), <-done)
+		errs := fairlock.ReleaseEach(t.Context(), leases...)
+		require.Len(t, errs, len(leases))
+		for _, err := range errs {
 			require.NoError(t, err)
 		}
 	})
@@ -132,7 +139,7 @@ func TestReleasesOfManyTellOfLosses(t *testing.T) {
 		p := kit.Proxy(t, s)
 		c := kit.Dial(t, s, kit.Through(p))
 		locks := several(t, c, 3)
-		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
+		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
 		_, err := fairlock.New(kit.Dial(t, s), locks[1].Name()).ForceRelease(t.Context(), 0)
 		require.NoError(t, err)
 		require.ErrorIs(t, kit.Lost(t, leases[1]), lease.ErrForced)
@@ -152,9 +159,11 @@ func TestManyLocksOfAClosedClient(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)
 		locks := several(t, c, 3)
-		leases := leasesOf(t, fairlock.LockEach(t.Context(), locks...))
+		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
 		require.NoError(t, c.Close(t.Context()))
-		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+		errs := fairlock.ReleaseEach(t.Context(), leases...)
+		require.Len(t, errs, len(leases))
+		for _, err := range errs {
 			require.ErrorIs(t, err, lease.ErrClientClosed)
 		}
 		for _, o := range fairlock.LockEach(t.Context(), locks...) {
@@ -205,7 +214,9 @@ func TestManyLocksAtAServerWithoutScriptsTakeFewRoundTrips(t *testing.T) {
 		}
 		require.Less(t, time.Since(begun), 5*roundTrip)
 		begun = time.Now()
-		for _, err := range fairlock.ReleaseEach(t.Context(), leases...) {
+		errs := fairlock.ReleaseEach(t.Context(), leases...)
+		require.Len(t, errs, len(leases))
+		for _, err := range errs {
 			require.NoError(t, err)
 		}
 		require.Less(t, time.Since(begun), 5*roundTrip)

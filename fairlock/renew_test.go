@@ -192,7 +192,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 				}
 				u.use(t, cut, fairlock.New(mortal, kit.Name(t)), dialMutex(t, s))
 				require.NotEmpty(t, s.List("KEYS", "*{*"))
-				expiring(t, s)
+				kit.Expiring(t, s)
 				synctime.Pass(keyLife + 5*time.Second)
 				require.Empty(t, s.List("KEYS", "*{*"))
 			})

@@ -55,7 +55,7 @@ func TestAReleaseThatMayNotPublishSaysSoAndTheNextGetsInByItself(t *testing.T) {
 	require.True(t, !info.Held && info.Waiting == 1 || info.Held && info.Waiting == 0, "half done: %+v", info)
 	next := c.Value(t)
 	require.Greater(t, next.Token(), l.Token())
-	expiring(t, s)
+	kit.Expiring(t, s)
 	kit.Release(t, next)
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
 }
@@ -112,7 +112,7 @@ func TestATicketThatIsPutBackDoesNotStayForEver(t *testing.T) {
 	wire.Freeze(faults.ToServer) // So that it does not get in by itself.
 	require.ErrorIs(t, l.Release(t.Context()), lease.ErrUnwoken)
 	require.Equal(t, 1, inspect(t, s.free).Waiting)
-	expiring(t, s)
+	kit.Expiring(t, s)
 	wire.Heal()
 	kit.Release(t, c.Value(t))
 }
@@ -172,7 +172,7 @@ func TestAUserThatMayDoNothingAnyMoreIsToldAndLeavesNothing(t *testing.T) {
 			kit.Eventually(t, "the user to wait again", func() bool { return inspect(t, s.free).Waiting > 0 })
 			kit.Release(t, next)
 			kit.Release(t, again.Value(t))
-			expiring(t, s)
+			kit.Expiring(t, s)
 		})
 	}
 }

@@ -28,14 +28,6 @@ func state(t *testing.T, s redistest.Backend, name string) map[string][]string {
 	return all
 }
 
-// expiring asserts that every key in Redis has a time to live.
-func expiring(t *testing.T, s redistest.Backend) {
-	t.Helper()
-	for _, key := range s.List("KEYS", "*{*") {
-		require.NotEqual(t, int64(-1), s.Int("PTTL", key), "%s stays for ever", key)
-	}
-}
-
 func TestATryOnAHeldLockIsRefusedAndLeavesNoTrace(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		holder, other := dialMutex(t, s), dialMutex(t, s)
@@ -84,9 +76,9 @@ func TestATryOnAFreeLockWithAQueueIsRefused(t *testing.T) {
 		next := c.Value(t)
 		require.Greater(t, next.Token(), l.Token())
 		require.Equal(t, int64(0), s.Int("EXISTS", queue))
-		expiring(t, s)
+		kit.Expiring(t, s)
 		kit.Release(t, next)
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 
@@ -102,7 +94,7 @@ func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing
 		require.ErrorIs(t, err, lease.ErrBusy)
 		require.Equal(t, int64(2), s.Int("ZCARD", queue))
 		require.Empty(t, s.Text("HGET", lock, "owner"))
-		expiring(t, s)
+		kit.Expiring(t, s)
 		kit.Eventually(t, "the dead to be skipped", func() bool {
 			l, err := m.TryLock(t.Context())
 			if err != nil {
@@ -113,7 +105,7 @@ func TestATryOnAFreeLockWhoseWaitersCannotHearIsRefusedForAGrantLease(t *testing
 			return true
 		})
 		require.Zero(t, s.Int("EXISTS", queue))
-		expiring(t, s)
+		kit.Expiring(t, s)
 	})
 }
 

@@ -329,6 +329,8 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 		require.NoError(t, g.Run(t.Context(), 2, add, []string{"n"}, nil).Error())
 		p.LoseReplies(1, scripted)
 		require.NoError(t, g.Admit(t.Context(), 3), "what may run twice was not repeated")
+		replies, _ := p.Lost()
+		require.Equal(t, 2, replies)
 		c.Close()
 		err = g.Admit(t.Context(), 3)
 		require.ErrorIs(t, err, rueidis.ErrClosing)

@@ -21,7 +21,13 @@ import (
 func (s *Server) Force(name string) {
 	s.t.Helper()
 	s.each(name, func(ctx context.Context, c *headwaiter.Client, kind string, holders []lease.Holder) error {
-		queue := c.Queue(lua.ProtocolOf(kind), name, waitqueue.Terms{Lease: lease.DefaultLease})
+		terms := waitqueue.Terms{Lease: lease.DefaultLease}
+		if kind == lua.Fairlock.Kind {
+			if past, err := inspect.History(ctx, c, name); err == nil && len(past) > 0 { // It keeps one: this end is in it too.
+				terms.History = min(len(past)+1, waitqueue.MaxHistory)
+			}
+		}
+		queue := c.Queue(lua.ProtocolOf(kind), name, terms)
 		for _, h := range holders {
 			if _, err := queue.ForceReleaseHolder(ctx, h); err != nil && !errors.Is(err, lease.ErrNotHeld) { // Released since we looked.
 				return err

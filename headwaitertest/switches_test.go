@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/election"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/headwaitertest"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -361,4 +362,18 @@ func TestWhatCannotBeLostFailsTheTest(t *testing.T) {
 	require.Contains(t, fails(t, func(t testing.TB) {
 		headwaitertest.Start(t).Client(t, func(o *headwaiter.Options) { o.Linger = -1 })
 	}), "headwaitertest: ")
+}
+
+func TestAReleaseByForceIsInTheHistory(t *testing.T) {
+	both(t, func(t *testing.T, s *headwaitertest.Server) {
+		c := s.Client(t)
+		orders := fairlock.New(c, "orders", fairlock.WithHistory(5))
+		require.NoError(t, lock(t, orders).Release(context.Background()))
+		lock(t, orders)
+		s.Force("orders")
+		past, err := inspect.History(context.Background(), c, "orders")
+		require.NoError(t, err)
+		require.Len(t, past, 2)
+		require.Equal(t, "forced", past[0].How)
+	})
 }

@@ -81,7 +81,10 @@ func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration)
 			break
 		}
 	}
-	stuck := b.reduce()
+	stuck, err := b.reduce(ctx)
+	if err != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+	}
 	if len(stuck) == 0 {
 		return b.graph(stuck), nil
 	}
@@ -102,8 +105,14 @@ func Deadlocks(ctx context.Context, c *headwaiter.Client, lasting time.Duration)
 		}
 	}
 	again.keep(&b)
-	stuck = again.reduce()
+	stuck, err = again.reduce(ctx)
+	if err != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+	}
 	g := b.graph(stuck)
-	g.Cycles = again.cycles(stuck)
+	g.Cycles, err = again.cycles(ctx, stuck)
+	if err != nil {
+		return Graph{}, fmt.Errorf("inspect: deadlocks: %w", retry.WhyEnded(ctx))
+	}
 	return g, nil
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,19 +25,22 @@ type contest struct {
 	limit      int64
 	holds      []*stake
 	queue      []*stake // in its order
+	gone       int      // how many of the queue are found to go on
+	due        bool     // it is to be looked at
 }
 
 // A stake is a ticket that holds or waits.
 type stake struct {
-	at      *contest
-	client  string
-	number  uint64 // the client's own count of its calls: a later call has a higher one
-	permits int64
-	holder  lease.Holder // if it holds
-	waiter  lease.Waiter // if it waits
-	place   int          // from 1, if it waits
-	stuck   bool         // it waits for what does not come free
-	beside  bool         // it waits beside a hold of the same client, which tells nothing of that hold
+	at         *contest
+	client     string
+	number     uint64 // the client's own count of its calls: a later call has a higher one
+	permits    int64
+	holder     lease.Holder // if it holds
+	waiter     lease.Waiter // if it waits
+	place      int          // from 1, if it waits
+	stuck      bool         // it waits for what does not come free
+	beside     bool         // it waits beside a hold of the same client, which tells nothing of that hold
+	before, by *stake       // how a search has come here: from whom, by what hold
 }
 
 // newStake reads the text of a ticket: client:number:kind:permits:lease:grant.
@@ -125,34 +129,62 @@ func (b *board) keep(earlier *board) {
 // reduce finds the waits that cannot end. It supposes that a client that can go on does, and gives back what it holds: what
 // is left then waits in a circle. A hold goes on unless its client waits, by a later call, for what does not come free.
 // A wait for a name that the client holds itself does not count: another part of the program has that hold, and the wait
-// ends when it gives it back.
-func (b *board) reduce() (stuck []*stake) {
-	later := make(map[string]uint64) // of a client, its last call that is stuck
+// ends when it gives it back. A name is looked at again only when what a client that holds it waits for has changed.
+func (b *board) reduce(ctx context.Context) (stuck []*stake, err error) {
+	held := make(map[string][]*contest) // by client
+	var waits []*stake
 	for _, at := range b.names {
 		at.mark()
+		waits = append(waits, at.queue...)
+		for _, h := range at.holds {
+			held[h.client] = append(held[h.client], at)
+		}
 	}
-	for changed := true; changed; {
-		changed = false
-		clear(later)
-		for _, at := range b.names {
-			for _, w := range at.queue {
-				if w.stuck && !w.beside {
-					later[w.client] = max(later[w.client], w.number)
+	of := byClient(waits)            // of each, those that are stuck or not its last call
+	later := make(map[string]uint64) // of a client, its last call that is stuck
+	for client, waits := range of {
+		later[client] = waits[0].number
+	}
+	for todo := slices.Clone(b.names); len(todo) > 0; {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		at := todo[len(todo)-1]
+		todo, at.due = todo[:len(todo)-1], false
+		for _, w := range at.serve(later) {
+			before := later[w.client]
+			for len(of[w.client]) > 0 && !of[w.client][0].stuck {
+				of[w.client] = of[w.client][1:]
+			}
+			later[w.client] = 0
+			if left := of[w.client]; len(left) > 0 {
+				later[w.client] = left[0].number
+			}
+			if later[w.client] == before {
+				continue
+			}
+			for _, other := range held[w.client] {
+				if !other.due {
+					todo, other.due = append(todo, other), true
 				}
 			}
 		}
-		for _, at := range b.names {
-			changed = at.serve(later) || changed
+	}
+	return slices.DeleteFunc(waits, func(w *stake) bool { return !w.stuck }), nil
+}
+
+// byClient are the waits of each client that count, its last call first.
+func byClient(waits []*stake) map[string][]*stake {
+	of := make(map[string][]*stake)
+	for _, w := range waits {
+		if !w.beside {
+			of[w.client] = append(of[w.client], w)
 		}
 	}
-	for _, at := range b.names {
-		for _, w := range at.queue {
-			if w.stuck {
-				stuck = append(stuck, w)
-			}
-		}
+	for _, calls := range of {
+		slices.SortStableFunc(calls, func(a, b *stake) int { return cmp.Compare(b.number, a.number) })
 	}
-	return stuck
+	return of
 }
 
 // mark takes all waits for stuck, and finds those of clients that hold the name.
@@ -161,28 +193,26 @@ func (at *contest) mark() {
 	for _, h := range at.holds {
 		holds[h.client] = true
 	}
+	at.gone, at.due = 0, true
 	for _, w := range at.queue {
 		w.stuck, w.beside = true, holds[w.client]
 	}
 }
 
-// serve lets those at the head of the queue go that fit into what will come free, in their order, and reports whether
-// there was one.
-func (at *contest) serve(later map[string]uint64) (served bool) {
+// serve lets those at the head of the queue go that fit into what will come free, in their order, and returns them.
+func (at *contest) serve(later map[string]uint64) []*stake {
 	kept := int64(0) // permits that do not come back
 	for _, h := range at.holds {
 		if h.number < later[h.client] {
 			kept += h.permits
 		}
 	}
-	for _, w := range at.queue {
-		if w.stuck && w.permits > at.limit-kept {
-			return served
-		}
-		served = served || w.stuck
-		w.stuck = false
+	first := at.gone
+	for at.gone < len(at.queue) && at.queue[at.gone].permits <= at.limit-kept {
+		at.queue[at.gone].stuck = false
+		at.gone++
 	}
-	return served
+	return at.queue[first:at.gone]
 }
 
 // named are the names at which the stuck wait or hold.
@@ -225,85 +255,83 @@ func (b *board) wait(w *stake) Wait {
 // An edge leads from a waiter to one for whose end it waits, by what that one's client holds.
 type edge struct{ to, hold *stake }
 
-// edges are what keeps each of the stuck waiting, by the others among them.
-func edges(stuck []*stake) map[*stake][]edge {
-	of := make(map[string][]*stake) // by client
-	for _, w := range stuck {
-		if !w.beside {
-			of[w.client] = append(of[w.client], w)
-		}
-	}
-	found := make(map[*stake][]edge)
-	for _, w := range stuck {
-		if w.beside {
-			continue
-		}
-		for _, h := range w.at.holds {
-			for _, next := range of[h.client] {
-				if h.number < next.number {
-					found[w] = append(found[w], edge{next, h})
-				}
-			}
-		}
-	}
-	return found
-}
-
 // cycles names the shortest cycle through each of the stuck, without those that share somebody with one before.
-func (b *board) cycles(stuck []*stake) (found []Cycle) {
-	next := edges(stuck)
+func (b *board) cycles(ctx context.Context, stuck []*stake) (found []Cycle, err error) {
+	s := search{of: byClient(stuck), down: make(map[string]int), seen: make(map[*contest]bool)}
 	slices.SortStableFunc(stuck, func(a, b *stake) int { return cmp.Compare(b.waiter.Wait, a.waiter.Wait) })
 	named := make(map[*stake]bool)
 	for _, w := range stuck {
-		if named[w] || len(found) == graphCycles {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(found) == graphCycles {
+			break
+		}
+		if named[w] {
 			continue
 		}
 		var cycle Cycle
-		fresh, at := true, w
-		for _, e := range around(next, w) {
+		fresh, at, way := true, w, s.around(w)
+		for _, e := range way {
 			fresh = fresh && !named[at]
 			cycle, at = append(cycle, Link{b.wait(at), e.hold.holder}), e.to
 		}
 		if len(cycle) == 0 || !fresh {
 			continue
 		}
-		for _, e := range around(next, w) {
+		for _, e := range way {
 			named[e.to] = true
 		}
 		found = append(found, cycle)
 	}
-	return found
+	return found, nil
 }
 
-// around returns the shortest way from a waiter back to it, if there is one.
-func around(next map[*stake][]edge, from *stake) []edge {
-	type step struct {
-		before *stake
-		edge   edge
+// A search goes along the waits of the clients. It is used again for the next, as there may be many.
+type search struct {
+	of   map[string][]*stake // of each client, its last call first
+	down map[string]int      // how many of them have been reached
+	seen map[*contest]bool
+	wave []*stake
+}
+
+// around returns the shortest way from a waiter back to it, if there is one. Who waits for a name waits for the same as all
+// others there, and who waits for a client's hold for those of its calls that are later: so each name is looked at once,
+// and each client's calls down to the one that has been reached.
+func (s *search) around(from *stake) []edge {
+	if from.beside {
+		return nil
 	}
-	came := make(map[*stake]step)
-	for wave := []*stake{from}; len(wave) > 0; {
-		var reached []*stake
-		for _, at := range wave {
-			for _, e := range next[at] {
-				if _, been := came[e.to]; been {
-					continue
-				}
-				came[e.to] = step{at, e}
-				reached = append(reached, e.to)
-				if e.to != from {
-					continue
-				}
-				way := []edge{e}
-				for at != from {
-					way = append(way, came[at].edge)
-					at = came[at].before
-				}
-				slices.Reverse(way)
-				return way
-			}
+	clear(s.down)
+	clear(s.seen)
+	s.wave = append(s.wave[:0], from)
+	for i := 0; i < len(s.wave); i++ {
+		at := s.wave[i]
+		if s.seen[at.at] {
+			continue
 		}
-		wave = reached
+		s.seen[at.at] = true
+		for _, h := range at.at.holds {
+			calls, n := s.of[h.client], s.down[h.client]
+			for ; n < len(calls) && h.number < calls[n].number; n++ {
+				calls[n].before, calls[n].by = at, h
+				s.wave = append(s.wave, calls[n])
+				if calls[n] == from {
+					return from.way()
+				}
+			}
+			s.down[h.client] = n
+		}
 	}
 	return nil
+}
+
+// way is how a search has come from a waiter back to it.
+func (w *stake) way() []edge {
+	way := []edge{{w, w.by}}
+	for at := w.before; at != w; at = at.before {
+		way = append(way, edge{at, at.by})
+	}
+	slices.Reverse(way)
+	return way
 }

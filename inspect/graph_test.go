@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -113,6 +114,20 @@ func boardOf(c *crowd) *board {
 	return b
 }
 
+func (b *board) stuck(t *testing.T) []*stake {
+	t.Helper()
+	stuck, err := b.reduce(t.Context())
+	require.NoError(t, err)
+	return stuck
+}
+
+func (b *board) circles(t *testing.T, stuck []*stake) []Cycle {
+	t.Helper()
+	cycles, err := b.cycles(t.Context(), stuck)
+	require.NoError(t, err)
+	return cycles
+}
+
 // check holds a cycle against the board: each link waits for what the next one has.
 func (cycle Cycle) check(t *testing.T, b *board) {
 	t.Helper()
@@ -147,12 +162,12 @@ func TestTheGraphSaysWhoWaitsForEver(t *testing.T) {
 		}
 		b := boardOf(c)
 		var clients []string
-		stuck := b.reduce()
+		stuck := b.stuck(t)
 		for _, w := range stuck {
 			clients = append(clients, w.client)
 		}
 		slices.Sort(clients)
-		cycles := b.cycles(stuck)
+		cycles := b.circles(t, stuck)
 		require.Equal(t, len(stuck) > 0, len(cycles) > 0)
 		for _, cycle := range cycles {
 			cycle.check(t, b)
@@ -213,10 +228,10 @@ func TestDeadlocksAreNamed(t *testing.T) {
 		t.Run(x.what, func(t *testing.T) {
 			t.Parallel()
 			b := boardOf(asks(newCrowd(x.limits...), x.asks))
-			stuck := b.reduce()
+			stuck := b.stuck(t)
 			require.Len(t, stuck, x.stuck)
 			found := ""
-			for _, cycle := range b.cycles(stuck) {
+			for _, cycle := range b.circles(t, stuck) {
 				cycle.check(t, b)
 				var links []string
 				for _, l := range cycle {
@@ -243,7 +258,7 @@ func TestACycleMustBeInBothLooks(t *testing.T) {
 			second.add(n)
 		}
 		second.keep(first)
-		return len(second.reduce())
+		return len(second.stuck(t))
 	}
 	require.Equal(t, 2, again(func([]Listed) {}))
 	require.Zero(t, again(func(n []Listed) { n[0].Info.Holders[0].Token++ }))
@@ -262,5 +277,63 @@ func TestAHoldThatIsYoungerThanTheWaitIsOtherWork(t *testing.T) {
 	for _, n := range names {
 		require.True(t, b.add(n))
 	}
-	require.Empty(t, b.reduce())
+	require.Empty(t, b.stuck(t))
+}
+
+// crossed is a board of two clients that each hold so many names, and wait for those of the other.
+func crossed(n int) *board {
+	b := &board{}
+	for i := range 2 * n {
+		at := &contest{kind: lua.Semaphore.Kind, name: fmt.Sprint(i), limit: 1}
+		holds, waits := "A", "B"
+		if i%2 == 1 {
+			holds, waits = waits, holds
+		}
+		at.holds = []*stake{{at: at, client: holds, number: uint64(i), permits: 1}}
+		at.queue = []*stake{{at: at, client: waits, number: uint64(2*n + i), permits: 1, place: 1}}
+		b.names = append(b.names, at)
+	}
+	return b
+}
+
+// Each wait of one client is behind all those of the other: that is told without a note of each such pair.
+func TestTwoThatWaitForManyNamesOfEachOther(t *testing.T) { //nolint:paralleltest // It counts what is allocated.
+	b := crossed(2000)
+	stuck := b.stuck(t)
+	require.Len(t, stuck, 4000)
+	require.NotEmpty(t, b.circles(t, stuck))
+	require.Less(t, testing.AllocsPerRun(1, func() { _ = b.circles(t, stuck) }), 20_000.0)
+}
+
+// Each client of a chain waits for the next one, whose name is looked at before or behind its own.
+func TestALongChainEnds(t *testing.T) {
+	t.Parallel()
+	const n = 20_000
+	for _, turned := range []bool{false, true} {
+		b := &board{}
+		for i := range n {
+			at := &contest{kind: lua.Semaphore.Kind, name: fmt.Sprint(i), limit: 1}
+			at.holds = []*stake{{at: at, client: fmt.Sprint(i), number: 1, permits: 1}}
+			if i > 0 {
+				at.queue = []*stake{{at: at, client: fmt.Sprint(i - 1), number: 2, permits: 1, place: 1}}
+			}
+			b.names = append(b.names, at)
+		}
+		if turned {
+			slices.Reverse(b.names)
+		}
+		require.Empty(t, b.stuck(t))
+	}
+}
+
+func TestASearchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := crossed(2)
+	stuck := b.stuck(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.reduce(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = b.cycles(ctx, stuck)
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -130,10 +130,13 @@ func TestPatterns(t *testing.T) {
 			}
 			require.Equal(t, want2, listed(t, c, pattern), pattern)
 		}
+		told := 0
 		for _, err := range inspect.List(t.Context(), c, "[a") {
+			told++
 			require.ErrorIs(t, err, lease.ErrInvalid)
 			require.EqualError(t, err, `inspect: list "[a": invalid argument: the pattern has a class without an end, or a backslash at the end`)
 		}
+		require.Equal(t, 1, told)
 	})
 }
 
@@ -249,10 +252,13 @@ func TestAListNeedsARight(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("reader", "secret", "+@all", "-scan", "~*", "&*"))
 	c := kit.Dial(t, s)
+	told := 0
 	for _, err := range inspect.List(t.Context(), c, "*") {
+		told++
 		require.ErrorContains(t, err, `inspect: list "*": the user lacks a right`)
 		require.ErrorContains(t, err, "scan")
 	}
+	require.Equal(t, 1, told)
 }
 
 func TestALookAtASilentServerEndsWithItsContext(t *testing.T) {

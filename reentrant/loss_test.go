@@ -194,6 +194,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		kit.Release(t, l)
 		kit.Release(t, again)
 		kit.Release(t, waiting.Value(t))
+		require.NotEmpty(t, s.List("KEYS", "*{*"))
 		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*{*"))
 	})

@@ -234,6 +234,7 @@ func TestNoKeyIsLeftAboutAMinuteAfterTheLastUse(t *testing.T) {
 		require.NoError(t, other.Downgrade(t.Context(), w.Value(t)))
 		synctime.Pass(3 * lease.DefaultLease)
 		kit.Release(t, w.Value(t))
+		require.NotEmpty(t, s.List("KEYS", "*{*"))
 		synctime.Pass(75 * time.Second)
 		require.Empty(t, s.List("KEYS", "*{*"))
 	})

@@ -82,7 +82,7 @@ func (m members) join(ctx context.Context, try bool) error {
 		}
 		if x := found.(member); x.permit.Context().Err() == nil {
 			// Another call was first. One permit is enough; if the other cannot be given back, it ends with the client.
-			permit.Unlock()
+			_ = permit.Release(ctx)
 			return m.agrees(x.stripes)
 		}
 		joined.CompareAndDelete(m.key, found)

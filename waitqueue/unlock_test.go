@@ -64,6 +64,10 @@ func TestNothingOfAnUnlockIsLostWithItsConnection(t *testing.T) {
 					require.Less(t, time.Since(unlocked), lease.DefaultLease/2)
 					require.NoError(t, next.Release(t.Context()))
 				}
+				if name == "no answer" {
+					replies, _ := d.Lost()
+					require.Positive(t, replies)
+				}
 			})
 		})
 	}

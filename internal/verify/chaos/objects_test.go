@@ -233,7 +233,6 @@ func TestP3CountsWhoseRepliesAreLostCountOnce(t *testing.T) {
 		left, err := l.CountDown(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, n-1-i, left, "a count was taken twice")
-		require.Equal(t, i == n-1, left == 0)
 	}
 	replies, _ := p.Lost()
 	require.Equal(t, n, replies)
