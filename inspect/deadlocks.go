@@ -21,7 +21,8 @@ type Graph struct {
 	Stuck int
 	// Cycles are the deadlocks, those that last longest first.
 	Cycles []Cycle
-	// Partial says that there was more than a look may take. What is stuck then is so, and more may be.
+	// Partial says that there was more than a look may take, or a name that could not be read. What is stuck then is so, and
+	// more may be.
 	Partial bool
 }
 

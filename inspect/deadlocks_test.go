@@ -217,3 +217,13 @@ func TestACycleMustLast(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, why)
 }
+
+func TestWhatCannotBeReadMayBeInACycle(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		c := kit.Dial(t, s)
+		s.Do("SET", "headwaiter:lock:{bad}", "x")
+		g, err := inspect.Deadlocks(t.Context(), c, 0)
+		require.NoError(t, err)
+		require.True(t, g.Partial)
+	})
+}

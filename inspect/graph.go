@@ -63,7 +63,11 @@ func (b *board) add(n Listed) bool {
 		b.know(w.Client, w.Who)
 	}
 	isKind := func(p *lua.Protocol) bool { return p.Kind == n.Kind }
-	if n.Err != nil || !n.Info.Held || n.Info.Waiting == 0 || !slices.ContainsFunc(contended, isKind) {
+	if !slices.ContainsFunc(contended, isKind) {
+		return true
+	}
+	b.partial = b.partial || n.Err != nil // Who waits for it is not known.
+	if n.Err != nil || !n.Info.Held || n.Info.Waiting == 0 {
 		return true
 	}
 	at := &contest{kind: n.Kind, name: n.Name, limit: n.Info.Limit}

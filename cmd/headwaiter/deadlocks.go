@@ -80,7 +80,7 @@ func (s *search) run(out, log io.Writer) error {
 		return s.refused(err)
 	}
 	if g.Partial {
-		fmt.Fprintln(log, "headwaiter: there was too much to look at all of it: there may be more")
+		fmt.Fprintln(log, "headwaiter: there was too much to look at, or what cannot be read (headwaiter ls shows it): there may be more")
 	}
 	if s.json {
 		err = writeJSON(out, toGraphJSON(g))

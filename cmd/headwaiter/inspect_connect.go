@@ -85,14 +85,18 @@ func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kin
 		return nil, l.refused(err)
 	}
 	var found []inspect.Listed
+	var failed error
 	for _, n := range all {
 		switch {
 		case kind != "" && n.Kind != kind:
-		case n.Err != nil && (kind != "" || len(all) == 1):
-			return nil, l.refused(fmt.Errorf("%s %.80q: %w", n.Kind, n.Name, n.Err))
 		case n.Err == nil:
 			found = append(found, n)
+		case failed == nil:
+			failed = l.refused(fmt.Errorf("%s %.80q: %w", n.Kind, n.Name, n.Err))
 		}
+	}
+	if len(found) == 0 && failed != nil {
+		return nil, failed
 	}
 	if len(found) == 0 {
 		what := kind

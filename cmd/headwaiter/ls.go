@@ -123,7 +123,7 @@ func (l *listing) run(out, log io.Writer, pattern string) error {
 
 func (l *listing) wants(n *inspect.Listed) bool {
 	return (l.kind == "" || n.Kind == l.kind) &&
-		(!l.held || n.Info.Held) && (!l.waiting || n.Info.Waiting > 0)
+		(n.Err != nil || (!l.held || n.Info.Held) && (!l.waiting || n.Info.Waiting > 0))
 }
 
 // write makes a table.

@@ -221,6 +221,15 @@ func completed(t *testing.T, server redistest.Backend, args ...string) string {
 }
 
 // Each mistake is one line and an exit code.
+func TestWhatCannotBeReadIsShown(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("SET", "headwaiter:lock:{broken}", "x")
+	for _, filter := range []string{"--held", "--waiting"} {
+		require.Contains(t, shows(t, s, "ls", filter), "broken", filter)
+	}
+}
+
 func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithPassword("secret"))
@@ -229,6 +238,9 @@ func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 	holds(t, c, "both")
 	_, err := semaphore.New(c, "both", 2).Acquire(t.Context(), 1)
 	require.NoError(t, err)
+	for _, kind := range []string{"lock", "semaphore"} {
+		s.Do("SET", "headwaiter:"+kind+":{broken}", "x")
+	}
 	closed := "redis://127.0.0.1:1"
 	for _, x := range []struct {
 		args string // with the server at its end
@@ -246,6 +258,8 @@ func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 		{"ls --limit 0 " + good, exitUsage, "--limit 0"},
 		{"inspect " + good, exitUsage, "0 names, need one"},
 		{"inspect nobody " + good, exitNoSuch, `no lock "nobody" at redis://:xxxxx@` + s.Addr()},
+		{"inspect broken " + good, exitUnavailable, "WRONGTYPE"},
+		{"release --force broken --yes " + good, exitUnavailable, "WRONGTYPE"},
 		{"inspect both --kind latch " + good, exitNoSuch, `no latch "both"`},
 		// Before anybody is dialled.
 		{"COMMAND --kind mutex " + closed, exitUsage, `"mutex" for "--kind" flag: there is lock, reentrant`},

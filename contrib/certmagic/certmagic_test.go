@@ -189,6 +189,29 @@ func TestALostLockFreesNobodyElses(t *testing.T) {
 	})
 }
 
+func TestWhoRenewsALostLockLeavesThatOfAnotherToIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
+		l, other := locks.New(s.Client(t)), locks.New(s.Client(t))
+		require.NoError(t, l.Lock(t.Context(), "x"))
+		first := l.Lease("x")
+		far := kit.Run(func() error { return other.Lock(t.Context(), "x") })
+		synctest.Wait()
+		near := kit.Run(func() error { return l.Lock(t.Context(), "x") })
+		synctest.Wait()
+		s.Force("certmagic:x")
+		require.ErrorIs(t, kit.Lost(t, first), lease.ErrForced)
+		require.NoError(t, far.Err(t))
+		again := kit.Run(func() error { return l.RenewLockLease(t.Context(), "x", time.Hour) })
+		synctest.Wait()
+		require.NoError(t, other.Unlock(t.Context(), "x"))
+		require.NoError(t, near.Err(t))
+		require.NoError(t, l.Unlock(t.Context(), "x"), "it had its lock all the time")
+		require.NoError(t, again.Err(t))
+		require.NoError(t, l.Unlock(t.Context(), "x"))
+		require.ErrorIs(t, l.Unlock(t.Context(), "x"), locks.ErrNotLocked)
+	})
+}
+
 func TestAnyNameCanBeLocked(t *testing.T) {
 	bubble(t, func(t *testing.T, s *headwaitertest.Server) {
 		l := locks.New(s.Client(t))

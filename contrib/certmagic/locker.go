@@ -35,6 +35,8 @@ type Locker struct {
 
 	mu   sync.Mutex // guards held
 	held map[string][]*lease.Lease
+	// renewing counts the callers that wait to hold again what they have lost.
+	renewing map[*lease.Lease]int
 }
 
 var (
@@ -46,7 +48,7 @@ var (
 // New returns a Locker whose locks have the given options, such as headwaiter.WithLease: how long what a dead process held
 // stays locked. Nothing is sent.
 func New(c *headwaiter.Client, opts ...fairlock.Option) *Locker {
-	return &Locker{client: c, terms: opts, held: make(map[string][]*lease.Lease)}
+	return &Locker{client: c, terms: opts, held: make(map[string][]*lease.Lease), renewing: make(map[*lease.Lease]int)}
 }
 
 // Lock waits its turn for name and holds it until Unlock or its loss. If ctx ends first it gives up its place and returns
@@ -109,6 +111,7 @@ func (l *Locker) RenewLockLease(ctx context.Context, name string, _ time.Duratio
 	if old.Context().Err() == nil {
 		return nil
 	}
+	defer l.renews(old)()
 	held, err := l.mutex(name).Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("certmagic: renew %q: %w: %w", name, context.Cause(old.Context()), err)
@@ -148,7 +151,22 @@ func (l *Locker) replace(name string, old, held *lease.Lease) bool {
 	return i >= 0
 }
 
-// take returns the oldest hold of name, and forgets it.
+// renews notes that the caller of a hold that was lost waits for another, until the function that it returns is called.
+// Who unlocks meanwhile is somebody else, if there is one.
+func (l *Locker) renews(old *lease.Lease) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewing[old]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.renewing[old]--; l.renewing[old] == 0 {
+			delete(l.renewing, old)
+		}
+	}
+}
+
+// take returns the oldest hold of name whose caller does not wait for another, else the oldest, and forgets it.
 func (l *Locker) take(name string) *lease.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,12 +174,12 @@ func (l *Locker) take(name string) *lease.Lease {
 	if len(all) == 0 {
 		return nil
 	}
-	if len(all) == 1 {
+	i := max(0, slices.IndexFunc(all, func(held *lease.Lease) bool { return l.renewing[held] == 0 }))
+	held := all[i]
+	if l.held[name] = slices.Delete(all, i, i+1); len(all) == 1 {
 		delete(l.held, name)
-	} else {
-		l.held[name] = all[1:]
 	}
-	return all[0]
+	return held
 }
 
 func (l *Locker) mutex(name string) *fairlock.Mutex {

@@ -141,6 +141,11 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(c.ctx, stop)()
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
+	select {
+	case <-watch.ready: // What was not looked at is not said to be free.
+	case <-ctx.Done():
+		return
+	}
 	for {
 		var page bytes.Buffer
 		if err := c.render(&page, "live", watch.page(time.Now(), c.Release)); err != nil {
