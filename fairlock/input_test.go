@@ -140,9 +140,7 @@ func TestExtremeTimesWork(t *testing.T) {
 
 		// A lease of a millisecond may be over before anybody can act on it: it must only harm nobody.
 		short := fairlock.New(c, "short", headwaiter.WithLease(lease.MinLease))
-		l, err := short.TryLock(t.Context())
-		require.NotErrorIs(t, err, lease.ErrInvalid)
-		if err == nil {
+		if l, err := short.TryLock(t.Context()); err == nil {
 			_ = l.Release(t.Context())
 		}
 		kit.Eventually(t, "the short lease to be over", func() bool {
