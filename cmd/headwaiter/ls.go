@@ -57,8 +57,8 @@ func newLs() *cobra.Command {
 	l.flags(cmd.Flags())
 	kindFlag(cmd, &l.kind)
 	f := cmd.Flags()
-	f.BoolVar(&l.held, "held", false, "only what is held")
-	f.BoolVar(&l.waiting, "waiting", false, "only what somebody waits for")
+	f.BoolVar(&l.held, "held", false, "only what is held, or cannot be read")
+	f.BoolVar(&l.waiting, "waiting", false, "only what somebody waits for, or cannot be read")
 	f.IntVar(&l.limit, "limit", mostListed, "how many names to tell at most")
 	f.BoolVar(&l.json, "json", false, "print JSON instead of text")
 	return cmd
