@@ -80,7 +80,7 @@ func (s *search) run(out, log io.Writer) error {
 		return s.refused(err)
 	}
 	if g.Partial {
-		fmt.Fprintln(log, "headwaiter: there was too much to look at, or what cannot be read (headwaiter ls shows it): there may be more")
+		fmt.Fprintln(log, "headwaiter: not all was looked at: there was too much, or a name cannot be read (see headwaiter ls); there may be more")
 	}
 	if s.json {
 		err = writeJSON(out, toGraphJSON(g))
@@ -97,7 +97,11 @@ func (s *search) run(out, log io.Writer) error {
 func circles(g inspect.Graph) string {
 	var b strings.Builder
 	if len(g.Cycles) == 0 {
-		fmt.Fprintf(&b, "no deadlock; calls that wait for others: %d\n", len(g.Waits))
+		where := ""
+		if g.Partial {
+			where = " among what was looked at"
+		}
+		fmt.Fprintf(&b, "no deadlock%s; calls that wait for others: %d\n", where, len(g.Waits))
 		return b.String()
 	}
 	members := 0

@@ -60,3 +60,13 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	require.Equal(t, "no deadlock; calls that wait for others: 2", shows(t, s, "deadlocks", "--for", "0s"))
 	kit.Release(t, second)
 }
+
+func TestDeadlocksSaysThatItCouldNotReadAll(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("SET", "headwaiter:lock:{bad}", "x")
+	code, out, complaint := said(t, s, "deadlocks", "--for", "0s")
+	require.Zero(t, code)
+	require.Equal(t, "no deadlock among what was looked at; calls that wait for others: 0", out)
+	require.Contains(t, complaint, "a name cannot be read")
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,17 +96,13 @@ func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kin
 			failed = l.refused(fmt.Errorf("%s %.80q: %w", n.Kind, n.Name, n.Err))
 		}
 	}
-	if len(found) == 0 && failed != nil {
-		return nil, failed
+	if len(found) > 0 {
+		return found, nil
 	}
-	if len(found) == 0 {
-		what := kind
-		if what == "" {
-			what = "lock"
-		}
-		return nil, fail(exitNoSuch, "no %s %.80q at %s; see headwaiter ls", what, name, withoutPassword(l.redis))
+	if failed == nil {
+		failed = fail(exitNoSuch, "no %s %.80q at %s; see headwaiter ls", cmp.Or(kind, "lock"), name, withoutPassword(l.redis))
 	}
-	return found, nil
+	return nil, failed
 }
 
 // findOne is find where there must be one kind.

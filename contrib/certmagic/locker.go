@@ -33,7 +33,7 @@ type Locker struct {
 	client *headwaiter.Client
 	terms  []fairlock.Option
 
-	mu   sync.Mutex // guards held
+	mu   sync.Mutex // guards the fields below
 	held map[string][]*lease.Lease
 	// renewing counts the callers that wait to hold again what they have lost.
 	renewing map[*lease.Lease]int
@@ -80,7 +80,8 @@ func (l *Locker) TryLock(ctx context.Context, name string) (bool, error) {
 // locked. It is not locked afterwards in any case.
 //
 // A name does not say who unlocks. So where one caller has lost a lock that another in this process then got, the first
-// Unlock is taken for that of the lost one, and a lock is never given back too early.
+// Unlock is taken for that of the lost one, unless RenewLockLease waits for that again, and a lock is never given back too
+// early.
 func (l *Locker) Unlock(ctx context.Context, name string) error {
 	held := l.take(name)
 	if held == nil {

@@ -108,7 +108,8 @@ func (e *Election) proclaim(ctx context.Context, l *lease.Lease, value string) e
 }
 
 // write puts a value into the ticket's key, and returns false if that is gone. sent is the
-// revision that the last attempt of the call wanted the key to have, 0 ahead of the first: it may have had its effect.
+// revision which the last attempt of the call wanted the key to have, and 0 ahead of the first: since then one may have had
+// its effect.
 func (t *ticket) write(ctx context.Context, value string, sent *atomic.Int64) (bool, error) {
 	etcd := t.client.etcd
 	for {

@@ -54,7 +54,8 @@ const (
 
 	// attemptTime is how long a statement may take before it is tried again on another connection.
 	attemptTime = 3 * time.Second
-	// shortAttempt is how long a renewal may take however little time the hold has left, of which it takes half.
+	// shortAttempt is the least time that a renewal is given. As a rule it is half of what the hold has left, which leaves
+	// time for another connection.
 	shortAttempt = 250 * time.Millisecond
 	// closeTime is how long Close waits at the most for a server that does not answer.
 	closeTime = 5 * time.Second
