@@ -183,10 +183,15 @@ func named(address Fact[string]) string {
 	return ", " + address.Value
 }
 
+// memory judges what the server does when its memory is full. A replica does nothing of it before it takes over.
 func (j *judgement) memory(s *ServerReport) {
 	limit, _ := strconv.ParseInt(s.Settings["maxmemory"], 10, 64)
 	policy := s.Settings["maxmemory-policy"]
 	evicts := policy != "" && policy != "noeviction"
+	worst, when := Danger, ""
+	if s.Role.Is("replica") {
+		worst, when = Caution, " This replica does so once it has taken over."
+	}
 	switch _, have := s.Settings["maxmemory"]; {
 	case policy == "":
 		j.add(Caution, s, "maxmemory-policy", "unknown",
@@ -204,16 +209,16 @@ func (j *judgement) memory(s *ServerReport) {
 		if s.EvictedKeys.Known && s.EvictedKeys.Value > 0 {
 			why += fmt.Sprintf(" %d keys went this way since the server started.", s.EvictedKeys.Value)
 		}
-		j.add(Danger, s, "maxmemory-policy", policy, why, "maxmemory-policy noeviction, or a server for locks alone")
+		j.add(worst, s, "maxmemory-policy", policy, why+when, "maxmemory-policy noeviction, or a server for locks alone")
 	}
 	if limit <= 0 || !s.UsedMemory.Known || evicts {
 		return
 	}
 	const why = "At the limit new calls fail; releases, hand-offs and renewals go on."
 	if full := float64(s.UsedMemory.Value) / float64(limit) * 100; full >= 100 {
-		j.add(Danger, s, "maxmemory", "reached", why, "raise maxmemory, or see what fills it")
+		j.add(worst, s, "maxmemory", "reached", why+when, "raise maxmemory, or see what fills it")
 	} else if full >= memoryFull {
-		j.add(Caution, s, "maxmemory", fmt.Sprintf("%.0f %% of it used", full), why, "raise maxmemory, or see what fills it")
+		j.add(Caution, s, "maxmemory", fmt.Sprintf("%.0f %% of it used", full), why+when, "raise maxmemory, or see what fills it")
 	}
 }
 

@@ -91,6 +91,9 @@ func TestMemoryIsJudged(t *testing.T) {
 		{"nobody says whether keys are evicted", func(_ *Report, s *ServerReport) { delete(s.Settings, "maxmemory-policy") },
 			Caution, "maxmemory-policy", "unknown"},
 		{"memory is nearly full", set("maxmemory", "550"), Caution, "maxmemory", "91 % of it used"},
+		{"a replica would evict keys", func(r *Report, _ *ServerReport) {
+			r.Servers[1].Role, r.Servers[1].Settings["maxmemory-policy"] = known("replica"), "allkeys-lru"
+		}, Caution, "maxmemory-policy", "allkeys-lru"},
 		{"memory is full", set("maxmemory", "500"), Danger, "maxmemory", "reached"},
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/headwaiter/headwaiter/cmd/headwaiter/internal/words"
 	"github.com/headwaiter/headwaiter/inspect"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // search is one call of deadlocks.
@@ -85,7 +87,7 @@ func (s *search) run(out, log io.Writer) error {
 	if s.json {
 		err = writeJSON(out, toGraphJSON(g))
 	} else {
-		_, err = io.WriteString(out, circles(g))
+		_, err = io.WriteString(out, circles(g, s.flagged()))
 	}
 	if err == nil && len(g.Cycles) > 0 {
 		err = &failure{code: exitFindings}
@@ -93,8 +95,8 @@ func (s *search) run(out, log io.Writer) error {
 	return err
 }
 
-// circles are the deadlocks for people.
-func circles(g inspect.Graph) string {
+// circles are the deadlocks for people, and how to break them by a command with these flags.
+func circles(g inspect.Graph, flags string) string {
 	var b strings.Builder
 	if len(g.Cycles) == 0 {
 		where := ""
@@ -116,7 +118,12 @@ func circles(g inspect.Graph) string {
 			writeLink(&b, cycle[(i+len(cycle)-1)%len(cycle)], link)
 		}
 		first := cycle[0]
-		fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %d -- %s\n", words.Shown(first.Kind), first.Hold.Token, shellWord(first.Name))
+		holder := strconv.FormatUint(first.Hold.Token, 10)
+		if lua.ProtocolOf(first.Kind).Several() {
+			holder = first.Hold.Ticket // Readers have one token.
+		}
+		fmt.Fprintf(&b, "  to break it: headwaiter release --force --kind %s --holder %s%s -- %s\n",
+			words.Shown(first.Kind), shellWord(holder), flags, shellWord(first.Name))
 	}
 	if more := g.Stuck - members; more > 0 {
 		fmt.Fprintf(&b, "%d more wait behind\n", more)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
+	"github.com/headwaiter/headwaiter/inspect"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
@@ -35,7 +36,7 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 		`  test@\S+#\d+ \(client ` + a.ID() + `\)\n    holds lock orders for \S+, token \d+\n    waits for lock stock of for \S+, at place 1\n`,
 		`  test@\S+#\d+ \(client ` + b.ID() + `\)\n    holds lock stock of for \S+, token \d+\n    waits for lock orders for \S+, at place 1\n`,
 		`\n1 more wait behind`,
-		`  to break it: headwaiter release --force --kind lock --holder \d+ -- ('stock of'|orders)\n`,
+		`  to break it: headwaiter release --force --kind lock --holder \d+ --redis ` + urlOf(s) + ` -- ('stock of'|orders)\n`,
 	} {
 		require.Regexp(t, line, out)
 	}
@@ -59,6 +60,13 @@ func TestDeadlocksNamesTheMembersOfACircle(t *testing.T) {
 	waits.Value(t)
 	require.Equal(t, "no deadlock; calls that wait for others: 2", shows(t, s, "deadlocks", "--for", "0s"))
 	kit.Release(t, second)
+}
+
+func TestTheAdviceNamesOneReaderOfSeveral(t *testing.T) {
+	t.Parallel()
+	read := inspect.Link{Wait: inspect.Wait{Kind: "rwlock", Name: "prices"}, Hold: lease.Holder{Token: 7, Ticket: "ticket of a reader"}}
+	require.Contains(t, circles(inspect.Graph{Cycles: []inspect.Cycle{{read}}}, " --prefix app"),
+		"  to break it: headwaiter release --force --kind rwlock --holder 'ticket of a reader' --prefix app -- prices\n")
 }
 
 func TestDeadlocksSaysThatItCouldNotReadAll(t *testing.T) {

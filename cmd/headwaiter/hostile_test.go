@@ -124,7 +124,7 @@ func TestTheAdviceOfDeadlocksIsOneLineForAShell(t *testing.T) {
 	// A shell that is given the advice frees what is meant.
 	_, advice, _ := strings.Cut(out, "\n  to break it: headwaiter ")
 	advice, _, _ = strings.Cut(advice, "\n")
-	script := fmt.Sprintf(`here() { "%s" "$1" --redis %s --yes "${@:2}"; }; here %s`, program, urlOf(s), advice)
+	script := fmt.Sprintf(`here() { "%s" "$1" --yes "${@:2}"; }; here %s`, program, advice)
 	released, err := exec.Command("bash", "-c", script).CombinedOutput()
 	require.NoError(t, err, "%s: %s", script, released)
 	require.Contains(t, string(released), "released the lock")

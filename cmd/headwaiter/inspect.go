@@ -79,7 +79,7 @@ func (i *inspection) run(out io.Writer, name string) error {
 	}
 	values := map[string]*string{}
 	for _, n := range found {
-		if n.Kind == lua.Election.Kind {
+		if n.Kind == lua.Election.Kind && n.Err == nil {
 			leader, err := election.New(client, name).Leader(ctx)
 			if err == nil {
 				values[n.Kind] = &leader.Value

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,17 @@ type lookout struct{ redis, prefix string }
 func (l *lookout) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.redis, "redis", "", "server, as a URL (default $"+redisVariable+", else "+defaultRedis+")")
 	f.StringVar(&l.prefix, "prefix", "", "what the keys begin with (default headwaiter)")
+}
+
+// flagged are the flags that lead another call to the same locks, each behind a blank. A password is not told.
+func (l *lookout) flagged() (flags string) {
+	if l.redis != redisURL("") {
+		flags = " --redis " + shellWord(withoutPassword(l.redis))
+	}
+	if l.prefix != "" {
+		flags += " --prefix " + shellWord(l.prefix)
+	}
+	return flags
 }
 
 // options are for a client that operators see by a name.
@@ -79,30 +91,21 @@ func (l *lookout) refused(err error) error {
 	return fail(exitUnavailable, "Redis at %s: %s", withoutPassword(l.redis), text)
 }
 
-// find tells what there is of a name, of one kind if that is said.
+// find tells what there is of a name, of one kind if that is said. What cannot be read is told beside what can be; where
+// nothing can, that is the error.
 func (l *lookout) find(ctx context.Context, client *headwaiter.Client, name, kind string) ([]inspect.Listed, error) {
 	all, err := inspect.Find(ctx, client, name)
 	if err != nil {
 		return nil, l.refused(err)
 	}
-	var found []inspect.Listed
-	var failed error
-	for _, n := range all {
-		switch {
-		case kind != "" && n.Kind != kind:
-		case n.Err == nil:
-			found = append(found, n)
-		case failed == nil:
-			failed = l.refused(fmt.Errorf("%s %.80q: %w", n.Kind, n.Name, n.Err))
-		}
+	found := slices.DeleteFunc(all, func(n inspect.Listed) bool { return kind != "" && n.Kind != kind })
+	switch {
+	case len(found) == 0:
+		return nil, fail(exitNoSuch, "no %s %.80q at %s; see headwaiter ls", cmp.Or(kind, "lock"), name, withoutPassword(l.redis))
+	case !slices.ContainsFunc(found, func(n inspect.Listed) bool { return n.Err == nil }):
+		return nil, l.refused(fmt.Errorf("%s %.80q: %w", found[0].Kind, found[0].Name, found[0].Err))
 	}
-	if len(found) > 0 {
-		return found, nil
-	}
-	if failed == nil {
-		failed = fail(exitNoSuch, "no %s %.80q at %s; see headwaiter ls", cmp.Or(kind, "lock"), name, withoutPassword(l.redis))
-	}
-	return nil, failed
+	return found, nil
 }
 
 // findOne is find where there must be one kind.

@@ -67,9 +67,10 @@ func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 		told.Holders = append(told.Holders, holderToJSON(h, who))
 	}
 	for place, w := range i.Queue {
-		name, host, pid := words.Parts(who[w.Client])
+		known := who.Who(w.Client, w.Who)
+		name, host, pid := words.Parts(known)
 		told.Queue = append(told.Queue, waiterJSON{
-			Place: place + 1, Client: w.Client, Who: who[w.Client], Program: name, Host: host, PID: pid,
+			Place: place + 1, Client: w.Client, Who: known, Program: name, Host: host, PID: pid,
 			Wait: seconds(w.Wait), Ticket: w.Ticket,
 		})
 	}
@@ -77,9 +78,10 @@ func toJSON(n inspect.Listed, who words.Roll) nameJSON {
 }
 
 func holderToJSON(h lease.Holder, who words.Roll) holderJSON {
-	name, host, pid := words.Parts(who.Who(h))
+	known := who.Who(h.Client, h.Who)
+	name, host, pid := words.Parts(known)
 	return holderJSON{
-		Client: h.Client, Who: who.Who(h), Program: name, Host: host, PID: pid,
+		Client: h.Client, Who: known, Program: name, Host: host, PID: pid,
 		Since: seconds(time.Since(h.Since)), Left: seconds(h.Left),
 		Token: h.Token, Permits: h.Permits, Entries: h.Entries, Ticket: h.Ticket, Transit: h.InTransit, Idle: h.Idle, Wants: h.Wants,
 	}

@@ -20,6 +20,9 @@ func details(n inspect.Listed, value *string, who words.Roll, width int) []strin
 		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
 	}
 	switch {
+	case n.Err != nil:
+		fact("error", "%s", words.OneLine(n.Err.Error()))
+		return lines
 	case n.Kind == lua.Countdown.Kind || n.Kind == lua.Barrier.Kind:
 		fact("state", "%s", words.Gathering(n))
 	case n.Kind == lua.Semaphore.Kind:
@@ -66,7 +69,7 @@ func heldBy(n inspect.Listed, who words.Roll) (lines []string) {
 	fact := func(label, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-8s %s", label, line(format, args...)))
 	}
-	if known := who.Who(h); known != "" {
+	if known := who.Who(h.Client, h.Who); known != "" {
 		name, host, pid := words.Parts(known)
 		fact("holder", "%s on host %s, process %d", name, host, pid)
 	} else {
@@ -109,7 +112,7 @@ func holders(n inspect.Listed, who words.Roll) table {
 		t = table{{"NAME", "HOST", "PROCESS", "WAITED", "LEASE LEFT", "CLIENT"}}
 	}
 	for _, h := range n.Info.Holders {
-		cells, since, left := known(who.Who(h)), words.Ago(time.Since(h.Since)), words.Ago(h.Left)
+		cells, since, left := known(who.Who(h.Client, h.Who)), words.Ago(time.Since(h.Since)), words.Ago(h.Left)
 		if party {
 			cells = append(cells, since, left, h.Client)
 		} else {
@@ -133,7 +136,7 @@ func known(who string) []string {
 func waiters(i lease.Info, who words.Roll) table {
 	t := table{{"PLACE", "WAITED", "NAME", "HOST", "PROCESS", "CLIENT"}}
 	for place, w := range i.Queue {
-		cells := append([]string{fmt.Sprint(place + 1), words.Ago(w.Wait)}, known(who[w.Client])...)
+		cells := append([]string{fmt.Sprint(place + 1), words.Ago(w.Wait)}, known(who.Who(w.Client, w.Who))...)
 		t = append(t, append(cells, w.Client))
 	}
 	return t

@@ -233,6 +233,8 @@ func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 	for _, kind := range []string{"lock", "semaphore"} {
 		s.Do("SET", "headwaiter:"+kind+":{broken}", "x")
 	}
+	holds(t, c, "half")
+	s.Do("SET", "headwaiter:semaphore:{half}", "x")
 	closed := "redis://127.0.0.1:1"
 	for _, x := range []struct {
 		args string // with the server at its end
@@ -252,6 +254,7 @@ func TestWhatGoesWrongIsSaidInOneLine(t *testing.T) {
 		{"inspect nobody " + good, exitNoSuch, `no lock "nobody" at redis://:xxxxx@` + s.Addr()},
 		{"inspect broken " + good, exitUnavailable, "WRONGTYPE"},
 		{"release --force broken --yes " + good, exitUnavailable, "WRONGTYPE"},
+		{"release --force half --yes " + good, exitUsage, `"half" is the name of several`},
 		{"inspect both --kind latch " + good, exitNoSuch, `no latch "both"`},
 		// Before anybody is dialled.
 		{"COMMAND --kind mutex " + closed, exitUsage, `"mutex" for "--kind" flag: there is lock, reentrant`},

@@ -10,7 +10,7 @@ import (
 
 // rowOf is a holder as pages show it.
 func rowOf(h lease.Holder, who words.Roll) holderRow {
-	known := who.Who(h)
+	known := who.Who(h.Client, h.Who)
 	program, host, pid := words.Parts(known)
 	row := holderRow{
 		Who: tell(known), Program: tell(program), Host: tell(host), PID: pid, Client: tell(h.Client), Token: h.Token,

@@ -197,7 +197,7 @@ func (w *watch) page(now time.Time, release bool) namePage {
 		p.Holders = append(p.Holders, row)
 	}
 	for i, q := range w.info.Queue {
-		p.Queue = append(p.Queue, waiterRow{i + 1, tell(w.who[q.Client]), tell(q.Client), words.Ago(q.Wait)})
+		p.Queue = append(p.Queue, waiterRow{i + 1, tell(w.who.Who(q.Client, q.Who)), tell(q.Client), words.Ago(q.Wait)})
 	}
 	for _, s := range w.info.Suspects {
 		p.Suspects = append(p.Suspects, tell(s))

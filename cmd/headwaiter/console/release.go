@@ -117,7 +117,15 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := limited(r)
 	defer cancel()
 	p := c.releasePage(n, h)
+	who := words.Roll{}
+	who.Read(n.Info)
+	what := fmt.Sprintf("the %s %s of %s (client %s, token %d) by force", n.Kind, n.Name, who.Of(h), h.Client, h.Token)
 	_, err := handoffs.Forcing(ctx, c.Client, n.Kind, n.Name).ForceReleaseHolder(ctx, h)
+	if err == nil || errors.Is(err, lease.ErrUnwoken) {
+		c.log("released %s", what)
+	} else {
+		c.log("tried to release %s: %s", what, words.OneLine(err.Error()))
+	}
 	switch {
 	case errors.Is(err, lease.ErrUnwoken):
 		p.Warning = tell(words.OneLine(err.Error()))
@@ -128,9 +136,6 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request) {
 		c.unavailable(w, err)
 		return
 	}
-	who := words.Roll{}
-	who.Read(n.Info)
-	c.log("released the %s %s of %s (client %s, token %d) by force", n.Kind, n.Name, who.Of(h), h.Client, h.Token)
 	p.Next = "nobody holds it"
 	if all, err := inspect.Find(ctx, c.Client, n.Name); err == nil {
 		for _, now := range all {

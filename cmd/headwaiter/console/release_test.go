@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -62,6 +63,23 @@ func TestAHoldIsReleasedByForceAfterAQuestion(t *testing.T) {
 		require.Equal(t, http.StatusConflict, b.do("POST", "/release", form).Code, "once")
 		require.NoError(t, next.Context().Err(), "the next hold is not the one that was shown")
 	})
+}
+
+func TestAReleaseWhoseAnswerIsLostIsInTheLog(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	held, err := fairlock.New(kit.Dial(t, s), "orders").Lock(t.Context())
+	require.NoError(t, err)
+	proxy := kit.Proxy(t, s)
+	b := opened(t, kit.Dial(t, s, kit.Through(proxy)), allowed)
+	form := b.form(t, "lock", "orders", lease.Holder{Token: held.Token()})
+	token := strconv.FormatUint(held.Token(), 10)
+	_, err = fairlock.New(kit.Dial(t, s), "another").ForceRelease(t.Context(), 1)
+	require.ErrorIs(t, err, lease.ErrNotHeld, "from now on the server has the script")
+	proxy.LoseReplies(1000, func(command []string) bool { return slices.Contains(command, token) })
+	b.do("POST", "/release", form)
+	require.ErrorIs(t, kit.Lost(t, held), lease.ErrForced)
+	require.Regexp(t, `^headwaiter: tried to release the lock orders of test@.* by force: .+\n$`, b.log)
 }
 
 func TestOneHolderOfSeveralIsReleased(t *testing.T) {

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -35,19 +36,14 @@ func (r Roll) note(client, who string) {
 
 // Of names a holder: by its client, if nothing else is known of it.
 func (r Roll) Of(h lease.Holder) string {
-	if who := r.Who(h); who != "" {
+	if who := r.Who(h.Client, h.Who); who != "" {
 		return who
 	}
 	return "client " + h.Client
 }
 
-// Who is name@host#pid of a holder, or empty.
-func (r Roll) Who(h lease.Holder) string {
-	if h.Who != "" {
-		return h.Who
-	}
-	return r[h.Client]
-}
+// Who is name@host#pid of a client, or empty: what is said of it at this place, or else at another.
+func (r Roll) Who(client, here string) string { return cmp.Or(here, r[client]) }
 
 // Parts are the name, the host and the process of who a client is.
 func Parts(who string) (name, host string, pid int) {
