@@ -37,8 +37,8 @@ func (p *Protocol) Light() (asks, ends bool) {
 	return p.Ask == Fairlock.Ask, p.End == Fairlock.End && p.Renew == Fairlock.Renew
 }
 
-// SentBy is a time by which a request was sent, in server µs, that was given 3 s up to its not-after: by
-// the clock as its client knows it. It is that of lib/rules.lua.
+// SentBy is 3 ms behind the sending of a request that was given 3 s up to its not-after, in server µs by the clock as its
+// client knows it at the least. It is sent_by of lib/rules.lua, which says what for.
 func SentBy(notAfter int64) int64 { return notAfter - 2_997_000 }
 
 // Several reports whether several tickets may hold at once.

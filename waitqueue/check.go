@@ -24,8 +24,8 @@ const (
 	// checkFirst is how long after an ask a client looks at the latest: an ask tells how many tickets wait, and only a
 	// check how many clients.
 	checkFirst = 10 * time.Second
-	// lookSlack is how long after the end of a grant lease the client looks that handed on.
-	lookSlack = 20 * time.Millisecond
+	// claimSlack is how long after the end of a grant lease the client looks that handed on.
+	claimSlack = 20 * time.Millisecond
 	// soonEnough is how much later than the check that found its grant a message may come without counting as lost.
 	soonEnough = 250 * time.Millisecond
 )

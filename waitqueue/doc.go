@@ -112,8 +112,8 @@
 //	    its token.
 //	R9  Release, leaving and giving back are one operation: the ticket's end. Out of the queue, and freed
 //	    if it was the owner, then the queue is served.
-//	R10 A client that missed a message, that let a grant lapse, or whose ticket was out of the queue a second
-//	    time though its subscription stood, is deaf until a new connection has carried an echo. Its tickets
+//	R10 A client that missed a message, that let a grant or a lease run out, or whose ticket was out of the queue
+//	    a second time though its subscription stood, is deaf until a new connection has carried an echo. Its tickets
 //	    are not in the queue meanwhile: only its own checks may take a lock.
 //
 //	R11 A hold moves by one script: the owner's ticket is exchanged for another, with a higher token. In transit
@@ -128,7 +128,8 @@
 //	    time in µs, or one above the last, or above the client's floor, whichever is highest (lua/lib/rules.lua). So a key
 //	    lives until its token is no longer ahead of the clock, for a day at the most. Readers who hold together may share
 //	    one. Where it does not hold: the server has lost the last token, its clock is behind that, and the client has not
-//	    seen it; that takes a failover to a clock that is behind, or a step back after the key has expired.
+//	    seen it. That takes a failover to a clock that is behind, a restart without data while the token is ahead of
+//	    the clock, or a step back after the key has expired.
 //	I3  Only the head is granted, and the order is that of arrival. A ticket that was skipped keeps its
 //	    arrival and comes back with it.
 //	I4  A holder's context has ended, by its own clock, before the server ends its lease.
@@ -260,11 +261,13 @@
 //
 //	a slot moves                  scripts with several keys are refused until it has arrived, and tried again;
 //	                              renewals of a single hold, with one key, follow it, and what was refused together
-//	                              goes again one by one. The node that it leaves ends the subscriptions, and the
-//	                              clients make them anew where it went. A client that only holds does not see it:
-//	                              its renewals are redirected, and their times taken for those of the node before
-//	                              until something else makes it ask for the slots. So the clocks of masters should
-//	                              not be apart by more than a message may take
+//	                              goes again one by one. The node that it leaves ends the subscriptions: each client
+//	                              that waits asks for the slots, subscribes where the slot went, and checks. Until
+//	                              then it may be passed over (R4, R6); it comes back with its arrival (I3). A client
+//	                              that only holds does not see it: its renewals are redirected, and their times taken
+//	                              for those of the node before, until a connection breaks, a subscription begins or
+//	                              ends, or it is in doubt: all of these make it ask for the slots. So the clocks of
+//	                              masters should not be apart by more than a message may take
 //	a replica takes over          what it had not got is forgotten: holders are told by their renewals,
 //	                              waiters queue again with their arrivals, tokens rise above all that those who
 //	                              ask have seen, and are not behind the clock of the new master

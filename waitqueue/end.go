@@ -216,7 +216,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	defer s.mu.Unlock()
 	t := d.ticket
 	if t != nil && err == nil {
-		d.movedLocked(r)
+		d.handedOverLocked(r)
 		if t.hold != nil && !t.acknowledged && d.heir == nil && (!d.unsure || r.Status == lua.Done) {
 			t.refused = t.hold.outcome(r) // Else it may be an attempt before that did it.
 		}

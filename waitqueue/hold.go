@@ -318,9 +318,9 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 	return x.Text(), err
 }
 
-// movedLocked takes in the answer to the end of a hold that is handed over. Where the server has not moved it, now or at an
+// handedOverLocked takes in the answer to the end of a hold that is handed over. Where the server has not moved it, now or at an
 // earlier attempt, it was lost before; and as what the ticket has now may be what an old ask has taken, an end follows.
-func (d *end) movedLocked(r *lua.Head) {
+func (d *end) handedOverLocked(r *lua.Head) {
 	if d.heir != nil && r.Status != lua.Granted && (len(r.States) == 0 || r.States[0] != lua.StateMoved) {
 		d.ticket.hold.gone = d.ticket.hold.lossOf(r)
 		d.ticket.ghost = timers.Later(d.ticket.ghost, time.Now().Add(time.Millisecond)) // After this was sent.

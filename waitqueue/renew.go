@@ -262,8 +262,8 @@ func (sh *share) Want() {
 	}
 }
 
-// wantedLocked tells the holder that somebody waits.
-func (h *hold) wantedLocked() {
+// fulfilLocked tells the holder, who wished so, that somebody waits.
+func (h *hold) fulfilLocked() {
 	if h.wish != unsaid && h.wish != said {
 		return
 	}
@@ -286,7 +286,7 @@ func (h *hold) wishedLocked(r *renewals.Renewal, wanted bool) {
 	switch {
 	case h.wish != unsaid && h.wish != said:
 	case wanted:
-		h.wantedLocked()
+		h.fulfilLocked()
 	case r.Wishes && !h.ticket.site.trust.Polls:
 		h.wish = said
 	default:
@@ -300,7 +300,7 @@ func (h *hold) wishedLocked(r *renewals.Renewal, wanted bool) {
 func (s *site) wantedLocked(token uint64) {
 	for _, t := range s.tickets {
 		if t.hold != nil && t.state == held && t.hold.token <= token {
-			t.hold.wantedLocked()
+			t.hold.fulfilLocked()
 		}
 	}
 }

@@ -45,7 +45,7 @@ type site struct {
 	tick     timers.Timer
 	retired  bool      // dropped from the client: its timer is to be set no more
 	check    time.Time // at the queue, for the tickets that wait
-	look     time.Time // whether the grant handed on was claimed
+	claimBy  time.Time // at whether the grant handed on was claimed
 	handed   uint64    // its token
 	missing  string    // a ticket whose grant a check found and no message brought yet
 	missBy   time.Time // when that is a miss
@@ -136,19 +136,19 @@ func (s *site) absorb(a conn.Attempt, r *lua.Reply, check bool) {
 		s.deliverLocked(g, a.Sent, a.Slept, a.Note)
 	}
 	switch {
-	case r.Has(lua.Handed) && (s.look.IsZero() || !s.proto.Several()):
+	case r.Has(lua.Handed) && (s.claimBy.IsZero() || !s.proto.Several()):
 		// A client that hands on looks once whether the grant was claimed.
 		left := time.Duration(r.Until-r.Now) * time.Microsecond
 		if r.Status == lua.Granted {
 			left = min(left, c.opts.GrantLease) // Until is the end of the caller's own lease.
 		}
 		s.handed = r.Token
-		s.look = time.Now().Add(left + lookSlack)
-		s.armLocked(s.look)
+		s.claimBy = time.Now().Add(left + claimSlack)
+		s.armLocked(s.claimBy)
 	case s.proto.Several():
 		// A later grant says nothing of the earlier ones.
 	case r.Token > s.handed:
-		s.look, s.handed = time.Time{}, 0
+		s.claimBy, s.handed = time.Time{}, 0
 	}
 	if r.Has(lua.Suspected) {
 		s.suspect()
@@ -235,11 +235,11 @@ func (s *site) ticked(now time.Time) {
 		}
 	}
 	if due(s.trust.EchoBy) {
-		s.trust.Overdue()
+		s.trust.EchoLate()
 		s.ears.Reconnect()
 	}
-	if due(s.look) {
-		s.look = time.Time{}
+	if due(s.claimBy) {
+		s.claimBy = time.Time{}
 		s.startCheckLocked()
 	}
 	if due(s.check) {
@@ -254,12 +254,12 @@ func (s *site) ticked(now time.Time) {
 		s.client.retireLocked(s)
 		return
 	}
-	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.look, s.check))
+	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.claimBy, s.check))
 }
 
 // busyLocked reports whether something of the site is under way.
 func (s *site) busyLocked() bool {
-	return len(s.tickets) > 0 || s.checking || !s.look.IsZero() || len(s.leaving) > 0
+	return len(s.tickets) > 0 || s.checking || !s.claimBy.IsZero() || len(s.leaving) > 0
 }
 
 // armLocked sets the site's timer.

@@ -36,7 +36,7 @@ const (
 )
 
 // Trust is whether a site is subscribed, and whether it can rely on what it hears (R10). A subscription is wanted, then
-// confirmed, then perhaps lost, and confirmed again. When a message is missed or a lease runs out, it is in doubt: from
+// confirmed, then perhaps lost, and confirmed again. When a message is missed, or a grant or a lease runs out, it is in doubt: from
 // then on the site counts as deaf until a message from itself, the echo, has come over it. Trust sends nothing and
 // sets no timer; its site does. The lock of the site guards it.
 type Trust struct {
@@ -121,8 +121,8 @@ func (u *Trust) Expect(nonce string, now time.Time) time.Time {
 	return u.EchoBy
 }
 
-// Overdue notes that the echo has not come.
-func (u *Trust) Overdue() {
+// EchoLate notes that the echo has not come.
+func (u *Trust) EchoLate() {
 	u.echo, u.EchoBy = "", time.Time{}
 	u.late++
 }

@@ -27,7 +27,7 @@ func TestASubscriptionInDoubtIsTrustedAgainAfterItsEcho(t *testing.T) {
 	now := time.Now()
 	require.Equal(t, now.Add(EchoTime), u.Expect("1", now))
 	require.False(t, u.Echoed("0"), "that is another's")
-	u.Overdue()
+	u.EchoLate()
 	require.False(t, u.Echoed("1"), "too late")
 	require.Equal(t, now.Add(2*EchoTime), u.Expect("2", now), "the next may take longer")
 	require.True(t, u.Echoed("2"))

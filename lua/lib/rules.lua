@@ -29,9 +29,10 @@
 -- by these: the fields until and phase are there for any other, and since its first renewal.
 -- @rule ends_at(till, token, lease) = (tonumber(till) or token + lease)
 
--- What a floor that is missing stands for: the time at which the request was sent, or a little before, by the server's clock
--- as the client knows it, which gives a request 3 s. A client leaves out a floor that is not above that (I2). Where the clock
--- has stepped back since by more than a day, it stands for a day ahead; a floor that is given is ignored then (believed).
+-- What a floor stands for that is left out: 3 ms behind the sending of the request, whose not-after is 3 s behind it, by the
+-- server's clock as the client knows it at the least. A client leaves out a floor that is not above that (I2); the 3 ms are
+-- there because its reading is behind the clock. Where the clock has stepped back by more than a day since, it is a day ahead;
+-- a floor that is given is ignored then (believed).
 -- @rule sent_by(notafter, now) = math.min(notafter - 2997000, now + DAY_US)
 
 -- What a client of another version of this protocol has left behind is no lock to take or to end.
@@ -45,7 +46,8 @@
 -- up the numbers that tokens can have.
 -- @rule believed(floor, now) = (floor <= now + DAY_US and floor or 0)
 
--- The token of a new hold: above the last one, above all that the client has seen, and not behind the clock (I2).
+-- The token of a new hold: one above the last, and above all that the client has seen; where the clock is ahead of both, the
+-- time (I2).
 -- @rule next_token(last, floor, now) = math.max(last, floor, now - 1) + 1
 
 -- Until when the key is needed that has a token: while that is ahead of the clock, as tokens begin at the clock where the
