@@ -11,6 +11,7 @@ import (
 	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // granted counts what is held of a kind, whether he who holds knows or not.
@@ -173,4 +174,18 @@ func TestAHoldOutlastsConnectionsThatFallSilent(t *testing.T) {
 	}
 	p.Heal()
 	kit.Release(t, l)
+}
+
+// The first renewal is due long before the lease would be over: the loss counts from the grant.
+func TestALossBeforeTheFirstRenewalSaysForHowLongNothingWasAnswered(t *testing.T) {
+	t.Parallel()
+	p, through := pgtest.Through(t, schema(t))
+	c := dial(t, through, func(o *sqllock.Options) { o.GrantLease = time.Second })
+	l := hold(t, lasting("leased", c, "a"))
+	p.Freeze()
+	cause := kit.Lost(t, l)
+	require.ErrorIs(t, cause, lease.ErrExpired)
+	require.Contains(t, cause.Error(), "no renewal was answered for ")
+	require.NotRegexp(t, `answered for \d+h`, cause.Error())
+	p.Heal()
 }

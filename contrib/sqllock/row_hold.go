@@ -24,12 +24,14 @@ type rowHold struct {
 
 	mu    sync.Mutex // guards the fields below; the client's is taken after it
 	timer *time.Timer
-	told  bool // that it was taken away by force, which the next renewal shows
-	over  bool // somebody ends it
+	sure  time.Time // when it was granted, or the last renewal that was answered was sent
+	told  bool      // that it was taken away by force, which the next renewal shows
+	over  bool      // somebody ends it
 }
 
 // beginLocked starts the hold's timer: for its renewals, and for its end.
-func (h *rowHold) beginLocked(u lease.Until) {
+func (h *rowHold) beginLocked(from time.Time, u lease.Until) {
+	h.sure = from
 	// A third: two renewals may fail before the lease is in doubt. It also is what makes a grant a lease.
 	h.timer = time.AfterFunc(time.Until(u.Deadline)/3, h.fired)
 }
@@ -73,10 +75,18 @@ func (h *rowHold) missed() {
 	h.lose(cause)
 }
 
-// renewed is what a renewal is answered with.
-func (h *rowHold) renewed(u lease.Until) {
+// failing notes why a renewal was not answered.
+func (h *rowHold) failing(why error) {
 	h.mu.Lock()
-	h.told = false
+	since := h.sure
+	h.mu.Unlock()
+	h.keeper.Failing(since, why)
+}
+
+// renewed is what a renewal is answered with, which was sent at the given moment.
+func (h *rowHold) renewed(sent time.Time, u lease.Until) {
+	h.mu.Lock()
+	h.told, h.sure = false, sent
 	h.mu.Unlock()
 	if h.keeper.Extend(u) {
 		h.again(time.Until(u.Deadline) / 3)
@@ -229,11 +239,11 @@ func (c *Client) renewBatch(due map[*rowHold]struct{}) {
 	}
 	for h := range due {
 		if err != nil {
-			h.keeper.Failing(h.keeper.Lease().Deadline().Add(-h.ticket.lock.lasts), err)
+			h.failing(err)
 			continue
 		}
 		if lasts, is := found[h.ticket.id]; is {
-			h.renewed(until(sent, lasts, slept))
+			h.renewed(sent, until(sent, lasts, slept))
 		} else {
 			h.missed()
 		}

@@ -124,7 +124,7 @@ func (t *ticket) request(at *int64, wait bool) (a answer, arrival *int64, err er
 
 // take makes the hold of a ticket that was granted, unless its time is over already.
 func (t *ticket) take(ctx context.Context, a answer) *lease.Lease {
-	return t.holds(ctx, a.token, until(a.sent, a.lasts, a.slept))
+	return t.holds(ctx, a.token, a.sent, until(a.sent, a.lasts, a.slept))
 }
 
 // taken is take for what was heard. The server's time of the grant is brought to here by the last answer: the grant
@@ -142,11 +142,11 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 	}
 	// The first renewal shows that the server has granted it, whoever says so: it is due by the client's own terms.
 	lasts := min(time.Duration(g.until-g.at)*time.Microsecond, t.lock.lasts, t.client.opts.GrantLease)
-	return t.holds(ctx, g.token, until(from, lasts, t.seen.slept))
+	return t.holds(ctx, g.token, from, until(from, lasts, t.seen.slept))
 }
 
-// holds makes the hold.
-func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.Lease {
+// holds makes the hold, from the moment at which it was granted on, or before.
+func (t *ticket) holds(ctx context.Context, token int64, from time.Time, u lease.Until) *lease.Lease {
 	c := t.client
 	if time.Until(u.Deadline)-(lease.Slept()-u.Slept) <= 0 {
 		return nil // Nobody is told of a hold that is over as it begins.
@@ -164,7 +164,7 @@ func (t *ticket) holds(ctx context.Context, token int64, u lease.Until) *lease.L
 	c.mu.Lock()
 	t.hold = h
 	c.mu.Unlock()
-	h.beginLocked(u)
+	h.beginLocked(from, u)
 	return h.keeper.Lease()
 }
 
