@@ -57,7 +57,7 @@ const (
 	// shortAttempt is the least time that a renewal is given. As a rule it is half of what the hold has left, which leaves
 	// time for another connection.
 	shortAttempt = 250 * time.Millisecond
-	// closeTime is how long Close waits at the most for a server that does not answer.
+	// closeTime is how long Close waits for the next answer to what gives something back.
 	closeTime = 5 * time.Second
 	// partTime is what it gives connections to say good-bye.
 	partTime = 500 * time.Millisecond
@@ -111,11 +111,13 @@ type Client struct {
 	last context.Context // ends when Close waits no longer
 	stop context.CancelFunc
 
-	work sync.WaitGroup // calls, and what they leave to the background
+	work  sync.WaitGroup // calls, and what they leave to the background
+	turns chan struct{}  // has room for the ends of tickets that Close has under way, one for each connection
 
 	mu       sync.Mutex // guards the fields below; nothing is called while it is held
 	closed   bool
 	gone     chan struct{} // closed when Close has returned
+	patience *time.Timer   // while Close waits: the end of that, where nothing is answered
 	holds    map[holding]struct{}
 	tickets  map[string]*ticket
 	due      map[*rowHold]struct{} // for the next renewal
@@ -142,7 +144,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		id: "headwaiter_" + strings.ToLower(rand.Text()), opts: o.filled(), wires: &wires{open: map[*wire]struct{}{}},
 		gone: make(chan struct{}), holds: map[holding]struct{}{}, tickets: map[string]*ticket{},
 		looks: map[string]*time.Timer{}, due: map[*rowHold]struct{}{},
-		unlocks: map[any][]*unlock{},
+		unlocks: map[any][]*unlock{}, turns: make(chan struct{}, max(o.Config.MaxConns, 1)),
 	}
 	at := &o.Config.ConnConfig.Config
 	c.watch = engine.NewWatch(o.Observer, o.Log, o.HeldTooLong, o.WaitedTooLong, names.Who(o.Name),
@@ -245,11 +247,13 @@ func (c *Client) forget(h holding) {
 }
 
 // Close ends waits with [lease.ErrClosed] and holds with [lease.ErrClientClosed], gives back what was held, and
-// ends the connections. It waits for that until ctx ends, or for 5 s where the server does not answer; what is not given
-// back by then ends by itself: a session with its connection, a lease with its time. A second call waits for the first,
-// until its own ctx ends.
+// ends the connections. It waits for that until ctx ends, or until the server has answered none of it for 5 s; what is not
+// given back by then ends by itself: a session with its connection, a lease with its time. A second call waits for the
+// first, until its own ctx ends.
 func (c *Client) Close(ctx context.Context) error {
 	retry.Given(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -261,7 +265,9 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	c.closed = true
-	c.work.Add(1) // Until all that is held has its end under way.
+	c.patience = time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
+	defer c.patience.Stop() // Nothing is answered any more by then.
+	c.work.Add(1)           // Until all that is held has its end under way.
 	holds := slices.Collect(maps.Keys(c.holds))
 	for _, timer := range c.looks {
 		timer.Stop()
@@ -275,8 +281,6 @@ func (c *Client) Close(ctx context.Context) error {
 		c.work.Go(h.close)
 	}
 	c.work.Done()
-	ctx, cancel := context.WithTimeout(ctx, closeTime)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		c.stop()
 		c.wires.cut()
@@ -288,6 +292,15 @@ func (c *Client) Close(ctx context.Context) error {
 		return fmt.Errorf("sqllock: close: not all was given back: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// answered notes that the server has given something back: Close waits for the next.
+func (c *Client) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.patience != nil {
+		c.patience.Reset(closeTime)
+	}
 }
 
 // part ends the connections, those that do not answer too.

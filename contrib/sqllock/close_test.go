@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/contrib/sqllock"
+	"github.com/headwaiter/headwaiter/contrib/sqllock/internal/pgtest"
+	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -52,4 +55,39 @@ func TestAClientThatClosesAsItIsGrantedLocksGivesThemBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A slow server has been given much to do: each hold is given back, which takes longer than Close waits for an answer.
+func TestCloseGivesAllBackForAsLongAsTheServerAnswers(t *testing.T) {
+	t.Parallel()
+	const holds, conns, slow = 40, 2, 200 * time.Millisecond
+	url := schema(t)
+	conn := admin(t, url)
+	p, through := pgtest.Through(t, url)
+	c := dial(t, through, func(o *sqllock.Options) { o.Config.MaxConns = conns })
+	for i := range holds {
+		hold(t, lasting("leased", c, fmt.Sprint(i)))
+	}
+	p.Delay(slow)
+	begun := time.Now()
+	require.NoError(t, c.Close(t.Context()))
+	require.Zero(t, count(t, conn, leftTickets))
+	require.Greater(t, time.Since(begun), 6*time.Second, "it was no slow server")
+}
+
+// One name is locked by somebody for as long as he likes.
+func TestCloseGivesUpWhatTheServerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	const holds = 64
+	url := schema(t)
+	conn := admin(t, url)
+	c := dial(t, url, func(o *sqllock.Options) { o.Config.MaxConns = 2 })
+	for i := range holds {
+		hold(t, lasting("leased", c, fmt.Sprint(i)))
+	}
+	_, err := begin(t, admin(t, url)).Exec(t.Context(), "SELECT headwaiter_enter('0')")
+	require.NoError(t, err)
+	done := kit.Run(func() error { return c.Close(context.Background()) })
+	require.ErrorIs(t, done.Err(t), context.DeadlineExceeded)
+	require.Equal(t, 1, count(t, conn, leftTickets), "the others are given back")
 }

@@ -190,6 +190,7 @@ func (c *Client) clean(conn *pgxpool.Conn) {
 		return
 	}
 	conn.Release()
+	c.answered()
 }
 
 // hangUp closes a connection.

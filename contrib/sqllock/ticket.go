@@ -198,8 +198,17 @@ func (c *Client) unknow(t *ticket) {
 	delete(c.tickets, t.id)
 }
 
-// endOnce ends a ticket. It returns what the ticket was.
+// endOnce ends a ticket. It returns what the ticket was. Close ends all at once: then the wait for a connection does not
+// take the time of the attempt.
 func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
+	if c.life.Err() != nil {
+		select {
+		case c.turns <- struct{}{}:
+			defer func() { <-c.turns }()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 	limit, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	var granted bool
@@ -211,6 +220,7 @@ func (c *Client) endOnce(ctx context.Context, t *ticket) (was int, err error) {
 	}
 	if err == nil {
 		c.unknow(t)
+		c.answered()
 	}
 	if err == nil && t.unsure {
 		t.unsure = false
