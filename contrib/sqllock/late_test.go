@@ -176,12 +176,17 @@ func TestAHoldOutlastsConnectionsThatFallSilent(t *testing.T) {
 	kit.Release(t, l)
 }
 
-// The first renewal is due long before the lease would be over: the loss counts from the grant.
+// The grant of a call that waited is short: the loss counts from it.
 func TestALossBeforeTheFirstRenewalSaysForHowLongNothingWasAnswered(t *testing.T) {
 	t.Parallel()
-	p, through := pgtest.Through(t, schema(t))
-	c := dial(t, through, func(o *sqllock.Options) { o.GrantLease = time.Second })
-	l := hold(t, lasting("leased", c, "a"))
+	url := schema(t)
+	p, through := pgtest.Through(t, url)
+	first := hold(t, lasting("leased", dial(t, url), "a"))
+	m := lasting("leased", dial(t, through, func(o *sqllock.Options) { o.GrantLease = time.Second }), "a")
+	wait := kit.Lock(t.Context(), m.Lock)
+	queued(t, m, 1)
+	kit.Release(t, first)
+	l := wait.Value(t)
 	p.Freeze()
 	cause := kit.Lost(t, l)
 	require.ErrorIs(t, cause, lease.ErrExpired)
