@@ -129,6 +129,7 @@ func ExampleKeeper() {
 	fmt.Println(keeper.Lease().Engine())
 	fmt.Println(keeper.Extend(lease.Until{Deadline: time.Now().Add(20 * time.Second), Slept: lease.Slept()}))
 	fmt.Println(time.Until(keeper.Lease().Deadline()) > 15*time.Second, keeper.Overdue())
+	fmt.Println(keeper.Lease().Until().Slept <= lease.Slept(), keeper.Lease().Until().Cause)
 
 	keeper.End()
 	fmt.Println(keeper.Overdue(), keeper.Extend(lease.Until{Deadline: time.Now().Add(time.Minute)}))
@@ -136,6 +137,7 @@ func ExampleKeeper() {
 	// an engine of one's own
 	// true
 	// true false
+	// true <nil>
 	// true false
 }
 

@@ -159,15 +159,21 @@ func (l *Lease) Engine() any { return l.terms.Engine }
 
 // Deadline returns the local time until which the hold is certain if nothing renews it any more, and nobody calls Progress.
 func (l *Lease) Deadline() time.Time {
-	l.mu.Lock()
-	deadline := l.terms.Stall.Earlier(l.until.Deadline)
-	l.mu.Unlock()
+	deadline := l.terms.Stall.Earlier(l.Until().Deadline)
 	for _, part := range l.terms.Parts {
 		if d := part.Deadline(); d.Before(deadline) {
 			deadline = d
 		}
 	}
 	return deadline
+}
+
+// Until returns the end that was last confirmed, and from when what the machine slept counts. It is for an engine
+// that makes one hold of several leases: [Lease.Deadline] regards parts and stalled work too.
+func (l *Lease) Until() Until {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
 }
 
 // Waited returns how long the caller waited for the hold.
@@ -285,11 +291,8 @@ func (l *Lease) err() error {
 			return l.inner.Err()
 		}
 	}
-	l.mu.Lock()
-	until := l.until
-	l.mu.Unlock()
-	left := until.left()
-	cause := l.terms.Stall.err()
+	until := l.Until()
+	left, cause := until.left(), l.terms.Stall.err()
 	switch {
 	case cause != nil:
 	case left > 0:

@@ -36,10 +36,9 @@ type call struct {
 	split  time.Time  // when to look next who is ahead; zero while there is nothing to give way with
 
 	keeper *lease.Keeper // once it holds
-	limit  time.Time     // the maximum hold; zero if there is none
+	limit  lease.Until   // the maximum hold; zero if there is none
 	timer  *time.Timer   // of the next look at the deadline
-	slept  [2]time.Duration
-	lost   error // why the hold was lost, if it was; its lease may tell of a release that had begun
+	lost   error         // why the hold was lost, if it was; its lease may tell of a release that had begun
 }
 
 // A vote is what a call has at one node. The lock of the call guards it.
@@ -64,8 +63,6 @@ func (m *Mutex) begin(try bool) *call {
 	}
 	c.terms.Arrival = max(m.arrive(now)-int64(c.terms.Priority)*waitqueue.PriorityStep.Microseconds(), 1)
 	c.alive = c.begun.Add(m.set.timeout)
-	slept := lease.Slept()
-	c.slept = [2]time.Duration{slept, slept}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	for i := range m.nodes {
 		c.run(func() { c.ask(i) })

@@ -18,18 +18,22 @@ func (c *call) electLocked(ctx context.Context) *lease.Keeper {
 		return nil
 	}
 	if c.m.set.maxHold > 0 {
-		c.limit = time.Now().Add(c.m.set.maxHold)
+		slept := lease.Slept() // First: what is slept from here on must show.
+		c.limit = lease.Until{Deadline: time.Now().Add(c.m.set.maxHold), Slept: slept, Cause: lease.ErrMaxHold}
 	}
-	u, _ := c.untilLocked()
-	left := time.Until(u.Deadline)
-	if left <= 0 {
-		return nil // A renewal makes it longer, or the votes are lost.
+	u, votes := c.untilLocked()
+	if votes < c.m.quorum {
+		return nil
 	}
-	c.keeper = lease.New(ctx, lease.Terms{
+	keeper := lease.New(ctx, lease.Terms{
 		Name:  c.m.label(),
 		Token: token, Until: u, Waited: time.Since(c.begun), Release: c.release, Unlock: c.unlock, Key: c.m.held,
 		Stall: lease.NewStall(c.m.set.maxStall),
 	})
+	if keeper.Overdue() {
+		return nil // A renewal makes it longer, or the votes are lost.
+	}
+	c.keeper = keeper
 	c.timer = time.AfterFunc(c.pace(time.Until(c.keeper.Lease().Deadline())), c.watch)
 	for i := range c.votes {
 		c.retryLocked(i)
@@ -42,25 +46,29 @@ func (c *call) electLocked(ctx context.Context) *lease.Keeper {
 const drift = 2 * time.Millisecond
 
 // untilLocked returns how long the votes that are certain make a quorum, and how many there are: to the earliest
-// deadline of the quorum that lasts longest.
+// deadline of the quorum that lasts longest. What the machine slept counts from when that vote was asked for, or renewed.
 func (c *call) untilLocked() (u lease.Until, votes int) {
-	var few [8]time.Time
+	var few [8]lease.Until
 	ends := few[:0]
 	for i := range c.votes {
 		if v := &c.votes[i]; v.certainLocked() {
-			ends = append(ends, v.lease.Deadline())
+			ends = append(ends, v.lease.Until())
 		}
 	}
 	if len(ends) < c.m.quorum {
 		return u, len(ends)
 	}
-	slices.SortFunc(ends, func(a, b time.Time) int { return b.Compare(a) })
-	u = lease.Until{Deadline: ends[c.m.quorum-1].Add(-drift), Slept: c.slept[0]}
-	if !c.limit.IsZero() && c.limit.Before(u.Deadline) {
-		u.Deadline, u.Cause = c.limit, lease.ErrMaxHold
+	slices.SortFunc(ends, func(a, b lease.Until) int { return awake(b).Compare(awake(a)) })
+	u = ends[c.m.quorum-1]
+	u.Deadline = u.Deadline.Add(-drift)
+	if !c.limit.Deadline.IsZero() && awake(c.limit).Before(awake(u)) {
+		u = c.limit
 	}
 	return u, len(ends)
 }
+
+// awake is an end by a clock that goes on while the machine sleeps: two of them can be compared.
+func awake(u lease.Until) time.Time { return u.Deadline.Add(u.Slept) }
 
 // pace is in how long to look at the deadline again: a third of what is left of it, but at least a millisecond if so much
 // is left, and at most a sixth of the lease. Votes are renewed at a third of their lease, so there are two looks to a
@@ -90,8 +98,6 @@ func (c *call) keepLocked(cause error) {
 		c.loseLocked(lease.ErrExpired) // Or released, or the maximum: then that is the cause already.
 		return
 	}
-	// What the machine slept is reckoned from two looks ago: no renewal was that long on its way.
-	c.slept[0], c.slept[1] = c.slept[1], lease.Slept()
 	c.timer.Reset(c.pace(time.Until(c.keeper.Lease().Deadline())))
 }
 

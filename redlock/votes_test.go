@@ -52,10 +52,33 @@ func TestAHoldIsValidWhileAQuorumIs(t *testing.T) {
 		require.Equal(t, time.Duration(c.valid)*time.Second-2*time.Millisecond, u.Deadline.Sub(now), c.seconds)
 	}
 	c := votesFor(t, now, 10, 20, 30)
-	c.limit = now.Add(15 * time.Second)
+	c.limit = lease.Until{Deadline: now.Add(15 * time.Second), Slept: lease.Slept(), Cause: lease.ErrMaxHold}
 	u, _ := c.untilLocked()
-	require.Equal(t, c.limit, u.Deadline)
-	require.Equal(t, lease.ErrMaxHold, u.Cause)
+	require.Equal(t, c.limit, u)
+}
+
+// What the machine slept before a vote was asked for is none of that vote's time, nor of the hold's.
+func TestWhatWasSleptBeforeAVoteDoesNotShortenTheHold(t *testing.T) {
+	now, slept := time.Now(), lease.Slept()
+	after := func(left, sleeps time.Duration) vote { // Of a machine that has slept for so long since it was asked for.
+		u := lease.Until{Deadline: now.Add(left + sleeps), Slept: slept - sleeps}
+		return vote{lease: lease.New(t.Context(), lease.Terms{Until: u}).Lease()}
+	}
+	for _, c := range []struct {
+		name  string
+		votes []vote
+	}{
+		{"all before the sleep", []vote{after(20*time.Second, time.Hour), after(10*time.Second, time.Hour), after(30*time.Second, time.Hour)}},
+		{"all after it", []vote{after(20*time.Second, 0), after(10*time.Second, 0), after(30*time.Second, 0)}},
+		{"the one that decides before it", []vote{after(20*time.Second, time.Hour), after(10*time.Second, 0), after(30*time.Second, 0)}},
+		{"the one that decides after it", []vote{after(20*time.Second, 0), after(10*time.Second, time.Hour), after(30*time.Second, time.Hour)}},
+		{"asked for at several times", []vote{after(20*time.Second, time.Minute), after(10*time.Second, time.Hour), after(30*time.Second, 0)}},
+	} {
+		u, votes := (&call{m: &Mutex{quorum: 2}, votes: c.votes}).untilLocked()
+		require.Equal(t, 3, votes, c.name)
+		left := u.Deadline.Sub(now) - (slept - u.Slept)
+		require.Equal(t, 20*time.Second-2*time.Millisecond, left, c.name)
+	}
 }
 
 func TestTheTokenIsTheOneThatTheFewestHaveToRiseTo(t *testing.T) {

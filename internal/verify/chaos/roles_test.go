@@ -17,6 +17,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/evidence"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/redlock"
 )
 
 // Roles of a process that is no load.
@@ -28,6 +29,7 @@ const (
 	giver    = "giver"    // hands a hold over
 	taker    = "taker"    // adopts one
 	idler    = "idler"    // keeps a lock that no call uses
+	dozer    = "dozer"    // waits for a redlock of one node, and says what it got
 )
 
 // play does what the role wants.
@@ -44,6 +46,9 @@ func (c *child) play() error {
 		return nil
 	case clocked:
 		return c.clocked(client)
+	case dozer:
+		go c.dozer(client)
+		return nil
 	case giver:
 		return c.giver(client)
 	case taker:
@@ -125,6 +130,16 @@ func (c *child) clocked(client *headwaiter.Client) error {
 		c.held("clocked", c.plan.Names[0], 1, l.Token(), 0, 0, h.from, h.to, 0, 0, outcome(context.Cause(l.Context())))
 	}()
 	return nil
+}
+
+// dozer waits for its name, and says how its hold is as the call returns.
+func (c *child) dozer(client *headwaiter.Client) {
+	m := redlock.New([]*headwaiter.Client{client}, c.plan.Names[0], redlock.WithoutSafeRestart())
+	l, err := m.Lock(context.Background())
+	if err == nil {
+		err = context.Cause(l.Context())
+	}
+	c.tell("D\t%v", err)
 }
 
 // careless holds, reads both counters, and writes one more to both as soon as it was stopped for a lease.

@@ -32,7 +32,7 @@ var rows = []row{
 	{"C7", "a wait is cancelled at the moment of its grant", []string{"fairlock.TestACancellationAtTheMomentOfTheGrantLosesNothing"}},
 	{"C8", "waits of no, little and endless time", []string{"fairlock.TestACancelledCallReturnsAtOnceWhileRedisIsUnreachable"}},
 	{"C9", "the clock of a client jumps", []string{"conn.TestTheBoundsOfTheServersClockHold"}},
-	{"C10", "the machine of a client is suspended", []string{"lease.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt"}},
+	{"C10", "the machine of a client is suspended", []string{"lease.TestTheTimeThatTheMachineSleptCounts", "timers.TestAfterASuspensionEverythingIsLookedAt", "redlock.TestWhatWasSleptBeforeAVoteDoesNotShortenTheHold"}},
 	{"C11", "two processes are copies of each other", nil},
 	{"C12", "a hold that was lost is entered again", []string{"reentrant.TestWhatComesFromALeaseContextEntersAndNothingElseDoes"}},
 	{"C13", "a release comes twice, or after the loss", []string{"fairlock.TestALostHoldSaysWhyAndItsReleaseFreesNobody", "lease.TestAReleaseAfterALossIsNeverNil"}},

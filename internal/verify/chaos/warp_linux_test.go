@@ -12,8 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
+	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
+	"github.com/headwaiter/headwaiter/redlock"
+	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
 //go:embed warp/warp.c
@@ -129,6 +135,21 @@ func TestC10TheMachineOfAClientIsSuspended(t *testing.T) {
 	kit.Release(t, busy)
 	r.everybody()
 	r.finish()
+}
+
+// A vote counts from when it was asked for, whatever the machine has slept since the call began.
+func TestC10AMachineIsSuspendedWhileItWaitsForARedlock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := kit.Dial(t, server)
+	busy := kit.Lock(t.Context(), redlock.New([]*headwaiter.Client{client}, "dozer", redlock.WithoutSafeRestart()).Lock).Value(t)
+	w := newWarp(t)
+	a := newProcess(t, plan{Role: dozer, Addrs: []string{server.Addr()}, Names: []string{"dozer"}, Under: []string{w.program, w.file}})
+	q := client.Queue(lua.Redlock, "dozer", waitqueue.Terms{Lease: lease.DefaultLease})
+	kit.Waiting(t, 1, func(ctx context.Context) (lease.Info, error) { return q.Inspect(ctx) })
+	w.set(t, time.Hour, time.Hour)
+	kit.Release(t, busy)
+	require.Equal(t, []string{"<nil>"}, a.words(t, "D"), "a hold that ended as it began")
 }
 
 // wall asks the process how far its wall clock is ahead.
