@@ -89,7 +89,8 @@ type Grip struct {
 	// Keeper is of the lease; nil before there is one.
 	Keeper *lease.Keeper
 	stall  *lease.Stall
-	ends   time.Time // by the maximum hold
+	ends   time.Time     // by the maximum hold
+	slept  time.Duration // what lease.Slept said when that began
 	limit  *time.Timer
 }
 
@@ -100,6 +101,7 @@ const never = 100 * 365 * 24 * time.Hour
 // [Grip.Over].
 func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over func()) *lease.Lease {
 	how.Stall = lease.NewStall(limits.Stall)
+	g.slept = lease.Slept() // First: what is slept from here on must show.
 	g.ends = time.Now().Add(cmp.Or(limits.Hold, never))
 	how.Until = g.within(how.Until)
 	g.Keeper, g.stall = lease.New(Hold(ctx, how)), how.Stall
@@ -111,8 +113,8 @@ func (g *Grip) Take(ctx context.Context, how lease.Terms, limits Limits, over fu
 
 // within is an end that is no later than the maximum hold.
 func (g *Grip) within(u lease.Until) lease.Until {
-	if g.ends.Before(u.Deadline) {
-		u.Deadline, u.Cause = g.ends, lease.ErrMaxHold
+	if g.ends.Add(g.slept).Before(u.Deadline.Add(u.Slept)) { // By a clock that goes on while the machine sleeps.
+		return lease.Until{Deadline: g.ends, Slept: g.slept, Cause: lease.ErrMaxHold}
 	}
 	return u
 }

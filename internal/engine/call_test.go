@@ -144,6 +144,21 @@ func TestAGripEndsAtItsMaximumUnlessItHasEndedBefore(t *testing.T) {
 	})
 }
 
+// The session may have been renewed before the machine slept; the maximum begins with the hold.
+func TestWhatWasSleptBeforeAHoldIsNotOfItsMaximum(t *testing.T) {
+	slept := lease.Slept()
+	renewed := lease.Until{Deadline: time.Now().Add(time.Minute), Slept: slept - 30*time.Second}
+	g := new(Grip)
+	l := g.Take(t.Context(), lease.Terms{Until: renewed}, Limits{Hold: 20 * time.Second}, func() {})
+	require.NoError(t, l.Context().Err(), "the session has 30s, and the hold may have 20s of them")
+	require.Equal(t, lease.ErrMaxHold, l.Until().Cause)
+	renewed.Deadline = renewed.Deadline.Add(-15 * time.Second)
+	require.True(t, g.Extend(renewed))
+	require.Equal(t, renewed, l.Until(), "the session ends first")
+	require.NoError(t, l.Context().Err())
+	g.Lose(lease.ErrForced)
+}
+
 func TestAGripEndsWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		how := lease.Terms{
