@@ -3,8 +3,11 @@ package sqllock
 import (
 	"context"
 	"runtime"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // WatchNow begins to watch all holds of the client, as time would a little later, and returns how many these are.
@@ -45,6 +48,18 @@ func (c *Client) Contend(stop <-chan struct{}) {
 			c.mu.Unlock()
 		}
 	}
+}
+
+// Hear is what a call makes of a grant of which it hears at once, where the machine has slept since its last answer.
+func (m *Leased) Hear(ctx context.Context, slept time.Duration) *lease.Lease {
+	t := m.client.newTicket(m)
+	t.seen = answer{sent: time.Now(), slept: lease.Slept() - slept}
+	t.grant = &grant{token: 1, at: slept.Microseconds(), until: (slept + m.lasts).Microseconds(), heard: time.Now()}
+	l := t.taken(ctx)
+	if l == nil {
+		m.client.drop(t)
+	}
+	return l
 }
 
 // Passes reports whether an error with that code is one after which the same is tried again.

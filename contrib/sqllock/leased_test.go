@@ -116,6 +116,20 @@ func TestDeadWaitersOfAClientCostOneGrantLease(t *testing.T) {
 	kit.Eventually(t, "the last to leave", func() bool { return count(t, conn, leftTickets) == 0 })
 }
 
+// What the machine slept before the grant is not taken off it: the call asks how long it lasts.
+func TestAGrantBehindASleepIsAskedFor(t *testing.T) {
+	t.Parallel()
+	const lasts = 10 * time.Second
+	c := dial(t, schema(t), func(o *sqllock.Options) { o.GrantLease = lasts })
+	m := sqllock.NewLeased(c, "a", sqllock.WithLease(lasts))
+	for _, slept := range []time.Duration{5 * time.Second, 9800 * time.Millisecond, time.Hour} {
+		require.Nil(t, m.Hear(t.Context(), slept), slept)
+	}
+	l := m.Hear(t.Context(), 0)
+	require.NotNil(t, l)
+	l.Unlock()
+}
+
 // The server has granted, and nobody heard: the same call asks again and gets the same grant.
 func TestALostReplyLosesNoGrant(t *testing.T) {
 	t.Parallel()

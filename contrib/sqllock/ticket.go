@@ -129,6 +129,7 @@ func (t *ticket) take(ctx context.Context, a answer) *lease.Lease {
 
 // taken is take for what was heard. The server's time of the grant is brought to here by the last answer: the grant
 // was not made before that was sent and as much time had passed there, less what clocks run apart.
+// Where the machine has slept for long since, that would be taken off the grant: the server is to be asked.
 func (t *ticket) taken(ctx context.Context) *lease.Lease {
 	if t.grant == nil {
 		return nil
@@ -142,6 +143,9 @@ func (t *ticket) taken(ctx context.Context) *lease.Lease {
 	}
 	// The first renewal shows that the server has granted it, whoever says so: it is due by the client's own terms.
 	lasts := min(time.Duration(g.until-g.at)*time.Microsecond, t.lock.lasts, t.client.opts.GrantLease)
+	if lease.Slept()-t.seen.slept > lasts/3 {
+		return nil
+	}
 	return t.holds(ctx, g.token, from, until(from, lasts, t.seen.slept))
 }
 
