@@ -68,6 +68,10 @@ that got the lock within the last quarter of a second, or is cut off, is told by
 renewal: a third of its lease later at the most. Until then it may go on working. What
 the lock protects should refuse its fencing token, which is lower than that of the next.
 
+A redlock lies on several servers, and --redis names one of them: what is released is the
+vote of that node. Its holder goes on while a majority of the nodes votes for it. To end
+the hold, run this for each node.
+
 Exit codes:
   0       it is released
   1       the answer was not yes
@@ -100,6 +104,9 @@ func (l *liberation) run(name string) error {
 	who := words.Roll{}
 	who.Read(n.Info)
 	what := line("%s %s of %s (held for %s, token %d)", n.Kind, strconv.Quote(n.Name), who.Of(h), words.Ago(time.Since(h.Since)), h.Token)
+	if n.Kind == lua.Redlock.Kind {
+		what = "vote of this node for the " + what
+	}
 	if !l.yes && !l.ask("release the "+what+"?") {
 		return fail(exitFindings, "not released")
 	}
@@ -108,7 +115,7 @@ func (l *liberation) run(name string) error {
 	if err := l.release(ctx, client, n, h); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.out, "released the %s; %s\n", what, words.Hears(h))
+	fmt.Fprintf(l.out, "released the %s; %s\n", what, words.Hears(n.Kind, h))
 	l.next(ctx, client, n)
 	return nil
 }
@@ -167,11 +174,14 @@ func (l *liberation) next(ctx context.Context, client *headwaiter.Client, n insp
 	if err != nil {
 		return
 	}
-	who := words.Roll{}
+	at, who := "now", words.Roll{}
+	if n.Kind == lua.Redlock.Kind {
+		at = "now, at this node"
+	}
 	who.Read(now.Info)
 	if now.Info.Held {
-		fmt.Fprintln(l.out, line("now: %s, %d waiting", words.Summary(now, who), now.Info.Waiting))
+		fmt.Fprintln(l.out, line("%s: %s, %d waiting", at, words.Summary(now, who), now.Info.Waiting))
 	} else {
-		fmt.Fprintf(l.out, "now: nobody holds it, %d waiting\n", now.Info.Waiting)
+		fmt.Fprintf(l.out, "%s: nobody holds it, %d waiting\n", at, now.Info.Waiting)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/redlock"
 	"github.com/headwaiter/headwaiter/rwlock"
 	"github.com/headwaiter/headwaiter/semaphore"
 )
@@ -65,6 +66,27 @@ func TestReleaseAsksOnATerminal(t *testing.T) {
 			kit.Release(t, l)
 		}
 	}
+}
+
+// A redlock lies on several servers, of which the command knows one: the others' votes still hold it.
+func TestReleaseOfARedlockSaysThatItIsTheVoteOfOneNode(t *testing.T) {
+	t.Parallel()
+	nodes := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	var clients []*headwaiter.Client
+	for _, s := range nodes {
+		clients = append(clients, kit.Dial(t, s))
+	}
+	l := kit.Lock(t.Context(), redlock.New(clients, "orders", redlock.WithoutSafeRestart(), headwaiter.WithLease(time.Hour)).Lock).Value(t)
+	for _, s := range nodes {
+		kit.Eventually(t, "its vote", func() bool { return strings.Contains(shows(t, s, "ls"), "orders") })
+		kit.Listening(t, s, 1)
+	}
+	const rest = `; its holder loses the vote of one node of several, and goes on while a majority votes for it: to end the hold, release it at each node\nnow, at this node: nobody holds it, 0 waiting$`
+	out := shows(t, nodes[0], "release", "--force", "orders", "--yes")
+	require.Regexp(t, fmt.Sprintf(`^released the vote of this node for the redlock "orders" of test@\S+#\d+ \(held for \S+, token %d\)`, l.Token())+rest, out)
+	require.NoError(t, l.Context().Err(), "two of three nodes are a majority")
+	require.Regexp(t, rest, shows(t, nodes[1], "release", "--force", "orders", "--yes"))
+	require.ErrorIs(t, kit.Lost(t, l), lease.ErrForced)
 }
 
 // What was shown is what is released: who came after it keeps the lock.

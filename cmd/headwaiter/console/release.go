@@ -59,7 +59,7 @@ func (c *Console) releasePage(n inspect.Listed, h lease.Holder) releasePage {
 	who.Read(n.Info)
 	return releasePage{
 		Kind: tell(n.Kind), Name: tell(n.Name), RawKind: n.Kind, RawName: n.Name, Ticket: h.Ticket, Holder: rowOf(h, who), Waiting: n.Info.Waiting,
-		Back: nameLink("/name", n.Kind, n.Name), Hears: tell(words.Hears(h)),
+		Back: nameLink("/name", n.Kind, n.Name), Hears: tell(words.Hears(n.Kind, h)),
 	}
 }
 

@@ -78,8 +78,12 @@ func Untold(i lease.Info) int64 {
 	return max(untold, 0)
 }
 
-// Hears says when a holder knows that its hold was released by force.
-func Hears(h lease.Holder) string {
+// Hears says when a holder knows that its hold was released by force. Of a redlock it is a vote, at a node of which there
+// are others that are not known here.
+func Hears(kind string, h lease.Holder) string {
+	if kind == lua.Redlock.Kind {
+		return "its holder loses the vote of one node of several, and goes on while a majority votes for it: to end the hold, release it at each node"
+	}
 	f := strings.Split(h.Ticket, ":")
 	if len(f) == 6 {
 		if ms, err := strconv.ParseInt(f[4], 10, 64); err == nil {
