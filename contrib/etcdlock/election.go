@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -226,16 +227,33 @@ func (e *Election) observe(ctx context.Context, news chan lease.Leader) {
 func (e *Election) change(ctx context.Context, now lease.Leader, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, observeDoubt)
 	defer cancel()
-	for answer := range e.line.client.etcd.Watch(ctx, e.line.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
-		for _, event := range answer.Events {
-			// Those that come while somebody leads change nothing.
-			if event.Type == mvccpb.Event_DELETE || now.Token == 0 || uint64(event.Kv.CreateRevision) == now.Token {
+	w, err := e.line.client.watch(e.line.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	if err != nil {
+		return // The client closes, of which the next look tells.
+	}
+	defer w.stop()
+	var events clientv3.WatchChan
+	for {
+		select {
+		case events = <-w.made:
+		case answer, open := <-events:
+			if !open || answer.Err() != nil {
+				// A compaction, or a member without leader.
+				_ = retry.Rest(ctx, retry.FirstBackoff)
 				return
 			}
+			if slices.ContainsFunc(answer.Events, func(e *clientv3.Event) bool { return counts(e, now) }) {
+				return
+			}
+		case <-ctx.Done(): // Or nothing for a long time.
+			return
 		}
 	}
-	// The watch ended: a compaction, a member without leader, or nothing for a long time.
-	_ = retry.Rest(ctx, retry.FirstBackoff)
+}
+
+// counts reports whether an event may change who leads, or the value. One that comes while somebody leads changes nothing.
+func counts(e *clientv3.Event, now lease.Leader) bool {
+	return e.Type == mvccpb.Event_DELETE || now.Token == 0 || uint64(e.Kv.CreateRevision) == now.Token
 }
 
 // observeDoubt is after how long an observer looks though there was no event.

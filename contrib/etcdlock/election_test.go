@@ -86,6 +86,29 @@ func TestAnObservationEndsWithItsClient(t *testing.T) {
 	require.ErrorIs(t, (<-e.Observe(t.Context())).Err, lease.ErrClosed)
 }
 
+// The server has not yet confirmed the watch of an observation that ends right behind its first news.
+func TestObservationsThatEndAtOnceLeaveNoWatch(t *testing.T) {
+	t.Parallel()
+	s := etcdtest.Own(t)
+	c := dial(t, s, lasting(kit.Patience))
+	l := locked(t, etcdlock.New(c, "other")) // Its client listens on, by the connection that the watches have too.
+	e := etcdlock.NewElection(c, "one")
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		news := e.Observe(ctx)
+		require.NoError(t, (<-news).Err)
+		cancel()
+		_, more := <-news
+		require.False(t, more)
+	}
+	kit.Eventually(t, "one watch to be left", func() bool {
+		watches, err := s.Metric("etcd_debugging_mvcc_watcher_total")
+		require.NoError(t, err)
+		return watches == 1
+	})
+	kit.Release(t, l)
+}
+
 // A proclamation whose answer is lost is not made twice; one that comes late replaces nothing.
 func TestAProclamationThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -144,7 +144,7 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 	defer doubt.Stop()
 	stop := context.AfterFunc(during, func() { doubt.Reset(0) })
 	defer stop()
-	w, err := t.watch(now)
+	w, err := t.client.watch(now.watch, now.options()...)
 	if err != nil {
 		return err
 	}
@@ -187,11 +187,12 @@ type watch struct {
 	end  context.CancelFunc
 }
 
-func (t *ticket) watch(now turn) (*watch, error) {
-	ctx, cancel := context.WithCancel(t.Session.Ctx)
+// watch begins one, which goes on until it is stopped or the client closes.
+func (c *Client) watch(key string, opts ...clientv3.OpOption) (*watch, error) {
+	ctx, cancel := context.WithCancel(c.core.Life)
 	w := &watch{made: make(chan clientv3.WatchChan), over: make(chan struct{}), end: cancel}
-	err := t.client.core.Spawn(func() {
-		events := t.client.etcd.Watch(ctx, now.watch, now.options()...) // It returns when the server has confirmed it.
+	err := c.core.Spawn(func() {
+		events := c.etcd.Watch(ctx, key, opts...) // It returns when the server has confirmed it.
 		select {
 		case w.made <- events:
 			<-w.over
