@@ -51,6 +51,7 @@ type turn struct {
 	below bool   // watch is a prefix
 	puts  bool   // a change of the key is an event too
 	after int64  // the revision of this look
+	later bool   // the key was there before this look: somebody may have found it waiting
 }
 
 // A queue is how the calls of a kind ask and look.
@@ -59,7 +60,7 @@ type queue interface {
 	ask(ctx context.Context, t *ticket) (turn, error)
 	// look tells how things stand. A key that is not there is errGone.
 	look(ctx context.Context, t *ticket) (turn, error)
-	// got is called when a ticket that waited holds.
+	// got is called when a ticket holds that others may have found waiting.
 	got(t *ticket)
 }
 
@@ -91,9 +92,8 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 	}
 	t := l.client.ticket(s, l.prefix)
 	now, err := q.ask(ctx, t)
-	waited := false
 	for err == nil && !now.held {
-		if waited = true; now.ahead >= 0 {
+		if now.ahead >= 0 {
 			*place = now.ahead
 		}
 		engine.Queued(ctx, now.ahead)
@@ -101,7 +101,7 @@ func (l *line) once(ctx context.Context, q queue, begun time.Time, place *int) (
 			now, err = l.looked(ctx, q, t)
 		}
 	}
-	if err == nil && waited {
+	if err == nil && now.later {
 		q.got(t)
 	}
 	if err == nil {
@@ -122,6 +122,7 @@ func (l *line) looked(ctx context.Context, q queue, t *ticket) (turn, error) {
 	during, cancel := t.during(ctx)
 	defer cancel()
 	now, _, err := repeat(during, l.client.limit(), func(ctx context.Context) (turn, error) { return q.look(ctx, t) })
+	now.later = true
 	if cause := context.Cause(t.Ctx); err != nil && cause != nil {
 		err = cause
 	}

@@ -174,6 +174,34 @@ func TestALostAnswerTakesPermitsOnce(t *testing.T) {
 	empty(t, admin(t, server))
 }
 
+// The answer that a call stands in line is lost, and when it asks again it holds. Who waits behind it hears of that too,
+// long before it would look by itself.
+func TestWhoHoldsBehindALostAnswerTellsTheNext(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Own(t)
+	var lost loser
+	long := lasting(time.Hour)
+	first := etcdlock.NewSemaphore(dial(t, server, long), "one", 2)
+	second := etcdlock.NewSemaphore(dial(t, server, long, lost.option), "one", 2)
+	root := admin(t, server)
+	l := some(t, first, 2).Value(t)
+	lost.lose(txnMethod, 1<<30, nil)
+	unsure := some(t, second, 1)
+	kit.Eventually(t, "the call to stand in line", func() bool { return keys(t, root).Count == 2 })
+	waits := some(t, first, 1)
+	kit.Eventually(t, "the next to watch it", func() bool {
+		watches, err := server.Metric("etcd_debugging_mvcc_watcher_total")
+		require.NoError(t, err)
+		return watches == 3 // Each client has one for its notices.
+	})
+	kit.Release(t, l)
+	lost.lose(txnMethod, 0, nil)
+	held := unsure.Value(t)
+	kit.Release(t, waits.Value(t))
+	kit.Release(t, held)
+	empty(t, root)
+}
+
 // Whatever a semaphore asks for, no answer has more keys than decide: one more than there are permits. And a release
 // lets one call look, however many wait.
 func TestALookDoesNotReadTheQueue(t *testing.T) {
