@@ -7,33 +7,37 @@ import (
 // A watch is what tells of the next change of a node. Each is set once, for all that wait for it: a call that gives up
 // leaves its watch behind until the node goes, and the next call takes it up.
 type watch struct {
+	set  chan struct{} // closed when the server has answered, or no answer will come
+	err  error         // why there is no watch; set before set is closed
 	done chan struct{} // closed when something happened
 	gone bool          // that was the end of the node; set before done is closed
 }
 
-// watch returns the watch on a node.
+// watch returns the watch on a node when the server has it. Who joins a request that is under way gets the answer to it.
 func (s *session) watch(path string) (*watch, error) {
 	c := s.client
 	c.core.Lock()
-	if w := s.watches[path]; w != nil {
-		c.core.Unlock()
-		return w, nil
+	w := s.watches[path]
+	joins := w != nil
+	if !joins {
+		w = &watch{set: make(chan struct{}), done: make(chan struct{})}
+		s.watches[path] = w // Before the request: the event may come right behind the answer.
 	}
-	w := &watch{done: make(chan struct{})}
-	s.watches[path] = w // Before the request: the event may come right behind the answer.
 	c.core.Unlock()
+	if joins {
+		<-w.set
+		return w, w.err
+	}
+	defer close(w.set)
 	// Not Exists: on a node that is gone that sets a watch too, which nothing ever ends.
-	_, _, _, err := s.conn.GetW(path)
-	if err == nil {
-		return w, nil
+	if _, _, _, w.err = s.conn.GetW(path); w.err != nil {
+		c.core.Lock()
+		defer c.core.Unlock()
+		if s.watches[path] == w {
+			delete(s.watches, path) // Whoever tries again makes another.
+		}
 	}
-	c.core.Lock()
-	defer c.core.Unlock()
-	if s.watches[path] == w {
-		delete(s.watches, path)
-		close(w.done) // Who has joined meanwhile looks again.
-	}
-	return nil, err
+	return w, w.err
 }
 
 // firedLocked tells of a change.
