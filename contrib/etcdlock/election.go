@@ -231,24 +231,13 @@ func (e *Election) change(ctx context.Context, now lease.Leader, revision int64)
 	if err != nil {
 		return // The client closes, of which the next look tells.
 	}
-	defer w.stop()
-	var events clientv3.WatchChan
-	for {
-		select {
-		case events = <-w.made:
-		case answer, open := <-events:
-			if !open || answer.Err() != nil {
-				// A compaction, or a member without leader.
-				_ = retry.Rest(ctx, retry.FirstBackoff)
-				return
-			}
-			if slices.ContainsFunc(answer.Events, func(e *clientv3.Event) bool { return counts(e, now) }) {
-				return
-			}
-		case <-ctx.Done(): // Or nothing for a long time.
+	for answer := range w.answers(ctx) {
+		if slices.ContainsFunc(answer.Events, func(e *clientv3.Event) bool { return counts(e, now) }) {
 			return
 		}
 	}
+	// The watch ended: a compaction, a member without leader, or nothing for a long time.
+	_ = retry.Rest(ctx, retry.FirstBackoff)
 }
 
 // counts reports whether an event may change who leads, or the value. One that comes while somebody leads changes nothing.

@@ -101,11 +101,7 @@ func TestObservationsThatEndAtOnceLeaveNoWatch(t *testing.T) {
 		_, more := <-news
 		require.False(t, more)
 	}
-	kit.Eventually(t, "one watch to be left", func() bool {
-		watches, err := s.Metric("etcd_debugging_mvcc_watcher_total")
-		require.NoError(t, err)
-		return watches == 1
-	})
+	kit.Eventually(t, "one watch to be left", func() bool { return watches(t, s) == 1 })
 	kit.Release(t, l)
 }
 

@@ -85,8 +85,11 @@ func told(revision int64, key string) string { return fmt.Sprintf("%d %s", revis
 func (s *session) listen(from int64) {
 	c := s.client
 	for tries := 0; retry.Rest(s.Ctx, retry.Backoff(tries)) == nil; tries++ {
-		opts := []clientv3.OpOption{clientv3.WithRev(from), clientv3.WithFilterDelete()}
-		for answer := range c.etcd.Watch(s.Ctx, c.notice(s.id), opts...) {
+		w, err := c.watch(c.notice(s.id), clientv3.WithRev(from), clientv3.WithFilterDelete())
+		if err != nil {
+			return // The client closes.
+		}
+		for answer := range w.answers(s.Ctx) {
 			from = max(from, answer.CompactRevision)
 			for _, event := range answer.Events {
 				from, tries = event.Kv.ModRevision+1, 0

@@ -100,6 +100,14 @@ func empty(t testing.TB, c *clientv3.Client) {
 	kit.Eventually(t, "all keys to be gone", func() bool { return keys(t, c).Count == 0 })
 }
 
+// watches is how many watches a server has.
+func watches(t *testing.T, s *etcdtest.Server) int {
+	t.Helper()
+	n, err := s.Metric("etcd_debugging_mvcc_watcher_total")
+	require.NoError(t, err)
+	return int(n)
+}
+
 var (
 	locked = enginetest.Locked
 	queued = enginetest.Queued

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/url"
 	"time"
 
@@ -185,30 +186,46 @@ func (t *ticket) wait(ctx context.Context, q queue, now turn) error {
 type watch struct {
 	made chan clientv3.WatchChan // brings the channel of its answers
 	over chan struct{}           // closed when nobody wants it any more
-	end  context.CancelFunc
 }
 
-// watch begins one, which goes on until it is stopped or the client closes.
+// watch begins one, which goes on until it is stopped or the client closes. The connection may be the caller's, and
+// outlive the client.
 func (c *Client) watch(key string, opts ...clientv3.OpOption) (*watch, error) {
-	ctx, cancel := context.WithCancel(c.core.Life)
-	w := &watch{made: make(chan clientv3.WatchChan), over: make(chan struct{}), end: cancel}
+	w := &watch{made: make(chan clientv3.WatchChan), over: make(chan struct{})}
 	err := c.core.Spawn(func() {
+		ctx, end := bounded(context.WithoutCancel(c.core.Life), c.core.Life, grace)
+		defer end()
 		events := c.etcd.Watch(ctx, key, opts...) // It returns when the server has confirmed it.
 		select {
 		case w.made <- events:
 			<-w.over
 		case <-w.over:
 		}
-		w.end()
 	})
-	if err != nil {
-		cancel()
-	}
 	return w, err
 }
 
 // stop ends the watch.
 func (w *watch) stop() { close(w.over) }
+
+// answers are those of the watch until it ends, or ctx does. Then it is stopped.
+func (w *watch) answers(ctx context.Context) iter.Seq[clientv3.WatchResponse] {
+	return func(yield func(clientv3.WatchResponse) bool) {
+		defer w.stop()
+		var events clientv3.WatchChan
+		for {
+			select {
+			case events = <-w.made:
+			case answer, open := <-events:
+				if !open || !yield(answer) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
 
 // options are those of the watch that is to tell of a turn.
 //

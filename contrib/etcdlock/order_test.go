@@ -22,18 +22,13 @@ func TestNothingStaysAfterAThousandCyclesWithCancels(t *testing.T) {
 	r, root := rig(t, s), admin(t, s)
 	a, b := r.Dial(t, kit.Patience), r.Dial(t, kit.Patience)
 	r.CyclesWithCancels(t, a, b)
-	watches := func() float64 {
-		n, err := s.Metric("etcd_debugging_mvcc_watcher_total")
-		require.NoError(t, err)
-		return n
-	}
-	kit.Eventually(t, "each client to have one watch", func() bool { return watches() == 2 })
+	kit.Eventually(t, "each client to have one watch", func() bool { return watches(t, s) == 2 })
 	leases, err := root.Leases(t.Context())
 	require.NoError(t, err)
 	require.Len(t, leases.Leases, 2, "each client has one etcd lease")
 	require.NoError(t, a.Close(t.Context()))
 	require.NoError(t, b.Close(t.Context()))
-	kit.Eventually(t, "all watches to be gone", func() bool { return watches() == 0 })
+	kit.Eventually(t, "all watches to be gone", func() bool { return watches(t, s) == 0 })
 	leases, err = root.Leases(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, leases.Leases, "the etcd lease of a client that is closed is still there")

@@ -189,11 +189,8 @@ func TestWhoHoldsBehindALostAnswerTellsTheNext(t *testing.T) {
 	unsure := some(t, second, 1)
 	kit.Eventually(t, "the call to stand in line", func() bool { return keys(t, root).Count == 2 })
 	waits := some(t, first, 1)
-	kit.Eventually(t, "the next to watch it", func() bool {
-		watches, err := server.Metric("etcd_debugging_mvcc_watcher_total")
-		require.NoError(t, err)
-		return watches == 3 // Each client has one for its notices.
-	})
+	// Each client has one watch for its notices.
+	kit.Eventually(t, "the next to watch it", func() bool { return watches(t, server) == 3 })
 	kit.Release(t, l)
 	lost.lose(txnMethod, 0, nil)
 	held := unsure.Value(t)
