@@ -19,21 +19,22 @@ import (
 func TestMain(m *testing.M) { leaks.Main(m) }
 
 // What java.util.concurrent's ReentrantReadWriteLockTest holds down for a fair lock, for calls of one client and of
-// two; process_test.go has what is left between processes. A thread there is a context here.
+// two; process_test.go has what is left between processes, and package conformance the names in quotes. A thread
+// there is a context here.
 //
-//	testLock, testWriteTryLock, testIsWriteLocked     TestAWriterIsAlone
-//	testMultipleReadLocks, testGetReadLockCount       TestReadersShare
-//	testWriteTryLockWhenLocked, testReadTryLock-
-//	WhenLocked, testWriteTryLockWhenReadLocked,
-//	testTryLockWhenReadLocked                         TestTriesAgainstHolds
-//	testWriteAfterReadLock, ...MultipleReadLocks      TestAWriterWaitsForTheLastReader
-//	testReadAfterWriteLock                            TestReadersWaitForTheWriterAndHoldTogether
+//	testLock, testWriteTryLock, testIsWriteLocked,
+//	testMultipleReadLocks, testWriteTryLockWhen-
+//	Locked, testReadTryLockWhenLocked, testTryLock-
+//	WhenReadLocked, testWriteTryLockWhenReadLocked,
+//	testWriteAfterReadLock, ...MultipleReadLocks      "readers hold together, a writer alone"
+//	testReadTryLockBarging                            "readers and writers hold in the order of the calls"
+//	testReadAfterWriteLock                            TestAllReadersUpToTheNextWriterHold
 //	testReadHoldingWriteLock...(Fair)                 TestAWriterMayReadToo, reenter_test.go
-//	testReadTryLockBarging                            TestAReaderDoesNotOvertakeAWriterThatWaits
 //	testGet...HoldCount                               reenter_test.go
 //	testWriteUnlock_IMSE, testReadUnlock_IMSE         TestWhatIsReleasedCannotBeReleasedAgain
 //	test...Lock_Interruptible, ...TryLock_Timeout     TestAWaitThatEndsChangesNothing
-//	testHasQueuedThreads, testGetQueueLength, ...     TestInspectTellsHoldersAndWaiters
+//	testHasQueuedThreads, testGetQueueLength,
+//	testGetReadLockCount                              TestInspectTellsHoldersAndWaiters
 //
 // Left out: conditions, serialization, toString, isFair: there are none. An upgrade, which blocks for ever in Java,
 // is refused; an untimed tryLock does not overtake here.
@@ -74,125 +75,6 @@ func tried(t testing.TB, try func(context.Context) (*lease.Lease, error), can bo
 	}
 	require.NoError(t, err)
 	kit.Release(t, l)
-}
-
-func TestAWriterIsAlone(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		l, err := m.TryLock(t.Context())
-		require.NoError(t, err)
-		for _, x := range []*rwlock.RWMutex{m, other} {
-			readable(t, x, false)
-			writable(t, x, false)
-		}
-		kit.Release(t, l)
-		next := write(t, t.Context(), other)
-		require.Greater(t, next.Token(), l.Token())
-		writable(t, m, false)
-		kit.Release(t, next)
-		kit.Free(t, m)
-	})
-}
-
-func TestReadersShare(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		var held []*lease.Lease
-		for i := range 10 {
-			held = append(held, read(t, t.Context(), []*rwlock.RWMutex{m, other}[i%2]))
-			info, err := m.Inspect(t.Context())
-			require.NoError(t, err)
-			require.EqualValues(t, i+1, info.Used)
-			require.Len(t, info.Holders, i+1)
-		}
-		for _, l := range held {
-			writable(t, m, false)
-			readable(t, other, true)
-			kit.Release(t, l)
-		}
-		kit.Free(t, m)
-	})
-}
-
-func TestTriesAgainstHolds(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		l := read(t, t.Context(), m)
-		readable(t, other, true)
-		writable(t, other, false)
-		kit.Release(t, l)
-		l = write(t, t.Context(), m)
-		readable(t, other, false)
-		writable(t, other, false)
-		kit.Release(t, l)
-		kit.Free(t, other)
-	})
-}
-
-func TestAWriterWaitsForTheLastReader(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		readers := []*lease.Lease{read(t, t.Context(), m), read(t, t.Context(), other), read(t, t.Context(), m)}
-		w := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 1, m.Inspect)
-		for _, l := range readers {
-			require.False(t, w.Returned())
-			kit.Release(t, l)
-		}
-		l := w.Value(t)
-		for _, r := range readers {
-			require.Greater(t, l.Token(), r.Token())
-		}
-		kit.Release(t, l)
-		kit.Free(t, m)
-	})
-}
-
-func TestReadersWaitForTheWriterAndHoldTogether(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		w := write(t, t.Context(), m)
-		var calls []*kit.Call[*lease.Lease]
-		for i := range 6 {
-			calls = append(calls, kit.Lock(t.Context(), []*rwlock.RWMutex{m, other}[i%2].RLock))
-			kit.Waiting(t, i+1, m.Inspect)
-		}
-		kit.Release(t, w)
-		var held []*lease.Lease
-		for _, c := range calls {
-			held = append(held, c.Value(t))
-			require.Equal(t, held[0].Token(), c.Value(t).Token(), "readers of one pass share their token")
-		}
-		require.Greater(t, held[0].Token(), w.Token())
-		for _, l := range held {
-			require.NoError(t, l.Context().Err())
-			kit.Release(t, l)
-		}
-		kit.Free(t, m)
-	})
-}
-
-func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		m, other := locks(t, a, b)
-		first := read(t, t.Context(), m)
-		w := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 1, m.Inspect)
-		readable(t, m, false)
-		readable(t, other, false)
-		late := kit.Lock(t.Context(), m.RLock)
-		kit.Waiting(t, 2, m.Inspect)
-		require.False(t, late.Returned())
-		kit.Release(t, first)
-		l := w.Value(t)
-		require.False(t, late.Returned())
-		kit.Release(t, l)
-		r := late.Value(t)
-		require.Greater(t, r.Token(), l.Token())
-		require.Greater(t, l.Token(), first.Token())
-		kit.Release(t, r)
-		kit.Free(t, m)
-	})
 }
 
 // Each group of readers holds together, each writer alone, all in the order of their arrival.
