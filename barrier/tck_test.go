@@ -3,8 +3,6 @@ package barrier_test
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,138 +14,29 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 )
 
-// The behaviour that the JSR-166 TCK tests in CyclicBarrierTest, in one client, in two, and in two processes:
+// The behaviour that the JSR-166 TCK tests in CyclicBarrierTest, in one client, in two, and in two processes. Package
+// conformance has the names in quotes.
 //
 //	testConstructor1 to 3, testGetParties   TestUnusableNumbersOfPartiesAreRefused (input_test.go)
-//	testSingleParty                         TestASinglePartyPassesAtOnce
-//	testTwoParties                          TestPartiesPassTogetherAndKnowTheirPlaces, TestProcessesMeetAgainAndAgain
-//	testBarrierAction                       TestTheLastToComeRunsTheActionBeforeAnybodyPasses
-//	testAwait1_Interrupted_BrokenBarrier,   TestACancelledPartyBreaksTheBarrierForAll
-//	testAwait2_Interrupted_BrokenBarrier
-//	testAwait3_TimeoutException,            TestAPartyThatTimesOutBreaksTheBarrierForAll
-//	testAwait4_Timeout_BrokenBarrier,
-//	testAwait5_Timeout_BrokenBarrier
-//	testAwait6_BrokenBarrier                TestABrokenBarrierStaysBrokenUntilTheReset
+//	testSingleParty                         "parties go on together, each in its place"
+//	testTwoParties                          "parties go on together, each in its place", TestProcessesMeetAgainAndAgain
+//	testBarrierAction                       TestAnActionRunsOnceThoughRepliesAreLost, action_test.go
+//	testAwait6_BrokenBarrier                "a party that gives up breaks the barrier for all"
 //	testReset_BrokenBarrier                 TestAResetBreaksTheBarrierForThoseWhoWait
 //	testReset_Leakage,                      TestAResetBreaksNothingForThoseWhoComeLater
 //	testReset_NoBrokenBarrier
 //	testResetWithoutBreakage                TestRoundsWithResetsBetweenThem
-//	testResetAfterInterrupt,                TestAfterEachKindOfBreakAResetMendsIt
+//	testAwait1_Interrupted_BrokenBarrier,   TestAfterEachKindOfBreakAResetMendsIt
+//	testAwait2_Interrupted_BrokenBarrier,
+//	testAwait3_TimeoutException,
+//	testAwait4_Timeout_BrokenBarrier,
+//	testAwait5_Timeout_BrokenBarrier,
+//	testResetAfterInterrupt,
 //	testResetAfterTimeout,
 //	testResetAfterCommandException
 //
 // It differs in what becomes of calls beyond the parties while an action runs: they wait for its end, and are
 // the first of the next generation.
-
-func TestASinglePartyPassesAtOnce(t *testing.T) {
-	among(t, 1, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		for i := range 10 {
-			index, err := views(i).Await(t.Context())
-			require.NoError(t, err)
-			require.Zero(t, index)
-			require.Zero(t, views(i).inspect(t).Waiting)
-		}
-	})
-}
-
-func TestPartiesPassTogetherAndKnowTheirPlaces(t *testing.T) {
-	for _, parties := range []int{2, 5} {
-		t.Run(strconv.Itoa(parties), func(t *testing.T) {
-			among(t, parties, func(t *testing.T, s redistest.Backend, views func(int) view) {
-				generation := uint64(0)
-				for range 5 {
-					meet(t, views)
-					info := views(0).inspect(t)
-					require.Zero(t, info.Waiting)
-					require.Greater(t, info.Token, generation)
-					generation = info.Token
-				}
-			})
-		})
-	}
-}
-
-func TestTheLastToComeRunsTheActionBeforeAnybodyPasses(t *testing.T) {
-	among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		var ran, passed atomic.Int64
-		action := barrier.WithAction(func(context.Context) error {
-			if passed.Load() != 3*ran.Load() {
-				t.Error("somebody has passed before the action")
-			}
-			ran.Add(1)
-			return nil
-		})
-		for round := range int64(5) {
-			var calls []*kit.Call[int]
-			for i := range 3 {
-				v := views(i).with(t, action)
-				calls = append(calls, kit.Go(func() (int, error) {
-					index, err := v.Await(context.Background())
-					passed.Add(1)
-					return index, err
-				}))
-				if i < 2 {
-					kit.Waiting(t, i+1, v.Inspect)
-					require.Equal(t, round, ran.Load())
-				}
-			}
-			pass(t, calls...)
-			require.Equal(t, round+1, ran.Load())
-		}
-	})
-}
-
-func TestACancelledPartyBreaksTheBarrierForAll(t *testing.T) {
-	among(t, 4, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		cause := errors.New("no longer wanted")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		timed, stop := context.WithTimeout(t.Context(), kit.Patience)
-		defer stop()
-		plain, deadline := views(0).comes(t, t.Context(), 1), views(1).comes(t, timed, 2)
-		cancelled := views(1).comes(t, ctx, 3)
-		require.False(t, views(0).broken(t))
-		begun := time.Now()
-		cancel(cause)
-		err := cancelled.Err(t)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, cause)
-		require.NotErrorIs(t, err, barrier.ErrBroken)
-		fail(t, plain, deadline)
-		require.Less(t, time.Since(begun), atOnce)
-		require.True(t, views(0).broken(t))
-	})
-}
-
-func TestAPartyThatTimesOutBreaksTheBarrierForAll(t *testing.T) {
-	among(t, 4, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		long, stop := context.WithTimeout(t.Context(), kit.Patience)
-		defer stop()
-		plain, deadline := views(0).comes(t, t.Context(), 1), views(1).comes(t, long, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		_, err := views(1).Await(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Regexp(t, `^barrier: await ".+": waited \d+(\.\d+)?(µs|ms|s): context deadline exceeded$`, err.Error())
-		fail(t, plain, deadline)
-		require.Less(t, time.Since(begun), atOnce)
-		require.True(t, views(1).broken(t))
-	})
-}
-
-func TestABrokenBarrierStaysBrokenUntilTheReset(t *testing.T) {
-	among(t, 2, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		breaks(t, views(0))
-		for i := range 4 {
-			_, err := views(i).Await(t.Context())
-			require.ErrorIs(t, err, barrier.ErrBroken)
-			require.True(t, views(i).broken(t))
-			require.Zero(t, views(i).inspect(t).Waiting)
-		}
-		require.NoError(t, views(1).Reset(t.Context()))
-		require.False(t, views(0).broken(t))
-	})
-}
 
 // breaks breaks a barrier by a party that comes and goes.
 func breaks(t testing.TB, v view) {
@@ -200,32 +89,45 @@ func TestAfterEachKindOfBreakAResetMendsIt(t *testing.T) {
 	failure := errors.New("the action has failed")
 	for kind, last := range map[string]func(t *testing.T, v view){
 		"cancelled": func(t *testing.T, v view) {
-			ctx, cancel := context.WithCancel(t.Context())
-			c := v.comes(t, ctx, 2)
-			cancel()
+			cause := errors.New("no longer wanted")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c := v.comes(t, ctx, 3)
+			cancel(cause)
 			require.ErrorIs(t, c.Err(t), context.Canceled)
+			require.ErrorIs(t, c.Err(t), cause)
+			require.NotErrorIs(t, c.Err(t), barrier.ErrBroken)
 		},
 		"timed out": func(t *testing.T, v view) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			_, err := v.Await(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Regexp(t, `^barrier: await ".+": waited \d+(\.\d+)?(µs|ms|s): context deadline exceeded$`, err.Error())
 		},
 		"action": func(t *testing.T, v view) {
-			second := v.comes(t, t.Context(), 2)
+			third := v.comes(t, t.Context(), 3)
 			_, err := v.with(t, barrier.WithAction(func(context.Context) error { return failure })).Await(t.Context())
 			require.ErrorIs(t, err, failure)
 			require.NotErrorIs(t, err, barrier.ErrBroken)
-			fail(t, second)
+			fail(t, third)
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			among(t, 3, func(t *testing.T, s redistest.Backend, views func(int) view) {
+			among(t, 4, func(t *testing.T, s redistest.Backend, views func(int) view) {
+				long, stop := context.WithTimeout(t.Context(), kit.Patience)
+				defer stop()
 				for i := range 3 {
-					first := views(i).comes(t, t.Context(), 1)
+					plain, deadline := views(i).comes(t, t.Context(), 1), views(i+1).comes(t, long, 2)
+					require.False(t, views(i).broken(t))
+					begun := time.Now()
 					last(t, views(i+1))
-					fail(t, first)
-					require.True(t, views(i).broken(t))
+					fail(t, plain, deadline)
+					require.Less(t, time.Since(begun), atOnce)
+					for j := range 2 {
+						require.True(t, views(j).broken(t))
+						require.Zero(t, views(j).inspect(t).Waiting)
+						fail(t, views(j).party(t.Context()))
+					}
 					require.NoError(t, views(i+1).Reset(t.Context()))
 					meet(t, views)
 				}
