@@ -38,31 +38,6 @@ func pending(t testing.TB, calls ...*kit.Call[*lease.Lease]) {
 	}
 }
 
-func TestALargeRequestAtTheHeadIsNotOvertaken(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 4)
-		held := []*lease.Lease{take(t, s, 1), take(t, other, 1), take(t, s, 1), take(t, other, 1)}
-		calls := queue(t, s, other, 4, 1, 1)
-		for i, l := range held {
-			pending(t, calls...)
-			kit.Release(t, l)
-			if i < len(held)-1 {
-				available(t, s, int64(i+1)) // They are free, and kept for the head.
-				refused(t, other, 1)
-			}
-		}
-		large := calls[0].Value(t)
-		pending(t, calls[1:]...)
-		kit.Release(t, large)
-		for _, c := range calls[1:] {
-			l := c.Value(t)
-			require.Greater(t, l.Token(), large.Token())
-			kit.Release(t, l)
-		}
-		unused(t, s)
-	})
-}
-
 func TestARequestServesInTheOrderOfArrival(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		const limit = 5

@@ -19,11 +19,12 @@ import (
 func TestMain(m *testing.M) { leaks.Main(m) }
 
 // What java.util.concurrent's SemaphoreTest holds down for a fair semaphore, for calls of one client and of two;
-// process_test.go has what is left between processes.
+// process_test.go has what is left between processes, and package conformance the names in quotes.
 //
-//	testTryAcquire, testTryAcquireN...InSameThread    TestATryTakesWhatIsFree
+//	testTryAcquire, testTryAcquireN...InSameThread    "permits are counted"
 //	testAcquireReleaseInSameThread, ...N...           TestPermitsAreTakenAndGivenBack
-//	testAcquireReleaseInDifferentThreads, ...N...     TestAnAcquireWaitsForARelease
+//	testAcquireReleaseInDifferentThreads, ...N...     "a small request does not overtake a large one",
+//	                                                  "a release serves all who fit"
 //	testTryAcquire_timeout, testInterruptible...      TestAWaitThatEndsTakesNothing
 //	testHasQueuedThreads, testGetQueueLength          TestInspectTellsHoldersAndWaiters
 //	testDrainPermits                                  TestDrainTakesWhatIsFree
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 //
 // Left out: serialization, toString, isFair: there are none; and a release without an acquire, because what is
 // released is a lease. That makes a semaphore of 0 permits useless until a Resize, so it is refused. An untimed
-// tryAcquire does not overtake here: TestATryDoesNotOvertake.
+// tryAcquire does not overtake here.
 
 // semaphores are the semaphore of the test, as two clients see it, which may be the same.
 func semaphores(t testing.TB, a, b *headwaiter.Client, permits int64, opts ...semaphore.Option) (x, y *semaphore.Semaphore) {
@@ -82,31 +83,6 @@ func refused(t testing.TB, s *semaphore.Semaphore, n int64) {
 	require.ErrorIs(t, err, lease.ErrBusy)
 }
 
-func TestATryTakesWhatIsFree(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 5)
-		available(t, s, 5)
-		var held []*lease.Lease
-		for i, n := range []int64{2, 2, 1} {
-			l, err := []*semaphore.Semaphore{s, other}[i%2].TryAcquire(t.Context(), n)
-			require.NoError(t, err)
-			held = append(held, l)
-		}
-		available(t, other, 0)
-		refused(t, s, 1)
-		kit.Release(t, held[0])
-		available(t, other, 2)
-		refused(t, other, 3)
-		l, err := other.TryAcquire(t.Context(), 2)
-		require.NoError(t, err)
-		for _, l := range append(held[1:], l) {
-			kit.Release(t, l)
-		}
-		available(t, s, 5)
-		unused(t, s)
-	})
-}
-
 func TestPermitsAreTakenAndGivenBack(t *testing.T) {
 	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
 		s, other := semaphores(t, a, b, 3)
@@ -143,40 +119,6 @@ func TestAHoldIsNotEnteredAgain(t *testing.T) {
 		kit.Release(t, first)
 		require.NoError(t, second.Context().Err())
 		kit.Release(t, second)
-	})
-}
-
-func TestAnAcquireWaitsForARelease(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 4)
-		l := take(t, s, 3)
-		for n := int64(2); n <= 4; n++ {
-			c := ask(t.Context(), other, n)
-			kit.Waiting(t, 1, s.Inspect)
-			require.False(t, c.Returned())
-			kit.Release(t, l)
-			l = c.Value(t)
-			available(t, s, 4-n)
-		}
-		kit.Release(t, l)
-		unused(t, s)
-	})
-}
-
-func TestATryDoesNotOvertake(t *testing.T) {
-	kit.Pair(t, func(t *testing.T, _ redistest.Backend, a, b *headwaiter.Client) {
-		s, other := semaphores(t, a, b, 4)
-		l := take(t, s, 2)
-		c := ask(t.Context(), other, 3)
-		kit.Waiting(t, 1, s.Inspect)
-		available(t, s, 2)
-		refused(t, s, 1)
-		_, _, err := s.Drain(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy)
-		kit.Release(t, l)
-		l = c.Value(t)
-		kit.Release(t, l)
-		unused(t, s)
 	})
 }
 
@@ -265,6 +207,9 @@ func TestDrainTakesWhatIsFree(t *testing.T) {
 		kit.Waiting(t, 1, s.Inspect)
 		kit.Release(t, two)
 		require.False(t, c.Returned())
+		available(t, s, 2)
+		_, _, err = s.Drain(t.Context())
+		require.ErrorIs(t, err, lease.ErrBusy, "what is free is for who waits")
 		kit.Release(t, rest)
 		kit.Release(t, c.Value(t))
 		unused(t, s)
