@@ -16,11 +16,12 @@ import (
 	"github.com/headwaiter/headwaiter/lease"
 )
 
-// The behaviour that the JSR-166 TCK tests in CountDownLatchTest, in one client, in two, and in two processes:
+// The behaviour that the JSR-166 TCK tests in CountDownLatchTest, in one client, in two, and in two processes. Package
+// conformance has the names in quotes.
 //
 //	testConstructor               TestACountIsPositive; 0 is refused too: a latch is made to be waited for
-//	testGetCount, testCountDown   TestACountFallsByOneUntilZero
-//	testAwait, testTimedAwait     TestAllWhoWaitPassAtZeroAndNobodyBefore,
+//	testGetCount, testCountDown   TestTheLargestCountIsExact (input_test.go), "counts of many clients are each told apart"
+//	testAwait, testTimedAwait     "all wait for the last count, also those who come late",
 //	                              TestProcessesPassWhenAnotherCountsDown
 //	testAwait_Interruptible,      TestAWaitEndsWithItsContextAndNoOtherDoes,
 //	testTimedAwait_Interruptible  TestAnEndedContextDoesNotPassAnOpenLatch
@@ -37,51 +38,6 @@ func TestACountIsPositive(t *testing.T) {
 		}
 		_, err := views(1).Count(t.Context())
 		require.ErrorIs(t, err, countdown.ErrUnset)
-	})
-}
-
-func TestACountFallsByOneUntilZero(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		const n = 5
-		views(0).set(t, n)
-		for left := int64(n); left > 0; left-- {
-			require.Equal(t, left, views(int(left)).left(t))
-			views(int(left)+1).down(t, left-1)
-		}
-		for i := range 3 {
-			require.Zero(t, views(i).left(t))
-			views(i).down(t, 0)
-		}
-	})
-}
-
-func TestAllWhoWaitPassAtZeroAndNobodyBefore(t *testing.T) {
-	among(t, func(t *testing.T, s redistest.Backend, views func(int) view) {
-		views(0).set(t, 3)
-		var g gate
-		calls := make([]*kit.Call[struct{}], 8)
-		for i := range calls {
-			v := views(i)
-			calls[i] = kit.Run(g.wait(v))
-			if i%2 == 1 { // With a deadline that is far enough.
-				ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
-				defer cancel()
-				calls[i] = v.waits(t, ctx)
-			}
-		}
-		views(0).down(t, 2)
-		views(1).down(t, 1)
-		for _, c := range calls {
-			require.False(t, c.Returned())
-		}
-		g.open(t, views(0))
-		for _, c := range calls {
-			require.NoError(t, c.Err(t))
-		}
-		require.Zero(t, g.early.Load())
-		for i := range calls {
-			require.NoError(t, views(i).Wait(t.Context()), "it stays open")
-		}
 	})
 }
 
