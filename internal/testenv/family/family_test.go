@@ -80,25 +80,27 @@ func meet(ctx context.Context, t *testing.T, c, other *headwaiter.Client, name s
 func TestObjectsOfOneNameDoNotMeet(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c, other := kit.Dial(t, s), kit.Dial(t, s)
-		ctx, held := t.Context(), map[string]*lease.Lease{}
-		for kind, lock := range holders(c, "one") {
-			l, err := lock(ctx)
-			require.NoError(t, err, kind)
-			ctx, held[kind] = l.Context(), l // Nor does one kind's hold mean anything to another.
-		}
-		waiting := map[string]*kit.Call[*lease.Lease]{}
-		for kind, lock := range holders(other, "one") {
-			waiting[kind] = kit.Lock(t.Context(), lock)
-		}
-		meet(ctx, t, c, other, "one")
-		for kind, l := range held {
-			require.False(t, waiting[kind].Returned(), kind)
-			require.NoError(t, l.Context().Err(), kind)
-			kit.Release(t, l)
-			kit.Release(t, waiting[kind].Value(t))
-		}
-		for _, p := range []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.Barrier} {
-			require.EqualValues(t, 1, s.Int("EXISTS", p.Keys("headwaiter", "one").Lock), p.Kind)
+		for _, name := range []string{"one", "{one}x", "a}b {one}", "ünïcode:*?[one]"} {
+			ctx, held := t.Context(), map[string]*lease.Lease{}
+			for kind, lock := range holders(c, name) {
+				l, err := lock(ctx)
+				require.NoError(t, err, kind)
+				ctx, held[kind] = l.Context(), l // Nor does one kind's hold mean anything to another.
+			}
+			waiting := map[string]*kit.Call[*lease.Lease]{}
+			for kind, lock := range holders(other, name) {
+				waiting[kind] = kit.Lock(t.Context(), lock)
+			}
+			meet(ctx, t, c, other, name)
+			for kind, l := range held {
+				require.False(t, waiting[kind].Returned(), kind)
+				require.NoError(t, l.Context().Err(), kind)
+				kit.Release(t, l)
+				kit.Release(t, waiting[kind].Value(t))
+			}
+			for _, p := range []*lua.Protocol{lua.Fairlock, lua.Reentrant, lua.Barrier} {
+				require.EqualValues(t, 1, s.Int("EXISTS", p.Keys("headwaiter", name).Lock), p.Kind)
+			}
 		}
 	})
 }

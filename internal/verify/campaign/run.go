@@ -26,7 +26,7 @@ var parts = []part{
 	{"clients", "chaos", `^Test(C\d|NothingIsLeft)`, "processes with locks, semaphores and read-write locks, of which some are killed, stopped, starved, closed; calls that give up; clocks that jump"},
 	{"servers", "chaos", `^TestS\d`, "the same load on servers that restart, forget, stall, refuse, fill up, are demoted, cut connections"},
 	{"network", "chaos", `^TestN\d`, "the same load on networks that lose, delay, double and cut"},
-	{"sizes", "chaos", `^Test[IP]\d`, "semaphores, latches, barriers and readers in trouble; unusual names and counts; 100,000 waiters"},
+	{"sizes", "chaos", `^Test[IP]\d`, "semaphores, latches, barriers and readers in trouble; 100,000 waiters, many clients and many names"},
 	{"primitives", "check", `InTrouble$`, "locks, cohorts, several names, batches, stripes, elections, reentrant and read-write locks and semaphores, half of the clients on a network in trouble"},
 	{"failovers", "deploy", `^Test(Failovers|SlotsMove)UnderLoad$`, "masters that are replaced and slots that move: Sentinel, a cluster, by hand"},
 	{"soak", "soak", `^TestNobodyIsOvertaken`, "sixteen workers, one lock, waiters that give up and die: order and memory"},

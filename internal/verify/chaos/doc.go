@@ -10,8 +10,8 @@
 // who were certain at one moment, tokens that rise, every holder told in time, nothing left behind in the
 // server nor in the processes.
 //
-// Redlock (R1 to R6), and a cluster whose slots move (S18, S19), are shown beside what they are about; the table names
-// those tests too.
+// Redlock (R1 to R6), a cluster whose slots move (S18, S19), and what is asked for that is unusual while nothing is in
+// trouble (I1 to I4, P2, P6) are shown beside what they are about; the table names those tests too.
 //
 // The short form runs with all tests. The long one (CHAOS_LONG) repeats what depends on chance. `make
 // campaign` runs both, and counts what was seen.

@@ -56,40 +56,6 @@ func TestP1HoldersOfPermitsAreKilled(t *testing.T) {
 	r.finish()
 }
 
-func TestP2ALargeRequestIsNotOvertakenAndAReleaseServesAllThatFit(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "P2")
-	s, other := semaphore.New(r.dial(), "large", 4), semaphore.New(r.dial(), "large", 4)
-	for range either(5, 100) {
-		three := take(t, s, 3).Value(t)
-		large := take(t, other, 4)
-		kit.Waiting(t, 1, s.Inspect)
-		var small []*kit.Call[*lease.Lease]
-		for i := range 3 {
-			small = append(small, take(t, s, 1))
-			kit.Waiting(t, i+2, s.Inspect)
-		}
-		n, err := s.Available(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
-		_, err = s.TryAcquire(t.Context(), 1)
-		require.ErrorIs(t, err, lease.ErrBusy, "a try overtook")
-		kit.Release(t, three)
-		l := large.Value(t)
-		for _, c := range small {
-			require.False(t, c.Returned())
-		}
-		since := time.Now()
-		kit.Release(t, l)
-		for _, c := range small { // All of them by one release.
-			kit.Release(t, c.Value(t))
-		}
-		require.Less(t, time.Since(since), time.Second, "permits were idle until a look")
-	}
-	r.everybody()
-	r.finish()
-}
-
 func TestP4APartyIsKilledWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	r := begin(t, "P4", func(o *options) { o.keep = 48 * time.Hour })
@@ -193,28 +159,6 @@ func live(info lease.Info) int {
 		}
 	}
 	return n
-}
-
-func TestP6AReaderReadsAgainWhileAWriterWaits(t *testing.T) {
-	t.Parallel()
-	r := begin(t, "P6")
-	m, other := rwlock.New(r.dial(), "again"), rwlock.New(r.dial(), "again")
-	for range either(20, 500) {
-		l := kit.Lock(t.Context(), m.RLock).Value(t)
-		writer := kit.Lock(t.Context(), other.Lock)
-		kit.Waiting(t, 1, m.Inspect)
-		again, err := m.RLock(l.Context())
-		require.NoError(t, err)
-		require.Equal(t, l.Token(), again.Token())
-		_, err = m.TryRLock(t.Context())
-		require.ErrorIs(t, err, lease.ErrBusy, "a reader that holds nothing overtook a writer")
-		kit.Release(t, l)
-		require.False(t, writer.Returned())
-		kit.Release(t, again)
-		kit.Release(t, writer.Value(t))
-	}
-	r.everybody()
-	r.finish()
 }
 
 func TestP3CountsWhoseRepliesAreLostCountOnce(t *testing.T) {
