@@ -40,6 +40,16 @@ func leasesOf(t testing.TB, n int, all []fairlock.Outcome) []*lease.Lease {
 	return leases
 }
 
+// releaseEach gives all of them back, which goes well.
+func releaseEach(t testing.TB, leases ...*lease.Lease) {
+	t.Helper()
+	errs := fairlock.ReleaseEach(t.Context(), leases...)
+	require.Len(t, errs, len(leases))
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+}
+
 func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
 	t.Parallel()
 	c := kit.Dial(t, redistest.Start(t))
@@ -47,11 +57,7 @@ func TestManyLocksAreTakenAndReleasedTogether(t *testing.T) {
 	locks := several(t, c, n)
 	for range 3 {
 		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
-		errs := fairlock.ReleaseEach(t.Context(), leases...)
-		require.Len(t, errs, len(leases))
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		releaseEach(t, leases...)
 		for _, l := range leases {
 			require.ErrorIs(t, context.Cause(l.Context()), lease.ErrReleased)
 			require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
@@ -82,13 +88,9 @@ func TestATryOfManyTakesThoseThatAreFree(t *testing.T) {
 			require.NoError(t, o.Err)
 			taken = append(taken, o.Lease)
 		}
-		errs := fairlock.ReleaseEach(t.Context(), append(taken, held...)...)
-		require.Len(t, errs, len(locks))
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		releaseEach(t, append(taken, held...)...)
 		leases := leasesOf(t, len(locks), fairlock.TryLockEach(t.Context(), locks...))
-		require.Len(t, fairlock.ReleaseEach(t.Context(), leases...), 10)
+		releaseEach(t, leases...)
 	})
 }
 
@@ -106,11 +108,7 @@ func TestManyWaitForThoseThatAreHeld(t *testing.T) {
 			kit.Release(t, l)
 		}
 		leases := leasesOf(t, len(locks), <-done)
-		errs := fairlock.ReleaseEach(t.Context(), leases...)
-		require.Len(t, errs, len(leases))
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		releaseEach(t, leases...)
 	})
 }
 
@@ -182,10 +180,7 @@ func TestABatchIsAnsweredAsItsContextEnds(t *testing.T) {
 		d := faults.NewDialer(t, s.Dial)
 		c := kit.Dial(t, s, kit.Over(d))
 		d.Delay(10 * time.Millisecond)
-		var locks []*fairlock.Mutex
-		for i := range 8 {
-			locks = append(locks, fairlock.New(c, fmt.Sprint(kit.Name(t), i)))
-		}
+		locks := several(t, c, 8)
 		for i := range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+time.Duration(i%3-1)*time.Microsecond)
 			for _, o := range fairlock.LockEach(ctx, locks...) {
@@ -204,21 +199,14 @@ func TestABatchIsAnsweredAsItsContextEnds(t *testing.T) {
 func TestManyLocksAtAServerWithoutScriptsTakeFewRoundTrips(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
-		locks, leases := many(kit.Dial(t, s, kit.Over(d)), 500), make([]*lease.Lease, 500)
+		locks := several(t, kit.Dial(t, s, kit.Over(d)), 500)
 		const roundTrip = 20 * time.Millisecond
 		d.Delay(roundTrip / 2)
 		begun := time.Now()
-		for i, o := range fairlock.LockEach(t.Context(), locks...) {
-			require.NoError(t, o.Err)
-			leases[i] = o.Lease
-		}
+		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
 		require.Less(t, time.Since(begun), 5*roundTrip)
 		begun = time.Now()
-		errs := fairlock.ReleaseEach(t.Context(), leases...)
-		require.Len(t, errs, len(leases))
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		releaseEach(t, leases...)
 		require.Less(t, time.Since(begun), 5*roundTrip)
 	})
 }
@@ -228,11 +216,8 @@ func TestCloseWaitsForAReleaseOfMany(t *testing.T) {
 	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
 		d := faults.NewDialer(t, s.Dial)
 		c := kit.Dial(t, s, kit.Over(d))
-		locks, leases := many(c, 3*512), make([]*lease.Lease, 3*512)
-		for i, o := range fairlock.LockEach(t.Context(), locks...) {
-			require.NoError(t, o.Err)
-			leases[i] = o.Lease
-		}
+		locks := several(t, c, 3*512)
+		leases := leasesOf(t, len(locks), fairlock.LockEach(t.Context(), locks...))
 		d.Delay(20 * time.Millisecond)
 		released := kit.Go(func() ([]error, error) { return fairlock.ReleaseEach(t.Context(), leases...), nil })
 		synctime.Pass(10 * time.Millisecond)
@@ -240,17 +225,6 @@ func TestCloseWaitsForAReleaseOfMany(t *testing.T) {
 		for _, err := range released.Value(t) {
 			require.NoError(t, err)
 		}
-		for _, o := range fairlock.TryLockEach(t.Context(), many(kit.Dial(t, s), len(locks))...) {
-			require.NoError(t, o.Err)
-		}
+		leasesOf(t, len(locks), fairlock.TryLockEach(t.Context(), several(t, kit.Dial(t, s), len(locks))...))
 	})
-}
-
-// many are so many locks of a client.
-func many(c *headwaiter.Client, n int) []*fairlock.Mutex {
-	all := make([]*fairlock.Mutex, n)
-	for i := range all {
-		all[i] = fairlock.New(c, fmt.Sprint("many ", i))
-	}
-	return all
 }
