@@ -45,7 +45,7 @@ func (bound) ForSeveral() {}
 
 // WithBound sets for how long a call holds some of the names while it waits for others, at the most; from 1 ms on. It
 // should be many round trips: a name that is given back and taken up again costs several. The default is
-// a second.
+// a second, or the maximum of [headwaiter.WithMaxHold] where that is less.
 func WithBound(d time.Duration) Option { return bound(d) }
 
 // A Lock is several names, as one client sees them. It holds no state, and may be used by several goroutines at once.

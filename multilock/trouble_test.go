@@ -143,6 +143,37 @@ func TestTwoThatGiveUpAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
 	})
 }
 
+// The same two where a maximum ends what each holds before its bound is over.
+func TestTwoThatLoseTheirNamesAtTheSameMomentDoNotDoSoForGood(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		over := func() *headwaiter.Client {
+			d := faults.NewDialer(t, s.Dial)
+			d.Delay(4 * time.Millisecond)
+			return kit.Dial(t, s, kit.Over(d))
+		}
+		const most = 200 * time.Millisecond
+		first, second, holder := over(), over(), kit.Dial(t, s)
+		for apart := range 120 {
+			all := names(t, 3)
+			l, err := multilock.New(holder, []string{all[0], all[2]}).Lock(t.Context())
+			assert.NoError(t, err)
+			var work sync.WaitGroup
+			call := func(c *headwaiter.Client) {
+				m := multilock.New(c, all, headwaiter.WithMaxHold(most))
+				work.Go(func() { assert.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil })) })
+			}
+			call(first)
+			time.Sleep(3 * most / 4) // Of the bubble.
+			call(second)
+			time.Sleep(time.Duration(apart) * time.Millisecond) // Of the bubble.
+			kit.Release(t, l)
+			begun := time.Now()
+			kit.All(t, &work)
+			assert.Less(t, time.Since(begun), 10*most, "%d ms apart", apart)
+		}
+	})
+}
+
 // The same two where clients look for their grants: what one gives back the other sees late, when its own bound may be over.
 // It looks first, so that one of them has all names as soon as the other has given back its part.
 func TestTwoThatLookDoNotGiveBackInTurn(t *testing.T) {

@@ -70,6 +70,9 @@ func acquire(w *whole, queues []waitqueue.Queue) (*lease.Lease, error) {
 		w.parts = append(w.parts, &part{queue: q})
 	}
 	if len(queues) > 0 {
+		if most := queues[0].Terms().MaxHold; most > 0 && !w.try {
+			w.bound = min(w.bound, most) // Else two calls could lose what the other waits for at the same moment, for good.
+		}
 		ctx, free, err := retry.InTime(w.ctx, queues[0].Terms().MaxWait)
 		if err != nil {
 			return nil, err
