@@ -38,6 +38,9 @@ func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
+	if r.Lasts < h.ticket.queue.terms.Lease.Truncate(time.Millisecond) {
+		h.kept = 0 // The key's life gets shorter too, or may.
+	}
 	r.Hold, r.Kept, r.Entries = h, h.kept, h.leases.Entries()
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said

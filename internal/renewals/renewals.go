@@ -304,7 +304,8 @@ func job(s *lua.Script, lasts time.Duration, part []*Renewal, a conn.Attempt) co
 
 // outlives reports whether the key of a hold is known to live longer than a lease that begins no later than latest, in
 // server µs. Then a renewal need not prolong it. That is safe: every script that sets the life of a key leaves at least a
-// minute beyond the present lease, and the lease of a hold only ever moves later.
+// minute beyond the present lease, and that only ever moves later: but for a hold that its client keeps idle, of which nothing is
+// known from the sending of a shorter renewal on.
 func (r *Renewal) outlives(latest int64) bool {
 	return latest+(r.Lasts+lua.Least).Microseconds() <= r.Kept
 }
