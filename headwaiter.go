@@ -20,9 +20,20 @@ import (
 
 type (
 	// A Client is one instance of the library: an identity, its connections, and what it holds and waits for. It is safe
-	// for use by several goroutines; a process usually has one for each Redis. Its Close gives back what it holds.
+	// for use by several goroutines; a process usually has one for each Redis. Its methods are ID, Stats, and
+	// Close(ctx), which ends waits, gives back what is held, and returns an error where the server did not confirm that.
 	Client = waitqueue.Client
-	// Options is what a client needs to know. Only Redis.InitAddress must be set.
+	// Options is what a client needs to know. Only Redis.InitAddress must be set; the default is behind each.
+	//
+	//	Redis          rueidis.ClientOption  where the server is, and how to log on
+	//	Prefix         string                of all keys and channels: "headwaiter"
+	//	Name           string                what operators see: the name of the program
+	//	GrantLease     time.Duration         of a grant by message, until its first renewal: 2 s
+	//	Linger         time.Duration         how long an unused subscription is kept: 5 s
+	//	WithoutSkip, WithoutSubscribe bool   for proxies, see docs/deploy.md: false
+	//	Observer       observe.Observer      is told what happens: nobody
+	//	Log            *slog.Logger          gets the same as records: none
+	//	HeldTooLong, WaitedTooLong time.Duration  when Observer and Log are told of a long hold, or wait: never
 	Options = waitqueue.Options
 	// Stats counts what a client has done, since it was made.
 	Stats = waitqueue.Stats

@@ -91,7 +91,7 @@ func WithMaxWait(d time.Duration) WaitOption {
 // Waiters of all clients count, as Redis has them: readers and writers alike, but not the calls of one client that wait for
 // each other by fairlock.WithCohort. The dead do not: before a call is refused they leave the queue. A waiter counts for
 // another 50 ms, or n × 500 µs if that is more, after it was seen to live; one that was stopped counts until the server finds
-// out. A call of a client that does not listen for the name yet looks at the queue twice, and may be refused the second
+// out. If the client is not subscribed to the name yet, the call looks at the queue twice, and may be refused the second
 // time: then the error is a [lease.WaitError] too. n is from 1 to [lease.MaxQueueLimit]. The default is no limit.
 func WithQueueLimit(n int) QueueOption {
 	if n <= 0 {

@@ -2,6 +2,9 @@ package headwaiter_test
 
 import (
 	"context"
+	"os"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,5 +65,17 @@ func TestAnOptionThatAPrimitiveCannotHonourDoesNotCompileThere(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, x.by, found, name)
+	}
+}
+
+// The fields are those of a package that go doc does not show, so the comment of the alias names them.
+func TestEveryOptionOfAClientIsInItsComment(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("headwaiter.go")
+	require.NoError(t, err)
+	_, comment, _ := strings.Cut(string(source), "// Options is what")
+	comment, _, _ = strings.Cut(comment, "Options = ")
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[headwaiter.Options]()) {
+		require.Regexp(t, `\b`+f.Name+`\b`, comment)
 	}
 }

@@ -32,7 +32,7 @@ func (passes) ForMutex() {}
 // that holds. If the last of these n ends its hold by Unlock, the next call of this client may in turn be overtaken, by one
 // call of another client that came later. The calls must have the same options. The default is 0: every release serves the queue. With
 // [headwaiter.WithMaxHold] and [headwaiter.WithMaxStall] it has no effect. Inspect tells the first token of a hold, and each pass takes the next: a call
-// that would come before the microsecond of its token goes by the queue. After the server's clock has stepped back, a
+// for which that token is still ahead of the clock goes by the queue. After the server's clock has stepped back, a
 // client that has not noticed it yet may overtake more calls than n. n is at most [MaxCohort].
 func WithCohort(n int) Option { return passes(n) }
 

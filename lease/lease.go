@@ -179,9 +179,10 @@ func (l *Lease) Until() Until {
 // Waited returns how long the caller waited for the hold.
 func (l *Lease) Waited() time.Duration { return l.terms.Waited }
 
-// String tells in one line, for logs, what is held, by which token, and for how long that is certain or how it ended.
+// String tells in one line, for logs, what is held, by which token, and for how long that is certain before the next
+// renewal, or how it ended.
 func (l *Lease) String() string {
-	state := fmt.Sprintf("held for %v more", readable(time.Until(l.Deadline())))
+	state := fmt.Sprintf("held, certain for %v", readable(time.Until(l.Deadline())))
 	if l.err() != nil {
 		state = context.Cause(l.inner).Error()
 	}

@@ -332,8 +332,8 @@ func TestTheLeaseIsFoundInItsContext(t *testing.T) {
 func TestALeaseIsTextForLogs(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t.Context(), func(t *lease.Terms) { t.Name = "orders" })
-	require.Regexp(t, `^"orders", token 7: held for [0-9.ms]+ more$`, e.String())
-	require.Regexp(t, `^"orders", token 7: held for [0-9.ms]+ more$`, fmt.Sprintf("%+v", e.Lease))
+	require.Regexp(t, `^"orders", token 7: held, certain for [0-9.ms]+$`, e.String())
+	require.Regexp(t, `^"orders", token 7: held, certain for [0-9.ms]+$`, fmt.Sprintf("%+v", e.Lease))
 	require.NoError(t, e.Release(t.Context()))
 	require.Equal(t, `"orders", token 7: lease released by Release`, e.String())
 }

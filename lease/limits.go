@@ -7,13 +7,13 @@ import (
 // Defaults and limits that all engines share, each with its reason.
 const (
 	// DefaultLease is how long a hold lasts without renewal where a primitive is not told otherwise. It is what a dead
-	// holder costs; a third of it is what a renewal may be late.
+	// holder costs. A renewal is due when a third of it is over, and has the other two thirds to be answered.
 	DefaultLease = 10 * time.Second
 	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
 	MinLease = time.Millisecond
 	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count.
 	MaxLease = 365 * 24 * time.Hour
-	// MaxName keeps keys, channels and log lines readable; a longer name belongs into a hash.
+	// MaxName keeps keys, channels and log lines readable; of a longer name take a hash.
 	MaxName = 512
 	// MaxQueueLimit is how many waiters a queue with a limit may have: a server looks at all of them in less than five
 	// milliseconds.

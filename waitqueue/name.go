@@ -182,8 +182,8 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 }
 
 // ForceRelease frees the name whoever holds it, and lets the next in the queue hold. The holder is told:
-// its context ends with the cause [lease.ErrForced], at once from a quarter of a second of holding on, since from then on
-// its client listens, else with the next renewal. Until then it may still act as the holder, so what it protects should
+// its context ends with the cause [lease.ErrForced]: at once if the hold is older than a quarter of a second, since from then
+// on its client listens, else with the next renewal. Until then it may still act as the holder, so what it protects should
 // look at fencing tokens.
 //
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. Where several may hold it

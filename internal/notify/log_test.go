@@ -148,9 +148,9 @@ func TestASentenceLeavesOutWhatIsNotKnown(t *testing.T) {
 	}
 	l.Stop()
 	require.Equal(t, []string{
-		"headwaiter: waits for name behind 2", "headwaiter: has waited for name for 1m0s and waits on, behind 2",
-		"headwaiter: waits for name behind 0", "headwaiter: has waited for name for 1m0s and waits on, behind 0",
-		"headwaiter: waits for name", "headwaiter: has waited for name for 1m0s and waits on",
+		"headwaiter: waits for name behind 2", "headwaiter: has waited for name for 1m0s and still waits, behind 2",
+		"headwaiter: waits for name behind 0", "headwaiter: has waited for name for 1m0s and still waits, behind 0",
+		"headwaiter: waits for name", "headwaiter: has waited for name for 1m0s and still waits",
 	}, h.messages())
 	require.NotContains(t, attrs(h.kept()[0]), "waiting")
 }
@@ -169,11 +169,11 @@ func TestTheLogTellsOfCallsInOrder(t *testing.T) {
 		}
 		usual := slices.DeleteFunc(all.messages(), func(m string) bool { return strings.Contains(m, "renewed") })
 		require.Equal(t, []string{
-			"headwaiter: asks for name", "headwaiter: holds name after 0s", "headwaiter: has held name for 1m0s and holds on",
+			"headwaiter: asks for name", "headwaiter: holds name after 0s", "headwaiter: has held name for 1m0s and still holds it",
 			"headwaiter: released name after 1m1s",
 		}, usual)
 		require.Greater(t, len(all.messages()), len(usual)+10)
-		require.Equal(t, []string{"headwaiter: has held name for 1m0s and holds on"}, some.messages())
+		require.Equal(t, []string{"headwaiter: has held name for 1m0s and still holds it"}, some.messages())
 	})
 }
 
