@@ -29,6 +29,7 @@ func Storm(seed uint64, times int, only ...Kind) Plan {
 	d.objects()
 	d.limits(seed)
 	d.keeps(seed)
+	d.bounds(seed)
 	d.actors()
 	for range times {
 		d.faults()
@@ -122,6 +123,25 @@ func (d *draw) keeps(seed uint64) {
 	for i := range d.plan.Objects {
 		if o := &d.plan.Objects[i]; (o.Kind == Cohort || o.Kind == Striped) && o.MaxHold == 0 && own.IntN(2) == 0 {
 			o.Keep = []time.Duration{20 * time.Millisecond, 500 * time.Millisecond, time.Minute}[own.IntN(3)]
+		}
+	}
+}
+
+// bounds draws short bounds of calls for several names, and maxima of their holds, by a chance of its own too. A bound has to
+// be many round trips.
+func (d *draw) bounds(seed uint64) {
+	own := &draw{Rand: rand.New(rand.NewPCG(seed, 0x626f756e6473))}
+	var far time.Duration
+	for _, c := range d.plan.Clients {
+		far = max(far, 2*c.Latency)
+	}
+	for i := range d.plan.Objects {
+		o := &d.plan.Objects[i]
+		if o.Kind == Several && own.one(3) {
+			o.Bound = own.span(5*far, 10*far)
+		}
+		if o.Kind == Several && own.one(3) {
+			o.MaxHold = own.some(50*time.Millisecond, o.Lease)
 		}
 	}
 }

@@ -42,6 +42,7 @@ type Hold struct {
 	Ended    bool
 	End      time.Duration
 	Cause    error
+	Over     error         // why it had ended when it was returned, if it had
 	Lowered  time.Duration // since when it is one for reading; 0 if it was not lowered
 
 	Asked time.Duration // since when its holder wants to be told that somebody waits; 0: it does not
@@ -121,6 +122,7 @@ func (h *history) hold(c *Call, l *lease.Lease, permits, place int64, ignorant b
 	defer h.mu.Unlock()
 	c.End, c.Returned, c.Place = h.now(), true, place
 	hold := &Hold{Token: l.Token(), Permits: permits, Deadline: l.Deadline().Sub(h.began), client: c.Client}
+	hold.Over = context.Cause(l.Context())
 	c.Hold = hold
 	h.tracer.believes(Holds, c.Client, hold.Token)
 	if ignorant {

@@ -150,7 +150,7 @@ func (j *judge) returned(c *Call, o Object) {
 		ok = c.tries()
 	case errors.Is(c.Err, lease.ErrLost):
 		// It was lost before anybody heard of it: ahead of a proclamation, or while others were waited for.
-		ok = (c.Step.Do == Each || o.Kind == Election) && (touched || o.MaxHold > 0)
+		ok = (c.Step.Do == Each || c.Step.Do == TryEach || o.Kind == Election) && (touched || o.MaxHold > 0)
 	case strings.Contains(c.Err.Error(), "READONLY"):
 		ok = j.touched(c.Client, c.Object, c.Begin-aftermath, c.End, func(t *Touch) bool { return t.Kind == ReadOnly }) != nil
 	case errors.Is(c.Err, lease.ErrInvalid):
@@ -332,13 +332,19 @@ func (j *judge) losses(o Object, calls []*Call) {
 		if o.Kind == Redlock && o.Lease >= time.Second && !c.Dead {
 			touched = touched && !j.enough(c.End-o.Lease, h.End+releaseTime)
 		}
-		held := h.End - c.End
+		if h.Over != nil && !c.Dead {
+			j.violate("returned though it was over, %v: %v", h.Over, c)
+		}
+		held, since := h.End-c.End, h.End-c.End
+		if o.Kind == Several { // What is taken with others may be held since the call began.
+			since = h.End - c.Begin
+		}
 		if o.MaxHold > 0 && held > o.MaxHold {
 			j.violate("held for longer than the maximum: %v", c)
 		}
 		switch err := h.ReleaseErr; {
 		case touched:
-		case errors.Is(h.Cause, lease.ErrMaxHold) && (held > o.MaxHold*9/10-6*j.far() ||
+		case errors.Is(h.Cause, lease.ErrMaxHold) && (since > o.MaxHold*9/10-6*j.far() ||
 			j.touched(c.Client, c.Object, c.Begin, h.End, nil) != nil): // It counts from the grant, which came late.
 		case h.lost():
 			j.violate("lost without a fault: %v", c)

@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/waitqueue"
 )
 
@@ -138,9 +140,10 @@ func (j *judge) uncalled(o Object, a, b *Call) bool {
 
 // overtakers are the calls that came after one had its place for certain, and held before it, though no fault explains
 // it. A call for several locks may be overtaken by one for fewer of them, and by any when it has given some back because
-// it waited for others.
+// it waited for others. What was lost meanwhile had its turn.
 func (j *judge) overtakers(a *Call, calls []*Call) (found []*Call) {
-	if a.tries() || a.Step.Do == Adopt || a.Dead || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
+	lost := errors.Is(a.Err, lease.ErrLost)
+	if a.tries() || a.Step.Do == Adopt || a.Dead || lost || !a.parts().alone() && a.End-a.Begin > j.plan.Objects[a.Object].Bound/2 {
 		return nil
 	}
 	slack := 2*j.far() + j.unseen(0)
