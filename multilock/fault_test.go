@@ -260,7 +260,7 @@ func TestANameThatIsLostWhileOthersAreWaitedForIsTakenAgain(t *testing.T) {
 		options []multilock.Option
 		end     func(t *testing.T, c *headwaiter.Client, name string)
 	}{
-		"by its maximum": {
+		"given back ahead of its maximum": {
 			[]multilock.Option{headwaiter.WithMaxHold(300 * time.Millisecond)},
 			func(*testing.T, *headwaiter.Client, string) {},
 		},
