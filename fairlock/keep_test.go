@@ -490,21 +490,21 @@ func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
 		idle := func(held []*lease.Lease, apart time.Duration) {
 			for _, l := range held {
 				kit.Release(t, l)
-				time.Sleep(apart)
+				synctime.Pass(apart)
 			}
-			time.Sleep(700 * time.Millisecond)
+			synctime.Pass(700 * time.Millisecond)
 		}
 		held := use()
-		time.Sleep(12 * time.Minute)
+		synctime.Pass(12 * time.Minute)
 		idle(held, 0)
 		held = use() // The renewals of both go together, with the lease.
-		time.Sleep(800 * time.Millisecond)
+		synctime.Pass(800 * time.Millisecond)
 		idle(held, 5*time.Millisecond) // Each goes alone, with a grant lease.
 		held = use()
 		for i, name := range names { // Who holds is told that somebody waits, and renews.
 			_, err := fairlock.New(b, name).TryLock(t.Context())
 			require.ErrorIs(t, err, lease.ErrBusy)
-			time.Sleep(time.Duration(i) * 2 * time.Second)
+			synctime.Pass(time.Duration(i) * 2 * time.Second)
 		}
 		for i, name := range names {
 			lock, _, _ := keysOf(name)
