@@ -188,7 +188,7 @@ func (q Queue) Inspect(ctx context.Context, args ...string) (lease.Info, error) 
 //
 // A token other than 0 limits this to the hold with that token: what was seen is what is freed. Where several may hold it
 // is needed, and 0 is [lease.ErrInvalid]; the hold is looked for among the 10,000 whose leases end first. It returns
-// what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
+// the client and the ticket of what it freed; [lease.ErrNotHeld] if there was nothing to free, [lease.ErrOtherToken] if it is held with another token.
 //
 // Those who read together have one token: then it is [lease.ErrInvalid], and [Queue.ForceReleaseHolder] says whom.
 func (q Queue) ForceRelease(ctx context.Context, token uint64) (lease.Holder, error) {
