@@ -66,6 +66,14 @@ var crowds = map[string]crowd{
 		}
 		return c
 	})},
+	"a check of many tickets with a limit": {lua.Fairlock, "x", 1, 1000, true, repeated(3, func(int64) request {
+		tickets, bounds := bounded("x")
+		return model.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Tickets: tickets, Bounds: bounds}
+	})},
+	"permits for many tickets with a limit": {lua.Semaphore, "p", 1, 1000, true, repeated(3, func(int64) request {
+		tickets, bounds := bounded("p")
+		return permits.Check{Client: "hears", Mode: lua.Hears, NotAfter: ever, Limit: 1, Tickets: tickets, Bounds: bounds}
+	})},
 	"many renewals": {lua.Fairlock, "x", 1, 10, false, repeated(3, func(token int64) request {
 		args := []string{strconv.FormatInt(ever, 10), "10000", string(lua.RenewHeld)}
 		for range 128 {
@@ -80,6 +88,17 @@ func repeated(n int, ask func(int64) request) (all []func(int64) request) {
 		all = append(all, ask)
 	}
 	return all
+}
+
+// bounded are as many new tickets as a check brings, which come behind all, with a limit that there is no room by.
+func bounded(kind string) (tickets []lua.Arrival, bounds map[string]line.Bound) {
+	bounds = map[string]line.Bound{}
+	for i := range int64(100) {
+		of := ticket("hears", strconv.FormatInt(i+10_000, 10), kind, "1")
+		tickets = append(tickets, lua.Arrival{Ticket: of, Arrival: i + 10_000})
+		bounds[of] = line.Bound{Limit: 1000, Left: -1}
+	}
+	return tickets, bounds
 }
 
 // What scripts take of the server's processor, however many tickets of dead clients they come by. Wall time would be the

@@ -261,3 +261,25 @@ func TestALowPriorityLetsOthersPass(t *testing.T) {
 		require.EqualValues(t, 1, usual.Place)
 	})
 }
+
+// The first look, for the second ticket, finds one waiter dead. What it has found serves the tickets behind, with those that
+// were let in.
+func TestOneLookServesAllTicketsOfACheck(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *player) {
+		p.held(t)
+		p.wait(t, "b", true)
+		p.wait(t, "c", true)
+		require.NoError(t, p.hear(int('c'-'a'), false))
+		check := p.looks("a", lua.Hears)
+		check.Bounds = map[string]line.Bound{}
+		for n := range uint64(5) {
+			a := lua.Arrival{Ticket: ticket("a", n+1), Arrival: p.now + 100 + int64(n)}
+			check.Tickets, check.Bounds[a.Ticket] = append(check.Tickets, a), line.Bound{Limit: 3, Left: -1}
+		}
+		reply := p.must(t, check)
+		require.Equal(t, 1, reply.Skipped)
+		for i, want := range []string{"again 2", "again 3", "full 3 ", "full 3 ", "full 3 "} {
+			require.Contains(t, reply.States[i], want, "as many others wait as it says")
+		}
+	})
+}

@@ -192,7 +192,7 @@ func (r Ask) full(c *call, usual bool) (oldest int64, full bool) {
 			return oldest, full
 		}
 	}
-	return c.Full(*r.Bound, r.at(c.Now))
+	return c.Full(*r.Bound, r.at(c.Now), 0)
 }
 
 // at is the time at which a ticket comes.

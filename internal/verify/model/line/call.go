@@ -13,6 +13,7 @@ import (
 type Call struct {
 	line  *Line
 	notes *Notes
+	view  *view // of the tickets, if this script has looked at them to see whether there is room
 
 	Now     int64
 	Caller  string

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -89,20 +90,20 @@ func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
 	return 0, false, false
 }
 
-// Full reports whether there is no room for a ticket that comes at a time and is not in the queue (I11), with the arrival
-// of the head. Of the dead that it comes by it forgets all.
-func (c *Call) Full(b Bound, at int64) (oldest int64, full bool) {
-	crowded := c.crowded(b)
-	if q := c.line.Queue; len(q) == 0 || !crowded && !c.Late(b, at, q[0].Arrival) {
-		return 0, false
-	}
-	most := int64(1)
-	if crowded {
-		most = b.Limit
-	}
+// A view is what a look at the tickets has found. It serves all tickets that a script is about.
+type view struct {
+	living int64
+	oldest int64 // the arrival of the first that lives, if any does
+	till   int64 // until when it counts for asks to come
+	told   bool  // they know of it
+}
+
+// survey looks at so many tickets that live, and forgets the dead that it comes by.
+func (c *Call) survey(most int64) *view {
 	p, living, dead := c.look(most)
+	v := &view{living: int64(len(living)), till: c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost)}
 	if len(living) == 0 && p.Deaf() {
-		return 0, false
+		return v
 	}
 	for _, ticket := range dead {
 		c.line.Dequeue(ticket)
@@ -111,17 +112,34 @@ func (c *Call) Full(b Bound, at int64) (oldest int64, full bool) {
 	if len(c.line.Queue) == 0 {
 		c.Forget()
 	}
-	if len(living) == 0 {
+	if len(living) > 0 {
+		v.oldest = living[0]
+	}
+	return v
+}
+
+// Full reports whether there is no room for a ticket that comes at a time and is not in the queue (I11), with the arrival
+// of the head. Where the script is about several tickets, largest is the largest of their limits, at least 1.
+func (c *Call) Full(b Bound, at, largest int64) (oldest int64, full bool) {
+	crowded := c.crowded(b)
+	q := c.line.Queue
+	switch {
+	case len(q) == 0, c.view == nil && !crowded && !c.Late(b, at, q[0].Arrival):
+		return 0, false
+	case c.view == nil && largest == 0 && crowded:
+		c.view = c.survey(b.Limit)
+	case c.view == nil:
+		c.view = c.survey(max(largest, 1))
+	}
+	v := c.view
+	if v.living == 0 || !(crowded && v.living >= b.Limit) && !c.Late(b, at, v.oldest) {
 		return 0, false
 	}
-	if !(crowded && int64(len(living)) == most) && !c.Late(b, at, living[0]) {
-		return 0, false
+	if !v.told {
+		v.told = true
+		c.notes.Looked = &Looked{Rest: int64(len(c.line.Queue)) - v.living, Till: v.till, Waited: max(c.Now-v.oldest, 0)}
 	}
-	c.notes.Looked = &Looked{
-		Rest: int64(len(c.line.Queue) - len(living)), Till: c.Now + min(max(lookLeast, int64(p.Looked)*lookEach), lookMost),
-		Waited: max(c.Now-living[0], 0),
-	}
-	return living[0], true
+	return v.oldest, true
 }
 
 // look finds the arrivals of the first tickets that are alive, so many at the most, and the dead among them.
@@ -153,21 +171,27 @@ func (c *Call) look(most int64) (p Pass, living []int64, dead []string) {
 	return p, living, dead
 }
 
-// Trim takes out of the queue again what a check has queued for the first time and there is no room for, the last ones
-// first, says so in the states, and reports whether there were any.
+// Trim takes out of the queue again what a check has queued for the first time, lets those in that there is room for, the
+// first ones first, says of the others in the states that there is none, and reports whether there are any.
 func (c *Call) Trim(tickets []lua.Arrival, bounds map[string]Bound, heads map[string]int64, states []string) (any bool) {
-	for i := len(tickets) - 1; i >= 0; i-- {
-		a := tickets[i]
-		b, ok := bounds[a.Ticket]
-		if !ok || states[i] != lua.StateAgain || !c.line.Dequeue(a.Ticket) {
-			continue
+	largest := int64(1)
+	var out []int
+	for i, a := range tickets {
+		if b, ok := bounds[a.Ticket]; ok && states[i] == lua.StateAgain && c.line.Dequeue(a.Ticket) {
+			out, largest = append(out, i), max(largest, b.Limit)
 		}
-		if oldest, full := c.Full(b, a.Arrival); full {
+	}
+	for _, i := range out {
+		a := tickets[i]
+		if oldest, full := c.Full(bounds[a.Ticket], a.Arrival, largest); full {
 			states[i] = lua.StateFull + " " + strconv.Itoa(len(c.line.Queue)) + " " + stage.Decimal(oldest)
 			any = true
 			continue
 		}
 		c.Enter(a.Ticket, a.Arrival, true, heads[a.Ticket])
+		if v := c.view; v != nil {
+			v.oldest, v.living = min(cmp.Or(v.oldest, a.Arrival), a.Arrival), v.living+1
+		}
 	}
 	return any
 }
@@ -200,18 +224,23 @@ func (r Room) Asked(ticket string, at int64, b *Bound, full, took bool) error {
 // Checked judges what a check says of each of its tickets.
 func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []string) error {
 	full := func(state string) bool { return strings.HasPrefix(state, lua.StateFull+" ") }
+	after := r.After
 	for i, state := range states {
 		b, bounded := bounds[tickets[i].Ticket]
 		r.Ticket, r.At, r.Bound, r.Full, r.Beside = tickets[i].Ticket, tickets[i].Arrival, b, full(state), 0
 		if !bounded && r.Full {
 			return fmt.Errorf("%s has no bound and is refused", r.Ticket)
 		}
-		// Those of a deaf client, and those that came before it and are refused too.
+		// Those of a deaf client were there; those that were let in behind it were not.
+		later := map[string]bool{}
 		for k, other := range states {
-			if k != i && other == lua.StateGone || k < i && full(other) {
+			if k != i && other == lua.StateGone {
 				r.Beside++
 			}
+			_, fresh := bounds[tickets[k].Ticket]
+			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, lua.StateAgain)
 		}
+		r.After = slices.DeleteFunc(slices.Clone(after), func(a lua.Arrival) bool { return later[a.Ticket] })
 		if err := r.Judge(); bounded && err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func (r Ask) outcome(c *call, permits int64) lua.Tuple {
 		return c.reply(lua.Busy, -1, len(c.Queue), 0)
 	}
 	if r.Bound != nil && c.Rank(r.Ticket) < 0 {
-		if oldest, full := c.Full(*r.Bound, r.at(c.Now)); full {
+		if oldest, full := c.Full(*r.Bound, r.at(c.Now), 0); full {
 			c.keep(len(c.Queue))
 			return c.reply(lua.Full, -1, len(c.Queue), oldest)
 		}
