@@ -7,7 +7,8 @@ import (
 )
 
 // Bind returns a context for work that is done under the hold and for ctx, such as a request: it is done when the hold
-// ends or when ctx does, and context.Cause is that of whichever came first.
+// ends or when ctx does, and context.Cause is that of whichever came first. So is Err, also for what is derived from it:
+// [context.DeadlineExceeded] where the deadline of ctx has passed.
 //
 // Its deadline and its values are those of ctx; what ctx has no value for is looked up in [Lease.Context]. [FromContext]
 // finds the hold in it, and a Lock with it enters the hold again, or fails with [ErrDeadlock]. Err and Done look at the
@@ -19,7 +20,6 @@ func (l *Lease) Bind(ctx context.Context) context.Context {
 		panic("lease: Bind: nil context")
 	}
 	b := l.bind(ctx)
-	b.values = context.WithoutCancel(ctx) // Whose end context.Cause does not see.
 	if ctx.Done() != nil {
 		context.AfterFunc(b.Context, b.free)
 	}
@@ -37,7 +37,9 @@ func Do(ctx context.Context, lock func(context.Context) (*Lease, error), f func(
 	if err != nil {
 		return err
 	}
-	b := l.bind(ctx) // The values of the hold are those of ctx, and what a tracer has added.
+	b := l.bind(ctx)
+	// The values of the hold are those of ctx, and what a tracer has added. Its end is none of them.
+	b.first, b.second = context.WithoutCancel(l.inner), b.Context
 	defer b.free()
 	// The caller's context may have ended, which is no reason to keep the others waiting.
 	defer func() {
@@ -50,32 +52,34 @@ func Do(ctx context.Context, lock func(context.Context) (*Lease, error), f func(
 
 func (l *Lease) bind(ctx context.Context) *boundContext {
 	b := &boundContext{lease: l, other: ctx}
-	b.Context, b.cancel = context.WithCancelCause(l.Context())
-	b.stop = context.AfterFunc(ctx, b.look)
+	b.Context, b.cancel = context.WithCancelCause(ctx)
+	b.first, b.second = b.Context, l.inner
+	b.stop = context.AfterFunc(l.Context(), b.look)
 	return b
 }
 
-// boundContext is a context of a hold that ends with another one too. Both may know that they have ended before
-// anybody has told the child of the hold's: a lease looks at the clock.
+// boundContext is a context that ends with a hold and with another one. Both may know that they have ended before
+// anybody has told their children: a lease looks at the clock.
 type boundContext struct {
-	context.Context // a child of the hold's
+	context.Context // a child of the other one, whose Err may be one or the other; that of a hold is always Canceled
 	cancel          context.CancelCauseFunc
-	stop            func() bool // ends the watch over the other one
+	stop            func() bool // ends the watch over the hold
 	lease           *Lease
 	other           context.Context
-	values          context.Context // come before those of the hold, if not nil
+	first, second   context.Context // where values are looked up; context.Cause must find Context first
 }
 
 func (b *boundContext) free() {
 	b.stop()
-	b.cancel(nil)
+	b.look()
 }
 
 // look sees that it has ended if one of the two has.
 func (b *boundContext) look() {
-	if b.lease.err() == nil && b.other.Err() != nil {
-		b.cancel(context.Cause(b.other))
+	if b.lease.err() != nil {
+		b.cancel(context.Cause(b.lease.inner))
 	}
+	_ = b.other.Err() // That of another hold looks at the clock, and tells its children.
 }
 
 func (b *boundContext) Deadline() (time.Time, bool) { return b.other.Deadline() }
@@ -95,12 +99,10 @@ func (b *boundContext) Value(key any) any {
 	if own := b.lease.own(key); own != nil {
 		return own
 	}
-	if b.values != nil {
-		if v := b.values.Value(key); v != nil {
-			return v
-		}
+	if v := b.first.Value(key); v != nil {
+		return v
 	}
-	return b.Context.Value(key)
+	return b.second.Value(key)
 }
 
 func (b *boundContext) String() string { return "lease.Bind" }

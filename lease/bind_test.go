@@ -34,6 +34,7 @@ func TestABoundContextEndsWithTheFirstOfTwo(t *testing.T) {
 		}, errGone},
 		"a loss, then the other context": {func(e *engine, gone context.CancelCauseFunc) {
 			e.Lose(lease.ErrForced)
+			synctest.Wait()
 			gone(errGone)
 		}, lease.ErrForced},
 	} {
@@ -52,6 +53,40 @@ func TestABoundContextEndsWithTheFirstOfTwo(t *testing.T) {
 				require.ErrorIs(t, context.Cause(bound), c.cause)
 				require.ErrorIs(t, context.Cause(child), c.cause)
 				require.ErrorIs(t, context.Cause(bound), c.cause, "it stays")
+			})
+		})
+	}
+}
+
+func TestABoundContextEndsAsTheOtherOneDoes(t *testing.T) {
+	for name, lateLoss := range map[string]bool{"alone": false, "before a loss": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEngine(t.Context())
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
+				defer cancel()
+				work := func(bound context.Context) error {
+					child, stop := context.WithTimeout(bound, time.Minute)
+					defer stop()
+					require.NoError(t, bound.Err())
+					<-child.Done()
+					require.Equal(t, context.DeadlineExceeded, child.Err())
+					require.Equal(t, context.DeadlineExceeded, bound.Err())
+					if lateLoss {
+						e.Lose(lease.ErrForced)
+						synctest.Wait()
+					}
+					<-bound.Done()
+					require.Equal(t, errGone, context.Cause(bound))
+					return bound.Err()
+				}
+				require.ErrorIs(t, work(e.Bind(ctx)), context.DeadlineExceeded)
+
+				e = newEngine(t.Context())
+				ctx, cancel = context.WithTimeoutCause(t.Context(), time.Second, errGone)
+				defer cancel()
+				err := lease.Do(ctx, func(context.Context) (*lease.Lease, error) { return e.Lease, nil }, work)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		})
 	}
