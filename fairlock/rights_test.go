@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/doctor"
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
@@ -114,6 +115,23 @@ func TestAUserThatLacksARightIsToldWhichAtTheStart(t *testing.T) {
 			require.Zero(t, len(s.List("KEYS", "*{*")))
 		})
 	}
+}
+
+func TestARightThatOnlyAServerWithoutTheScriptsAsksForIsMissedAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Do("ACL", "SETUSER", "lock", "reset", "on", ">secret", "allkeys", "allchannels", "allcommands", "-eval")
+	kit.Release(t, hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))) // The server knows the scripts.
+	err := dialError(t, s, as("lock"))
+	require.ErrorIs(t, err, lease.ErrUnusable)
+	require.ErrorContains(t, err, "NOPERM")
+	require.Contains(t, strings.ToLower(line.ReplaceAllString(err.Error(), "")), "'eval'")
+	o := headwaiter.Options{Redis: s.Option()}
+	as("lock")(&o)
+	r, err := doctor.Examine(t.Context(), o)
+	require.ErrorContains(t, err, "NOPERM")
+	require.Len(t, r.Missing, 1)
+	require.Contains(t, r.Missing[0], "'eval'")
 }
 
 func TestTheRightsThatTheErrorNamesAreEnoughForEverything(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -75,8 +74,7 @@ func (c *Servers) probeCluster(channel string) error {
 	if err := c.routes.refresh(context.Background()); err != nil {
 		return fmt.Errorf("headwaiter: ask the cluster for its slots (the user needs +cluster|slots and +cluster|nodes): %w", Advise(err))
 	}
-	b := c.commands.B()
-	err := c.commands.Do(context.Background(), b.Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
+	err := c.commands.Do(context.Background(), c.commands.B().Spublish().Channel(channel).Message(lua.EchoMessage("0")).Build()).Error()
 	switch {
 	case err == nil:
 		c.Sharded = true
@@ -143,9 +141,11 @@ func (c *Servers) probeKeys() lua.Keys { return lua.Fairlock.Keys(c.opts.Prefix,
 // Probed asks the server of the locks. It changes nothing.
 func (c *Servers) Probed(ctx context.Context) (p Probed, err error) {
 	keys := c.probeKeys()
-	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), []string{
-		keys.Channel(c.opts.ID), strconv.FormatBool(!c.opts.WithoutSubscribe), strconv.FormatBool(c.commands.Mode() == rueidis.ClientModeCluster),
-	}).ToArray()
+	args := []string{keys.Channel(c.opts.ID), fmt.Sprint(!c.opts.WithoutSubscribe), fmt.Sprint(c.commands.Mode() == rueidis.ClientModeCluster)}
+	fields, err := c.runUntil(ctx, c.routes.of(keys.Lock), nil, lua.Probe, keys.All(), args).ToArray()
+	if err == nil { // Of a script that the server knew this says nothing of EVAL, which it takes when a server has forgotten all.
+		err = c.commands.Do(ctx, c.eval(c.commands.B(), lua.Probe, keys.All(), args)).Error()
+	}
 	if err != nil {
 		if Answered(err) && withoutScripts.MatchString(err.Error()) {
 			return Probed{Unfit: "it has no EVAL, which all locks need: use Redis 6.2 or newer, or Valkey; if it is a sentinel, name Sentinel.MasterSet"}, nil
