@@ -229,3 +229,11 @@ func handOffTime(t *testing.T, a, b *fairlock.Mutex) time.Duration {
 	}
 	return kit.Median(spans)
 }
+
+func TestAReleaseWithTheContextOfItsHoldIsConfirmed(t *testing.T) {
+	kit.Each(t, func(t *testing.T, s redistest.Backend) {
+		l := hold(t, fairlock.New(kit.Dial(t, s), kit.Name(t)))
+		require.NoError(t, l.Release(l.Context()))
+		require.ErrorIs(t, l.Release(t.Context()), lease.ErrReleased)
+	})
+}

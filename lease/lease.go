@@ -196,13 +196,30 @@ func (l *Lease) String() string {
 // [ErrUnconfirmed] when ctx ended or the client gave up before an answer came: then the hold ends at the
 // latest when its lease does. The context has ended in every case. Errors name the hold.
 //
+// Where ctx is that of the hold, or comes from it, its end while the hold is given back does not count, its deadline does.
+//
 // Release panics without a context, as package context does, and then nothing has changed.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		panic("lease: Release: nil context")
 	}
-	_ = ctx.Err() // Should it panic: as long as nothing has changed.
+	ctx, free := l.outlasting(ctx)
+	defer free()
 	return l.release(ctx, errByRelease)
+}
+
+// outlasting is ctx, but as long as it or the lease may last if it comes from the hold: that ends before anything is sent.
+// Should ctx panic, nothing has changed.
+func (l *Lease) outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, _ := FromContext(ctx)
+	until, bounded := ctx.Deadline()
+	switch {
+	case ctx.Err() != nil || own != l:
+		return ctx, func() {}
+	case !bounded:
+		until = l.Until().Deadline
+	}
+	return context.WithDeadline(context.WithoutCancel(ctx), until)
 }
 
 // release gives the hold back and waits for the server's word.
@@ -332,10 +349,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 
 // own is the lease that a key of its context stands for: itself, or a part. It is nil for all other keys.
 func (l *Lease) own(key any) *Lease {
-	if key == (contextKey{}) {
-		return l
-	}
-	if l.terms.Key != nil && key == l.terms.Key {
+	if key == (contextKey{}) || l.terms.Key != nil && key == l.terms.Key {
 		return l
 	}
 	for _, part := range l.terms.Parts {

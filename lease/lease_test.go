@@ -122,6 +122,53 @@ func TestTheContextHasEndedBeforeTheHoldIsGivenBack(t *testing.T) {
 	require.ErrorIs(t, e.Release(t.Context()), lease.ErrReleased)
 }
 
+// giver notes how the context ends that a hold is given away with.
+type giver struct{ given context.Context }
+
+func (g *giver) Gives() bool { return true }
+
+func (g *giver) HandOver(ctx context.Context) (string, error) {
+	g.given = ctx
+	return "text", ctx.Err()
+}
+
+func TestAHoldIsGivenBackWithItsOwnContext(t *testing.T) {
+	t.Parallel()
+	for name, from := range map[string]func(e *engine) context.Context{
+		"its context":     func(e *engine) context.Context { return e.Context() },
+		"a child":         func(e *engine) context.Context { return context.WithValue(e.Context(), key{}, "value") },
+		"a bound context": func(e *engine) context.Context { return e.Bind(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &giver{}
+			mine := func(terms *lease.Terms) {
+				terms.Engine = g
+				terms.Release = func(ctx context.Context) error { _, err := g.HandOver(ctx); return err }
+			}
+			e := newEngine(t.Context(), mine)
+			whole := e.Deadline()
+			require.NoError(t, e.Release(from(e)))
+			until, _ := g.given.Deadline()
+			require.Equal(t, whole, until)
+
+			e = newEngine(t.Context(), mine)
+			ctx, cancel := context.WithTimeout(from(e), time.Second)
+			defer cancel()
+			_, err := e.HandOver(ctx)
+			require.NoError(t, err)
+			want, _ := ctx.Deadline()
+			until, _ = g.given.Deadline()
+			require.Equal(t, want, until)
+
+			e = newEngine(t.Context(), mine)
+			ctx, cancel = context.WithCancel(from(e))
+			cancel()
+			require.ErrorIs(t, e.Release(ctx), context.Canceled, "it had ended before")
+		})
+	}
+}
+
 func TestALossTellsWhyAndStays(t *testing.T) {
 	t.Parallel()
 	for _, loss := range losses {

@@ -116,11 +116,10 @@ func rights(prefix string) string {
 
 // refusal turns an error of the probe into what to change.
 func (c *Servers) refusal(err error) error {
-	redisErr, ok := rueidis.IsRedisErr(err)
-	switch {
-	case !ok:
+	switch text := err.Error(); {
+	case !Answered(err):
 		return fmt.Errorf("headwaiter: connect: %w", err)
-	case strings.Contains(redisErr.Error(), "NOPERM") || strings.Contains(redisErr.Error(), "can't run") || strings.Contains(redisErr.Error(), "ACL failure"):
+	case strings.Contains(text, "NOPERM") || strings.Contains(text, "can't run") || strings.Contains(text, "ACL failure"):
 		return fmt.Errorf("headwaiter: %w: the user may not run scripts or what they call; it needs %s: %w",
 			lease.ErrUnusable, c.rights(), err)
 	}

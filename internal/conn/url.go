@@ -23,49 +23,37 @@ const withoutSkip, withoutSubscribe = "without_skip", "without_subscribe"
 
 // ParseURL reads a URL as headwaiter.DialURL tells. An error does not repeat what may be a password.
 func ParseURL(text string) (o Options, err error) {
-	if err := o.parseURL(text); err != nil {
+	authority, rest := parts(text)
+	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix:") {
+		err = noScheme(text)
+	} else if err = o.parseURL(text, authority); err != nil && strings.Contains(rest, "@") {
+		err = errors.New("no URL") // What is before the @ may be a password that was not escaped.
+	}
+	if err != nil {
 		return o, fmt.Errorf("headwaiter: url: %w", err)
 	}
 	return o, nil
 }
 
-func (o *Options) parseURL(text string) error {
-	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix:") {
-		return noScheme(text)
-	}
-	authority, rest := parts(text)
-	muddled := strings.Contains(rest, "@") // What is before it may be a password that was not escaped.
+func (o *Options) parseURL(text, authority string) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil && strings.Contains(err.Error(), "invalid port") && !muddled:
+	case err != nil && strings.Contains(err.Error(), "invalid port"):
 		return fmt.Errorf("%q is no port", authority[strings.LastIndexByte(authority, ':')+1:])
 	case err != nil:
 		return errors.New("no URL")
 	}
 	if o.Redis, err = rueidis.ParseURL(text); err != nil {
-		if muddled {
-			return errors.New("no URL")
-		}
 		return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 	}
 	parameters := u.Query()
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
-		switch {
-		case slices.Contains(urlParameters, name):
-		case muddled:
-			return errors.New("no URL")
-		default:
+		if !slices.Contains(urlParameters, name) {
 			return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(urlParameters, ", "))
 		}
 	}
 	for name, option := range map[string]*bool{withoutSkip: &o.WithoutSkip, withoutSubscribe: &o.WithoutSubscribe} {
-		if !parameters.Has(name) {
-			continue
-		}
-		if *option, err = strconv.ParseBool(parameters.Get(name)); err != nil {
-			if muddled {
-				return errors.New("no URL")
-			}
+		if *option, err = strconv.ParseBool(parameters.Get(name)); err != nil && parameters.Has(name) {
 			return fmt.Errorf("invalid %s: %q is neither true nor false", name, parameters.Get(name))
 		}
 	}
