@@ -111,8 +111,11 @@ func (w *wait) prepare(n *conn.Node) *ask {
 	if q.bound = nil; w.mode == lua.Wait {
 		q.bound = t.bound
 	}
-	if !t.unanswered.IsZero() {
-		since = strconv.FormatInt(n.Clock.AtLeast(t.unanswered), 10)
+	if w.event != nil && !t.unanswered.IsZero() {
+		earliest := n.Clock.AtLeast(t.unanswered)
+		if since = strconv.FormatInt(earliest, 10); earliest == 0 {
+			q.NotAfter = "0" // Of a node that has not answered yet it is first asked what time it is.
+		}
 	}
 	s.mu.Unlock()
 

@@ -86,9 +86,6 @@ func (s *site) ownLocked(t *ticket) {
 
 // heldByLocked returns what the owner of a waiting ticket holds by another.
 func (s *site) heldByLocked(t *ticket) *hold {
-	if t.owner == "" {
-		return nil
-	}
 	if h := s.owners[t.owner]; h != nil && h.ticket != t && t.state != held {
 		return h
 	}
