@@ -96,11 +96,12 @@ func (c *Clock) Steady() (time.Time, bool) {
 }
 
 // Since returns a local time that is not after the server's time at, nor after the moment at which the
-// news of it was received, and what lease.Slept said at the time from which that was reckoned.
+// news of it was received, and what lease.Slept said at the time from which that was reckoned. Where there was no reply yet
+// nobody can tell how old the news is: it is as if the machine had slept since.
 func (c *Clock) Since(at int64, received time.Time) (time.Time, time.Duration) {
 	r := c.newest.Load()
 	if r == nil {
-		return received, lease.Slept()
+		return received, lease.Slept() - 2*timers.WokeUp
 	}
 	age := time.Duration(at-r.server) * time.Microsecond
 	bound := r.sent.Add(age - age.Abs()/Drift)

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/internal/timers"
+	"github.com/headwaiter/headwaiter/lease"
 )
 
 // farServer is a server whose clock has an offset, and runs apart by so many parts of a thousand.
@@ -28,8 +30,9 @@ func TestAClockWithoutAReadingPromisesNothing(t *testing.T) {
 	var c Clock
 	now := time.Now()
 	require.Zero(t, c.AtLeast(now))
-	from, _ := c.Since(12345, now)
+	from, slept := c.Since(12345, now)
 	require.Equal(t, now, from)
+	require.Greater(t, lease.Slept()-slept, timers.WokeUp, "news of nobody knows when was taken for fresh")
 	c.Observe(Attempt{Sent: now}, 0, true)
 	require.Zero(t, c.AtLeast(now), "a reply without a time is no reading")
 }
