@@ -253,7 +253,7 @@ func age(res rueidis.RedisResult) (time.Duration, error) {
 	return time.Duration(fields[0]) * time.Millisecond, nil
 }
 
-// A sound node has forgotten nothing since a time, for as long as the commands' connection to it is the one that it was.
+// A sound node has forgotten nothing since a time, for as long as the connections to it are those that they were.
 type sound struct {
 	connection uint64
 	since      time.Time
@@ -264,22 +264,27 @@ type sound struct {
 const soundFor = 24 * time.Hour
 
 // Sound reports whether the node has forgotten nothing of a slot for longer than a lease, as is known without asking it:
-// it was so on the connection which commands go by, and a server that restarts breaks its connections.
+// it was so on the connections that there are, and a server that restarts breaks its connections.
 func (n *Node) Sound(slot uint16, lease time.Duration) bool {
 	v, _ := n.sound.Load(slot)
 	s, ok := v.(*sound)
 	return ok && time.Since(s.since) > lease && time.Since(s.asked) < soundFor && s.connection == n.Connection()
 }
 
-// Connection is the number of the commands' newest connection to the node; 0 if that is not known.
+// Connection is a number that is another one as soon as a connection of the commands to the node was made or has ended; 0 if
+// that is not known. Of one that nobody reads rueidis sees the end at its next use. So those that the node is listened to by
+// count too: a grant by message from a server that has restarted comes on a new one. Not so where nodes pass messages on.
 func (n *Node) Connection() uint64 {
-	if n.servers.sockets == nil {
+	c := n.servers
+	if c.sockets == nil || c.Plain {
 		return 0
 	}
-	return n.servers.sockets.newest(n.address)
+	n.ears.mu.Lock()
+	defer n.ears.mu.Unlock()
+	return c.sockets.change(n.address) + uint64(n.ears.epoch)
 }
 
-// Aged notes the age that a node told to a request sent at a time, when its newest connection was that one.
+// Aged notes the age that a node told to a request sent at a time, when Connection was that number.
 func (n *Node) Aged(slot uint16, v *Voucher, sent time.Time, connection uint64) {
 	if v.Err == nil && v.Age > 0 && connection != 0 {
 		n.sound.Store(slot, &sound{connection, sent.Add(-v.Age), sent})

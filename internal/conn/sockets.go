@@ -13,12 +13,12 @@ import (
 // sockets are the connections that a client has made. Closing one is the only way to end a call to rueidis
 // that waits for a server that does not answer.
 type sockets struct {
-	mu     sync.Mutex           // guards the fields below
-	gone   func(address string) // told of each that closes; nil if nobody wants to know
-	open   map[*socket]struct{}
-	closed bool              // there are to be no more
-	made   map[string]uint64 // the number of the newest, by address; under "" of all
-	count  uint64
+	mu      sync.Mutex           // guards the fields below
+	gone    func(address string) // told of each that closes; nil if nobody wants to know
+	open    map[*socket]struct{}
+	closed  bool              // there are to be no more
+	changed map[string]uint64 // the number of the last that was made or has ended, by address; under "" of all
+	count   uint64
 }
 
 // tell lets f know of each connection that closes.
@@ -28,11 +28,16 @@ func (s *sockets) tell(f func(address string)) {
 	s.gone = f
 }
 
-// newest is the number of the newest connection to an address, or of all if it is empty.
-func (s *sockets) newest(address string) uint64 {
+// change is a number that is another one as soon as a connection to an address, or any if it is empty, was made or has ended.
+func (s *sockets) change(address string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.made[address]
+	return s.changed[address]
+}
+
+func (s *sockets) changedLocked(address string) {
+	s.count++
+	s.changed[address], s.changed[""] = s.count, s.count
 }
 
 // A socket is a connection that can be found again.
@@ -46,6 +51,7 @@ type socket struct {
 func (s *socket) Close() error {
 	s.all.mu.Lock()
 	delete(s.all.open, s)
+	s.all.changedLocked(s.address)
 	gone := s.all.gone
 	s.all.mu.Unlock()
 	if gone != nil {
@@ -69,10 +75,9 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 			return nil, net.ErrClosed
 		}
 		if s.open == nil {
-			s.open, s.made = make(map[*socket]struct{}), make(map[string]uint64)
+			s.open, s.changed = make(map[*socket]struct{}), make(map[string]uint64)
 		}
-		s.count++
-		s.made[address], s.made[""] = s.count, s.count
+		s.changedLocked(address)
 		s.open[made] = struct{}{}
 		return made, nil
 	}
@@ -104,6 +109,7 @@ func (s *sockets) cut(address string) {
 		if address == "" || made.address == address {
 			cut = append(cut, made)
 			delete(s.open, made)
+			s.changedLocked(made.address)
 		}
 	}
 	gone := s.gone
