@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,9 +25,9 @@ type logger struct {
 	records chan logged
 	dropped atomic.Uint64
 
-	once sync.Once
-	end  chan struct{}
-	done chan struct{}
+	warned, once sync.Once
+	end          chan struct{}
+	done         chan struct{}
 }
 
 type logged struct {
@@ -75,6 +76,14 @@ func (l *logger) panicked(p any, stack []byte) {
 	}
 }
 
+// contain ends a panic of the handler, which must not take the process with it. The first one is reported where panics of
+// handlers of net/http are.
+func (l *logger) contain() {
+	if p := recover(); p != nil {
+		l.warned.Do(func() { log.Printf("headwaiter: the handler of the log panicked: %v\n%s", p, debug.Stack()) })
+	}
+}
+
 // write writes until stop, and then what is left.
 func (l *logger) write() {
 	defer close(l.done)
@@ -86,9 +95,7 @@ func (l *logger) write() {
 		default:
 		}
 		if n := l.dropped.Swap(0); n > 0 {
-			r := slog.NewRecord(time.Now(), slog.LevelWarn, "the log is too slow: records were left out", 0)
-			r.AddAttrs(slog.Uint64("records", n))
-			_ = l.handler.Handle(context.Background(), r)
+			l.leftOut(n)
 		}
 		select {
 		case r := <-l.records:
@@ -101,8 +108,16 @@ func (l *logger) write() {
 	}
 }
 
+func (l *logger) leftOut(n uint64) {
+	defer l.contain()
+	r := slog.NewRecord(time.Now(), slog.LevelWarn, "the log is too slow: records were left out", 0)
+	r.AddAttrs(slog.Uint64("records", n))
+	_ = l.handler.Handle(context.Background(), r)
+}
+
 // record writes one. What the handler cannot write is lost, as with any log.
 func (l *logger) record(e logged) {
+	defer l.contain()
 	if e.panic != nil {
 		r := slog.NewRecord(e.at, slog.LevelError, "headwaiter: an observer panicked", 0)
 		r.AddAttrs(slog.Any("panic", e.panic), slog.String("stack", string(e.stack)))

@@ -1,10 +1,13 @@
 package notify_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -215,4 +218,38 @@ func TestALogMayBeStoppedTwice(t *testing.T) {
 	l := notify.New(nil, slog.New(&records{}), 0, 0, "")
 	l.Stop()
 	l.Stop()
+}
+
+// wrecked is a handler that panics.
+type wrecked struct{ *records }
+
+func (h wrecked) Handle(ctx context.Context, r slog.Record) error {
+	_ = h.records.Handle(ctx, r)
+	panic("handler")
+}
+
+// riddle is an error that cannot say what it is.
+type riddle struct{ error }
+
+func (riddle) LogValue() slog.Value { panic("value") }
+
+func TestALogThatPanicsEndsNoProcessAndIsReportedOnce(t *testing.T) {
+	var reported bytes.Buffer
+	log.SetOutput(&reported)
+	defer log.SetOutput(os.Stderr)
+	h := &records{level: slog.LevelDebug}
+	l := notify.New(nil, slog.New(wrecked{h}), 0, 0, "")
+	for range 3 {
+		l.Tell(t.Context(), observe.Observation{Moment: observe.Asked, Name: "name"})
+	}
+	l.Stop()
+	require.Len(t, h.kept(), 3, "it was asked to write each")
+	require.Equal(t, 1, strings.Count(reported.String(), "headwaiter: the handler of the log panicked: handler"), "of many")
+	require.Contains(t, reported.String(), "log_test.go")
+
+	l = notify.New(nil, slog.New(slog.NewJSONHandler(&reported, nil)), 0, 0, "")
+	l.Tell(t.Context(), observe.Observation{Moment: observe.Lost, Name: "name", Err: riddle{errors.New("failure")}})
+	l.Tell(t.Context(), observe.Observation{Moment: observe.Suspected, Name: "name"})
+	l.Stop()
+	require.Contains(t, reported.String(), `"moment":"suspected"`, "it goes on")
 }

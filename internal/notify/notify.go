@@ -1,5 +1,5 @@
 // Package notify tells a client's observer what happens to its calls and holds, and writes it to a log. A panic of the
-// observer ends here.
+// observer, or of the log's handler, ends here.
 package notify
 
 import (
