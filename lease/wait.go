@@ -21,7 +21,7 @@ func (e *WaitError) Error() string {
 	if e.Place > 0 {
 		fmt.Fprintf(&b, " behind %d", e.Place)
 	}
-	if e.Last != nil {
+	if e.Last != nil && !strings.Contains(fmt.Sprint(e.Err), e.Last.Error()) {
 		fmt.Fprintf(&b, " (last error: %v)", e.Last)
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
