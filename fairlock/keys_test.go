@@ -133,4 +133,5 @@ func TestACohortOfLessThanNoneIsNotTooLarge(t *testing.T) {
 	_, err := dialMutex(t, redistest.Mini(t), fairlock.WithCohort(-1)).Lock(t.Context())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.NotErrorIs(t, err, lease.ErrTooLarge)
+	require.ErrorContains(t, err, ": invalid argument: WithCohort: -1 passes must be from 0 to 1024")
 }

@@ -69,17 +69,17 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		complaint     string // none if it is empty
 	}{
 		{"nothing was ever asked for", none, kill, none, 0, ""},
-		{"a hold", holds, kill, none, partingLease, "1 of holds"},
-		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "1 of holds"},
+		{"a hold", holds, kill, none, partingLease, "Redis did not confirm 1 release(s)"},
+		{"a hold, with a server that says nothing", holds, drop, none, partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold that was lost long ago", holds, kill, func(*testing.T, parting) { synctime.Pass(time.Minute) }, 0, ""},
 		{"a hold whose renewals nobody answers", holds, drop,
-			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, conn.AttemptTime + 2*partingLease, "1 of holds"},
+			func(*testing.T, parting) { synctime.Pass(partingLease / 2) }, conn.AttemptTime + 2*partingLease, "Redis did not confirm 1 release(s)"},
 		{"a hold, and a call of Lock that nobody answered", holds, drop, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("other").Acquire)
-		}, conn.AttemptTime + partingLease, "1 of holds, 1 of calls"},
+		}, conn.AttemptTime + partingLease, "Redis did not confirm 1 release(s) and 1 abandoned call(s)"},
 		{"a call of Lock that found its connection broken", none, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Acquire)
-		}, conn.AttemptTime + partingLease, "1 of calls"},
+		}, conn.AttemptTime + partingLease, "and 1 abandoned call(s), which end with their leases: "},
 		{"calls of Lock and TryLock that found no connection", none, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Acquire)
 			synctime.Pass(conn.AttemptTime + partingLease)
@@ -89,7 +89,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 		}, 0, ""},
 		{"a call of TryLock that nobody answered", none, drop, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("name").Try)
-		}, conn.AttemptTime + partingLease, "1 of calls"},
+		}, conn.AttemptTime + partingLease, "and 1 abandoned call(s), which end with their leases: "},
 		{"a hold whose end is refused", holds, func(_ *testing.T, p parting) { p.Fail("NOPERM no more") }, none, 0, "NOPERM"},
 		{"a server that is back before the lease is over", holds, kill, func(t *testing.T, p parting) {
 			p.tries(t, p.queue("other").Acquire)
@@ -103,7 +103,7 @@ func TestCloseWithoutALimitEndsWithWhatIsOutstanding(t *testing.T) {
 			require.NoError(t, err)
 			_ = acquire(t.Context(), p.queue("name"))
 			synctime.Pass(time.Second)
-		}, kill, none, conn.AttemptTime + partingLease, "1 of calls"},
+		}, kill, none, conn.AttemptTime + partingLease, "and 1 abandoned call(s), which end with their leases: "},
 	} {
 		t.Run(x.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -39,10 +39,10 @@ const Max = 1 << 10
 // Check is why a hold cannot be passed on so many times, if it cannot.
 func Check(passes int) error {
 	if passes < 0 {
-		return fmt.Errorf("%w: a cohort of %d passes", lease.ErrInvalid, passes)
+		return fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", lease.ErrInvalid, passes, Max)
 	}
 	if passes > Max {
-		return fmt.Errorf("%w: a cohort of %d passes must be from 0 to %d", lease.ErrTooLarge, passes, Max)
+		return fmt.Errorf("%w: WithCohort: %d passes must be from 0 to %d", lease.ErrTooLarge, passes, Max)
 	}
 	return nil
 }

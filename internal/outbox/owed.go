@@ -47,5 +47,5 @@ func (o Outstanding) Unconfirmed(begun time.Time, gone, silence error) error {
 	if holds+calls == 0 {
 		return nil
 	}
-	return fmt.Errorf("headwaiter: close: Redis did not confirm all ends (%d of holds, %d of calls without one): %w", holds, calls, cmp.Or(why, gone, silence))
+	return fmt.Errorf("headwaiter: close: Redis did not confirm %d release(s) and %d abandoned call(s), which end with their leases: %w", holds, calls, cmp.Or(why, gone, silence))
 }
