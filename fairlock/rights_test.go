@@ -49,6 +49,16 @@ func TestAServerThatIsNotThereIsNamed(t *testing.T) {
 	})
 }
 
+func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Stop()
+	t.Cleanup(s.Cont)
+	err := dialError(t, s)
+	require.EqualError(t, err, "headwaiter: connect to "+s.Addr()+": no answer in time")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
 func TestAWrongPasswordIsNamed(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -201,7 +201,9 @@ func unconnected(o rueidis.ClientOption, err error) error {
 	case o.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = " (does the port speak TLS?)"
 	}
-	return fmt.Errorf("headwaiter: connect to %v%s: %w", o.InitAddress, hint, Advise(err))
+	err = Advise(err)
+	text := strings.Replace(err.Error(), context.DeadlineExceeded.Error(), "no answer in time", 1)
+	return fmt.Errorf("headwaiter: connect to %s%s: %w", strings.Join(o.InitAddress, ", "), hint, retold{err, text})
 }
 
 const (

@@ -71,14 +71,14 @@ func Transient(err error) bool {
 	return !errors.Is(err, rueidis.ErrClosing)
 }
 
-// A scriptError is one that a script of this library has made: Redis puts around its text where in which script that was.
-type scriptError struct {
+// A retold is an error in other words than its own.
+type retold struct {
 	error
 	text string
 }
 
-func (e scriptError) Error() string { return e.text }
-func (e scriptError) Unwrap() error { return e.error }
+func (e retold) Error() string { return e.text }
+func (e retold) Unwrap() error { return e.error }
 
 // Advise adds to an error of Redis what to change.
 func Advise(err error) error {
@@ -89,8 +89,8 @@ func Advise(err error) error {
 		return err
 	}
 	if _, text, own := strings.Cut(err.Error(), ": headwaiter: "); own {
-		text, _, _ = strings.Cut(text, " script: ")
-		return scriptError{err, "headwaiter: " + text}
+		text, _, _ = strings.Cut(text, " script: ") // Redis puts around it where in which script that was.
+		return retold{err, "headwaiter: " + text}
 	}
 	for _, h := range hints {
 		if strings.Contains(err.Error(), h.sign) {
