@@ -35,7 +35,8 @@ var (
 	ErrWaitTimeout error = waitTimeout{}
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client closed")
-	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant.
+	// ErrDeadlock: the context comes from a hold of the same lock, which is not reentrant, or from one of a semaphore that
+	// does not leave as many permits as are asked for.
 	ErrDeadlock = errors.New("deadlock: this context already holds the lock")
 	// ErrUpgrade: the context holds for reading, and asks for writing. Two readers that did that would wait for each
 	// other for ever.

@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"github.com/headwaiter/headwaiter"
+	"github.com/headwaiter/headwaiter/internal/nested"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 	"github.com/headwaiter/headwaiter/lua"
 	"github.com/headwaiter/headwaiter/waitqueue"
@@ -25,6 +27,7 @@ const MaxPermits = 1<<53 - 1
 type Semaphore struct {
 	queue   waitqueue.Queue
 	permits int64
+	key     any   // finds its holds in a context
 	err     error // why it cannot be used
 }
 
@@ -40,7 +43,7 @@ func New(c *headwaiter.Client, name string, permits int64, opts ...Option) *Sema
 	terms.Shared = permits > 1
 	q := c.Queue(lua.Semaphore, name, terms).Nested(waitqueue.Independent).
 		Says(nil, strconv.FormatInt(permits, 10))
-	return &Semaphore{queue: q, permits: permits, err: countable("a semaphore", permits)}
+	return &Semaphore{queue: q, permits: permits, key: nested.Key(c, name), err: countable("a semaphore", permits)}
 }
 
 func countable(what string, permits int64) error {
@@ -63,6 +66,10 @@ func (s *Semaphore) Name() string { return s.queue.Name() }
 // refused at once with an error that wraps [lease.ErrTooLarge]; so are waiters for more than a
 // Resize leaves. The lease is renewed until it is released or lost, unless [WithoutRenewal] is set.
 //
+// With a context that comes from holds of the same semaphore, a request that is too large beside what these have waits for
+// itself: it fails at once with [lease.ErrDeadlock]. That goes by the number in [New], or by a larger one that a
+// [Semaphore.Resize] has made. Any other request waits as if it came from elsewhere.
+//
 // Each hold has its own fencing token. A guard that works by the highest token it has seen is no use for
 // more than one permit: there an earlier token does not mean an older hold that has ended. Package fence refuses
 // such a token, and goes by the number in [New] for that: state more than 1 where a [Semaphore.Resize] may make it so.
@@ -71,8 +78,35 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) 
 	if err != nil {
 		return nil, s.wrap("acquire", err)
 	}
-	l, err := q.Acquire(ctx)
+	if err = s.fits(ctx, n); err != nil {
+		return nil, s.wrap("acquire", err)
+	}
+	l, err := s.note(ctx, n, q.Acquire)
 	return l, s.wrap("acquire", err)
+}
+
+// fits is why a request can never be served, because of what its context holds already.
+func (s *Semaphore) fits(ctx context.Context, n int64) error {
+	retry.Given(ctx)
+	own := nested.Permits(ctx, s.key)
+	if own == 0 || n <= s.permits-own {
+		return nil
+	}
+	info, err := s.Inspect(ctx) // There may be more by now. If there is no answer, the request finds out why.
+	if err != nil || n <= info.Limit-own || n > info.Limit {
+		return nil
+	}
+	return fmt.Errorf("%w: %d permits of %d are asked for beside %d", lease.ErrDeadlock, n, info.Limit, own)
+}
+
+// note makes a call for n permits, so that calls from within the hold are known for such.
+func (s *Semaphore) note(ctx context.Context, n int64, call func(context.Context) (*lease.Lease, error)) (*lease.Lease, error) {
+	retry.Given(ctx)
+	l, _, err := nested.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
+		l, err := call(ctx)
+		return l, n, err
+	})
+	return l, err
 }
 
 // TryAcquire returns a lease on n permits if that many are free and nobody waits, and an error that wraps
@@ -83,7 +117,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*lease.Lease, erro
 	if err != nil {
 		return nil, s.wrap("try acquire", err)
 	}
-	l, err := q.Try(ctx)
+	l, err := s.note(ctx, n, q.Try)
 	return l, s.wrap("try acquire", err)
 }
 
@@ -101,7 +135,8 @@ func (s *Semaphore) Drain(ctx context.Context) (*lease.Lease, int64, error) {
 	if s.err != nil {
 		return nil, 0, s.wrap("drain", s.err)
 	}
-	l, n, err := s.queue.For(lua.Permit, 1).Drain(ctx)
+	retry.Given(ctx)
+	l, n, err := nested.Note(ctx, s.key, s.queue.For(lua.Permit, 1).Drain)
 	return l, n, s.wrap("drain", err)
 }
 

@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/headwaiter/headwaiter/internal/nested"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -17,6 +19,7 @@ import (
 type Semaphore struct {
 	line  line
 	limit int64
+	key   any // finds its holds in a context
 }
 
 // MaxPermits is the largest number of permits, which is that of package semaphore.
@@ -26,7 +29,7 @@ const MaxPermits = 1<<53 - 1
 // All who use the name at a time have to state the same number: a call that finds another before it in the queue fails
 // with [lease.ErrMismatch].
 func NewSemaphore(c *Client, name string, permits int64, opts ...Option) *Semaphore {
-	s := &Semaphore{c.line("semaphore", name, opts), permits}
+	s := &Semaphore{c.line("semaphore", name, opts), permits, nested.Key(c, name)}
 	s.line.shared = permits > 1
 	switch {
 	case s.line.Err != nil:
@@ -46,6 +49,9 @@ func (s *Semaphore) Name() string { return s.line.Name }
 // Calls are served in the order of the create revisions of their keys: a small request does not overtake a large one
 // that waits. Errors are as with [Mutex.Lock]; more permits than there are is [lease.ErrTooLarge]. A look reads as
 // many keys as there are permits, and one more, however many wait.
+//
+// With a context that comes from holds of the same semaphore, a request that is too large beside what these have waits for
+// itself: it fails at once with [lease.ErrDeadlock]. Any other request waits as if it came from elsewhere.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*lease.Lease, error) {
 	l, err := s.acquire(ctx, n, false)
 	return l, s.line.Failed(fmt.Sprintf("acquire %d of", n), err)
@@ -67,11 +73,19 @@ func (s *Semaphore) acquire(ctx context.Context, n int64, try bool) (*lease.Leas
 	case n > s.limit:
 		return nil, fmt.Errorf("%w: %d permits of %d", lease.ErrTooLarge, n, s.limit)
 	}
-	p := permits{&s.line, n, s.limit}
-	if try {
-		return s.line.acquire(ctx, ifFit{p})
+	retry.Given(ctx)
+	if own := nested.Permits(ctx, s.key); !try && own > 0 && n > s.limit-own {
+		return nil, fmt.Errorf("%w: %d permits of %d are asked for beside %d", lease.ErrDeadlock, n, s.limit, own)
 	}
-	return s.line.acquire(ctx, p)
+	var q queue = permits{&s.line, n, s.limit}
+	if try {
+		q = ifFit{permits{&s.line, n, s.limit}}
+	}
+	l, _, err := nested.Note(ctx, s.key, func(ctx context.Context) (*lease.Lease, int64, error) {
+		l, err := s.line.acquire(ctx, q)
+		return l, n, err
+	})
+	return l, err
 }
 
 // Do waits for n permits, calls f with the context of the hold, and releases; see [Mutex.Do].

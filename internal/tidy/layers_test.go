@@ -24,6 +24,9 @@ const (
 	porcupine = "github.com/anishathalye/porcupine"
 )
 
+// alone is what a primitive may import that is one by itself.
+var alone = append([]string{"internal/nested"}, primitive...)
+
 // primitive is what a primitive may import.
 var primitive = []string{".", "lua", "lease", "observe", "internal/retry", "waitqueue"}
 
@@ -37,6 +40,7 @@ var layers = map[string][]string{
 	"observe": {},
 	// What all engines do alike.
 	"internal/names":  {"lease"},
+	"internal/nested": {"lease"},
 	"internal/retry":  {"lease"},
 	"internal/timers": {"lease"},
 	"internal/notify": {"lease", "observe"},
@@ -61,13 +65,13 @@ var layers = map[string][]string{
 	"inspect": {".", "lua", "lease", "internal/outside", "internal/retry", "waitqueue", rueidis},
 	// L4: they never import each other.
 	"fairlock":  append([]string{"internal/cohort"}, primitive...),
-	"reentrant": primitive,
-	"rwlock":    primitive,
-	"semaphore": primitive,
-	"countdown": primitive,
-	"barrier":   primitive,
+	"reentrant": alone,
+	"rwlock":    alone,
+	"semaphore": alone,
+	"countdown": alone,
+	"barrier":   alone,
 	"redlock":   append([]string{"internal/names"}, primitive...),
-	"election":  primitive,
+	"election":  alone,
 	"fence":     {"lua", "lease", "waitqueue", "internal/names", rueidis}, // its marks are the caller's, on the caller's connections
 	// L5
 	"multilock": append([]string{"internal/several"}, primitive...),                     // The same protocol as fairlock, for several names.
