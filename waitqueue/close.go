@@ -21,7 +21,8 @@ import (
 // with its lease. A second call waits for the first, until its own ctx ends.
 //
 // On connections of the caller's that are being made at that moment, Close waits for rueidis to give that up, whatever ctx
-// says: as long as the time-out of its Dialer or its ConnWriteTimeout.
+// says: as long as the time-out of its Dialer or its ConnWriteTimeout. On the client's own it ends that; a DialCtxFn of the
+// caller's is to return when its context ends.
 func (c *Client) Close(ctx context.Context) error {
 	retry.Given(ctx)
 	c.mu.Lock()

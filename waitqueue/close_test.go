@@ -2,7 +2,10 @@ package waitqueue
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,6 +185,78 @@ func TestCloseDoesNotWaitForAnswersOnTheConnectionsOfItsCaller(t *testing.T) {
 			d.Heal()
 			synctime.Pass(partingLease)
 		}
+	})
+}
+
+// dialBy returns a client that the test closes, whose connections go through d for as long as instead has nothing else to do.
+func dialBy(t *testing.T, d *faults.Dialer, s *redistest.Embedded, instead *atomic.Pointer[func(context.Context) error]) *Client {
+	t.Helper()
+	o := s.Option()
+	o.DialCtxFn = func(ctx context.Context, address string, n *net.Dialer, c *tls.Config) (net.Conn, error) {
+		if f := instead.Load(); f != nil {
+			return nil, (*f)(ctx)
+		}
+		return d.DialCtx(ctx, address, n, c)
+	}
+	c, err := Dial(Options{Redis: o, Name: "test"})
+	require.NoError(t, err)
+	return c
+}
+
+// Where the network is gone a connection is made for as long as its time-out.
+func TestCloseEndsConnectionsThatAreBeingMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 50 * time.Millisecond
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		var instead atomic.Pointer[func(context.Context) error]
+		c := dialBy(t, d, s, &instead)
+		_, err := queueOf(c, "held").Acquire(t.Context())
+		require.NoError(t, err)
+		synctime.Pass(time.Second) // It listens.
+		gone := func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Second):
+				return errors.New("i/o timeout")
+			}
+		}
+		instead.Store(&gone)
+		d.Cut()
+		call := make(chan error, 1)
+		go func() {
+			_, err := queueOf(c, "name").Acquire(context.Background())
+			call <- err
+		}()
+		synctime.Pass(time.Second)
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.ErrorIs(t, c.Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, patience, time.Since(begun))
+		require.ErrorIs(t, <-call, lease.ErrClosed)
+	})
+}
+
+// It is called on goroutines of the client too.
+func TestAPanicOfTheFunctionThatDialsIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		var instead atomic.Pointer[func(context.Context) error]
+		c := dialBy(t, d, s, &instead)
+		defer func() { _ = c.Close(context.Background()) }()
+		l, err := queueOf(c, "held").Acquire(t.Context())
+		require.NoError(t, err)
+		synctime.Pass(time.Second) // It listens.
+		broken := func(context.Context) error { panic("dialer") }
+		instead.Store(&broken)
+		d.Cut()
+		_, err = queueOf(c, "name").Try(t.Context())
+		require.ErrorContains(t, err, "the function that dials panicked: dialer")
+		instead.Store(nil)
+		require.NoError(t, l.Release(t.Context()))
 	})
 }
 

@@ -79,13 +79,13 @@ type Servers struct {
 
 // Dial connects to the servers.
 func Dial(o Options) (*Servers, error) {
-	var speaking, hearing sockets
-	saying := commandOption(o.Redis, &speaking)
+	speaking, hearing := newSockets(), newSockets()
+	saying := commandOption(o.Redis, speaking)
 	commands, err := connected(&saying)
 	if err != nil {
 		return nil, unconnected(o.Redis, err)
 	}
-	beside := sideOption(o.Redis, &hearing)
+	beside := sideOption(o.Redis, hearing)
 	beside.AlwaysRESP2 = saying.AlwaysRESP2
 	if commands.Mode() == rueidis.ClientModeStandalone {
 		beside.ForceSingleClient = true // It has been asked whether it is a cluster.
@@ -96,7 +96,7 @@ func Dial(o Options) (*Servers, error) {
 		return nil, unconnected(o.Redis, err)
 	}
 	c := newServers(commands, side, o)
-	c.sockets, c.hearing = &speaking, &hearing
+	c.sockets, c.hearing = speaking, hearing
 	speaking.tell(c.routes.unconnected)
 	return c, nil
 }
@@ -122,8 +122,8 @@ func On(rc rueidis.Client, o Options) *Servers {
 
 // Peek makes one connection, for looking at the servers from outside. The caller ends it.
 func Peek(o Options) (c *Servers, end func(), err error) {
-	var made sockets
-	option := sideOption(o.Redis, &made)
+	made := newSockets()
+	option := sideOption(o.Redis, made)
 	rc, err := connected(&option)
 	if err != nil {
 		return nil, nil, err
@@ -342,9 +342,9 @@ func DialOne(ctx context.Context, o rueidis.ClientOption, address string) (rc ru
 	o.InitAddress, o.ForceSingleClient = []string{address}, true
 	o.Sentinel, o.Standalone = rueidis.SentinelOption{}, rueidis.StandaloneOption{}
 	o.ReplicaOnly, o.SendToReplicas = false, nil
-	var made sockets
+	made := newSockets()
 	stop := context.AfterFunc(ctx, made.close)
-	option := sideOption(o, &made)
+	option := sideOption(o, made)
 	if rc, err = connected(&option); err != nil {
 		stop()
 		return nil, nil, err

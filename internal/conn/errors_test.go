@@ -25,7 +25,7 @@ func redisError(t *testing.T, c rueidis.Client, text string) error {
 func TestErrorsOfRedisAreWaitedOutOrSayWhatToChange(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	c, err := rueidis.NewClient(commandOption(s.Option(), &sockets{}))
+	c, err := rueidis.NewClient(commandOption(s.Option(), newSockets()))
 	require.NoError(t, err)
 	defer c.Close()
 	for _, text := range []string{

@@ -10,15 +10,15 @@ import (
 
 func TestIdleConnectionsAreProbedByTheKernelUnlessTheUserSaysHow(t *testing.T) {
 	t.Parallel()
-	o := commandOption(rueidis.ClientOption{}, &sockets{})
+	o := commandOption(rueidis.ClientOption{}, newSockets())
 	require.Equal(t, pingEvery, o.Dialer.KeepAlive)
 	require.True(t, o.Dialer.KeepAliveConfig.Enable)
 	require.Equal(t, probeEvery, o.Dialer.KeepAliveConfig.Idle)
 
 	var asked rueidis.ClientOption
 	asked.Dialer.KeepAlive = time.Minute
-	o = commandOption(asked, &sockets{})
+	o = commandOption(asked, newSockets())
 	require.Equal(t, time.Minute, o.Dialer.KeepAlive)
 	require.False(t, o.Dialer.KeepAliveConfig.Enable)
-	require.Equal(t, pingEvery, sideOption(asked, &sockets{}).Dialer.KeepAlive)
+	require.Equal(t, pingEvery, sideOption(asked, newSockets()).Dialer.KeepAlive)
 }

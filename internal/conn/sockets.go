@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -13,12 +14,20 @@ import (
 // sockets are the connections that a client has made. Closing one is the only way to end a call to rueidis
 // that waits for a server that does not answer.
 type sockets struct {
+	life context.Context // ends when there are to be no more
+	end  context.CancelFunc
+
 	mu      sync.Mutex           // guards the fields below
 	gone    func(address string) // told of each that closes; nil if nobody wants to know
 	open    map[*socket]struct{}
-	closed  bool              // there are to be no more
 	changed map[string]uint64 // the number of the last that was made or has ended, by address; under "" of all
 	count   uint64
+}
+
+func newSockets() *sockets {
+	s := &sockets{open: make(map[*socket]struct{}), changed: make(map[string]uint64)}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // tell lets f know of each connection that closes.
@@ -60,9 +69,12 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// dialer makes connections as o says, and keeps them.
+// dialer makes connections as o says, until close, and keeps them.
 func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.life, cancel)()
 		conn, err := connect(ctx, o, address, d, t)
 		if err != nil {
 			return nil, &undialled{err}
@@ -70,12 +82,9 @@ func (s *sockets) dialer(o rueidis.ClientOption) func(context.Context, string, *
 		made := &socket{Conn: conn, address: address, all: s}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.closed {
+		if s.life.Err() != nil {
 			_ = conn.Close()
 			return nil, net.ErrClosed
-		}
-		if s.open == nil {
-			s.open, s.changed = make(map[*socket]struct{}), make(map[string]uint64)
 		}
 		s.changedLocked(address)
 		s.open[made] = struct{}{}
@@ -88,7 +97,12 @@ type undialled struct{ error }
 
 func (e *undialled) Unwrap() error { return e.error }
 
-func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+func connect(ctx context.Context, o rueidis.ClientOption, address string, d *net.Dialer, t *tls.Config) (made net.Conn, err error) {
+	defer func() {
+		if p := recover(); p != nil { // It may be on a goroutine of the client.
+			err = fmt.Errorf("the function that dials panicked: %v", p)
+		}
+	}()
 	switch {
 	case o.DialCtxFn != nil:
 		return o.DialCtxFn(ctx, address, d, t)
@@ -124,9 +138,7 @@ func (s *sockets) cut(address string) {
 
 // close closes every connection, and those that are being made.
 func (s *sockets) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.end()
 	s.cut("")
 }
 
