@@ -103,24 +103,25 @@ func (s *site) lookLocked() <-chan struct{} {
 func (s *site) runChecks() {
 	for {
 		s.mu.Lock()
-		round := s.newRoundLocked()
+		round, all := s.newRoundLocked(), s.all
 		s.again, s.all = false, false
 		s.mu.Unlock()
 		var reply lua.Head
 		var last trust.Sight
 		var err error
-		more := false
+		more, late := false, false
 		for ok := true; ok; ok = round.next() {
 			if reply, last, err = s.checkOnce(round); err != nil {
 				break
 			}
-			more = more || reply.Has(lua.More) || reply.Status == lua.Late
+			more, late = more || reply.Has(lua.More), late || reply.Status == lua.Late
 		}
 		s.mu.Lock()
+		s.all = s.all || all && (late || err != nil) // Some were not named.
 		switch {
 		case err != nil:
 			s.checkFailedLocked(round.tickets, err)
-		case s.again || more:
+		case s.again || more || late:
 			s.failures = 0
 			s.mu.Unlock()
 			continue

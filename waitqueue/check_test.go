@@ -1,6 +1,7 @@
 package waitqueue
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
@@ -62,4 +64,47 @@ func TestLooksBecomeRarerWithTheNumberOfClientsThatWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that is back may have forgotten the newest of a client's tickets. The look that names all of them is repeated as
+// that.
+func TestALookAtAllTicketsThatFailsIsRepeatedAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tickets, forgotten = checkBatch + checkBatch/2, checkBatch / 4
+		s := redistest.Bubble(t)
+		d := faults.NewDialer(t, s.Dial)
+		o := s.Option()
+		o.DialCtxFn = d.DialCtx
+		c, err := Dial(Options{Redis: o, Name: "test"})
+		require.NoError(t, err)
+		defer func() { _ = c.Close(context.Background()) }()
+		l, err := queueOf(dial(t, s), "name").Acquire(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls []<-chan *lease.Lease
+		for range tickets {
+			calls = append(calls, acquire(ctx, queueOf(c, "name")))
+			synctime.Pass(5 * time.Millisecond)
+		}
+		synctime.Pass(10 * time.Second)
+		q := queueOf(c, "name")
+		queue := q.keys.All()[1]
+		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
+
+		s.Do("ZREMRANGEBYRANK", queue, fmt.Sprint(-forgotten), "-1")
+		d.LoseReplies(1, func(words []string) bool { return len(words) > 1 && words[1] == lua.Fairlock.Check.SHA })
+		at := c.known(q.keys.Site)
+		at.mu.Lock()
+		at.ears.Reconnect()
+		at.mu.Unlock()
+		synctime.Pass(time.Minute)
+		lost, _ := d.Lost()
+		require.Equal(t, 1, lost)
+		require.EqualValues(t, tickets, s.Int("ZCARD", queue))
+		cancel()
+		for _, call := range calls {
+			require.Nil(t, <-call)
+		}
+		require.NoError(t, l.Release(t.Context()))
+	})
 }
