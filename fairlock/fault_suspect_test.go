@@ -12,6 +12,7 @@ import (
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // A client that lives answers the call that goes out when another lets a grant lapse. Else it would be a
@@ -74,5 +75,46 @@ func TestASuspectThatIsToldSoRejoinsAtOnce(t *testing.T) {
 		synctest.Wait()
 		kit.Release(t, c.Value(t))
 		kit.Free(t, holder)
+	})
+}
+
+// A client that dies as it holds never answers. What is usual is short again a minute after that, whether or not others wait.
+func TestADeadHolderMakesALockSlowForAMinute(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		ms := []*fairlock.Mutex{dialMutex(t, s), dialMutex(t, s), dialMutex(t, s)}
+		lock, queue, suspects := keysOf(kit.Name(t))
+		alone := func() map[string]int64 {
+			s.ResetStats()
+			for range 50 {
+				kit.Release(t, hold(t, ms[0]))
+			}
+			return kit.Scripts(s)
+		}
+		handedOn := func() map[string]int64 {
+			l, calls := hold(t, ms[0]), []*call{begin(t.Context(), ms[1])}
+			synctest.Wait()
+			s.ResetStats()
+			for i := range 52 { // Somebody waits all the time.
+				calls = append(calls, begin(t.Context(), ms[(i+2)%3]))
+				synctest.Wait()
+				kit.Release(t, l)
+				l = calls[i].Value(t)
+			}
+			scripts := kit.Scripts(s)
+			kit.Release(t, l)
+			kit.Release(t, calls[52].Value(t))
+			return scripts
+		}
+		for _, cycles := range []func() map[string]int64{alone, handedOn} {
+			cycles()
+			usual := cycles()
+			s.Do("EVAL", lua.Fairlock.Ask.Source, "3", lock, queue, suspects, "dead:1:x:1:1000:1000", "wait", lua.Ever, "0", "0", "0", "1", "held")
+			cycles()
+			require.NotEqual(t, usual, cycles(), "it may come back")
+			synctime.Pass(time.Minute)
+			cycles()
+			require.Equal(t, usual, cycles())
+			require.Empty(t, s.List("ZRANGE", suspects, "0", "-1"))
+		}
 	})
 }

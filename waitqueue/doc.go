@@ -74,7 +74,7 @@
 //	hears         the subscription of a site is confirmed and trusted
 //	deaf          it does not hear: not confirmed, or in doubt (R10); an echo is the message to itself by which it finds out
 //	polls         of a client without subscriptions: it looks so often that it finds its grants in time
-//	suspect       a client that let a lease or a grant run out, and has not been heard of since
+//	suspect       a client that let a lease or a grant run out, and was not heard of since, for some minutes
 //	attempt       one sending of a request; the pauses between attempts are a backoff
 //	timers        the heap of timers of a client
 //	margin        how long before the server a holder ends its lease, by its own clock

@@ -4,7 +4,6 @@
 
 local expiry = {}
 
-local SUSPECT_US = 600 * 1000000 -- how long a suspect is remembered
 local LISTED = 2048     -- tickets at the head of the queue whose clients are called
 local CALLED = 256      -- clients called in one script; and tickets, where subscribers are not counted: if clients look in
                         -- place of hearing, those far back may not look before they have to answer

@@ -19,6 +19,18 @@ function hold.lease(ticket, phase)
   return (phase == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
 end
 
+-- marked says whether a lock with the mark of suspects may have some still, and else takes the mark away: it keeps what is usual
+-- from the short ways. Suspects are passed over in the queue, where none of them gets a new place: so once the head has
+-- come later than they were suspected they hold up nobody, and a minute is enough for those who live to learn of it.
+function hold.marked(keys, now)
+  local head = tonumber(redis.call('ZRANGE', keys[2], 0, 0, 'WITHSCORES')[2] or now)
+  local since = math.max(now - SUSPECT_US, math.min(now - SUSPECT_LEAST_US, head))
+  if redis.call('ZCOUNT', keys[3], '(' .. base.int(since), '+inf') > 0 then return '1' end
+  redis.call('HDEL', keys[1], 'marked')
+  redis.call('ZREMRANGEBYRANK', keys[3], 0, 2047)
+  return false
+end
+
 -- read loads the lock. A key of another type ends the script here, before anything is written: the
 -- suspects are looked at only where they are about to be used.
 function hold.read(keys, now, floor, counted)
@@ -31,12 +43,17 @@ function hold.read(keys, now, floor, counted)
   local left = keys[2] and not h[4] and not h[5] and redis.call('ZCARD', keys[2]) > 0 and 1
   local lease = h[1] and hold.lease(h[1], phase) or 0
   local ends = h[1] and ends_at(h[2], h[4], lease) or 0
-  if keys[3] and (h[9] or (h[1] and ends <= now)) then redis.call('ZCARD', keys[3]) end
+  local marked = h[9]
+  if keys[3] and marked then
+    marked = hold.marked(keys, now)
+  elseif keys[3] and h[1] and ends <= now then
+    redis.call('ZCARD', keys[3])
+  end
   return {
     lock = keys[1], queue = keys[2], suspects = keys[3], now = now,
     owner = h[1], ends = ends, lease = lease, plain = h[1] and not h[2],
     token = tonumber(h[4] or 0), high = tonumber(h[5] or left or 0), phase = phase, wants = h[1] and wants and hold.client(h[1]),
-    mark = tonumber(h[7] or 0), scan = h[8], marked = h[9], kept = tonumber(h[10] or 0),
+    mark = tonumber(h[7] or 0), scan = h[8], marked = marked, kept = tonumber(h[10] or 0),
     -- A renewal prolongs the lock alone, and does not write that down.
     lives = h[1] and ends + SPARE_US or 0,
     floor = base.floor(floor, now), counted = counted ~= '0', stale = false, created = false,

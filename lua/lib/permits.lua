@@ -138,6 +138,7 @@ end
 -- settle brings the holds up to date: it makes or mends the lock, cuts leases after a step of the clock, and
 -- ends those that have run out.
 function permits.settle(s)
+  if s.marked then s.marked = hold.marked({ s.lock, s.queue, s.suspects }, s.now) end
   if s.new then
     make(s)
   elseif s.lost then

@@ -13,6 +13,11 @@
 -- For how long a limit that was changed is remembered.
 -- @rule MONTH_US = 30 * DAY_US
 
+-- For how long a suspect is remembered; and for how long at the least, where no ticket of before waits any more. That is longer
+-- than it takes a client that lives and waits to look, where up to 9,600 wait, and so to learn that it is one.
+-- @rule SUSPECT_US = 600000000
+-- @rule SUSPECT_LEAST_US = 60000000
+
 -- How long the history of a lock outlives the last entry.
 -- @rule HISTORY_MS = '86400000'
 

@@ -42,7 +42,7 @@ func (j *judge) step(h happened) error {
 	j.spent(h)
 	return errors.Join(
 		expiry(h), numbers(h), noticed(h), j.grant(h), h.owners(), h.order(), h.dropped(), h.messages(), h.answer(),
-		h.untouched(), h.placed(), h.room(), h.told(),
+		h.untouched(), h.placed(), h.room(), h.forgotten(), h.told(),
 	)
 }
 

@@ -157,10 +157,11 @@ func (r Ask) Run(m *Mutex, now int64) lua.Tuple {
 	if !c.held() && len(m.Queue) == 0 {
 		return r.atOnce(c, lease)
 	}
+	marked := c.Calm()
 	if m.Lock.Owner == r.Ticket && !c.over() && !c.stepped() {
 		return c.reply(lua.Granted, 0, 0, 0)
 	}
-	usual := c.held() && !c.over() && !c.stepped() && !m.Lock.Marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
+	usual := c.held() && !c.over() && !c.stepped() && !marked && m.Lock.Scan == nil && r.Arrival == 0 && r.Head == 0
 	if !c.held() || c.over() || c.stepped() {
 		c.serve(r.Ticket)
 		if !c.held() && len(m.Queue) == 0 {
@@ -247,8 +248,10 @@ func (r End) Run(m *Mutex, now int64) lua.Tuple {
 	c.Note = r.Note
 	owns := m.Lock.Owner == r.Ticket && (r.Token == 0 || c.among(r.Token))
 	if owns && len(m.Queue) == 0 && r.Token == 0 {
+		defer c.Calm()
 		return r.atOnce(c, 0)
 	}
+	c.Calm()
 	return r.leave(c, owns, 0)
 }
 
@@ -365,6 +368,7 @@ func (r Check) Run(m *Mutex, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := m.call(now, r.Client, r.Floor, !r.Uncounted)
+	c.Calm()
 	c.open()
 	c.Shown(r.Client, r.Mode)
 	c.settle()
@@ -415,6 +419,7 @@ func (r Check) outcome(c *call, states []string, deaf bool) {
 // Run takes the lock from its holder, tells it, and serves the queue.
 func (r Force) Run(m *Mutex, now int64) lua.Tuple {
 	c := m.call(now, "", r.Floor, !r.Uncounted)
+	c.Calm()
 	h := &m.Lock
 	size := len(m.Queue)
 	c.settle()
@@ -444,6 +449,7 @@ func (r Move) Run(m *Mutex, now int64) lua.Tuple {
 		return lua.Tuple{Status: lua.Late, Now: now}
 	}
 	c := m.call(now, lua.TicketClient(r.To), r.Floor, !r.Uncounted)
+	c.Calm()
 	h := &m.Lock
 	if !c.held() || c.over() || c.stepped() {
 		c.settle()

@@ -74,6 +74,7 @@ func (r AskAll) Run(all []*Mutex, now int64) []lua.Tuple {
 	}
 	served := make([]bool, len(all))
 	for i, c := range calls {
+		c.Calm()
 		ticket := r.Tickets[i]
 		if !c.held() || c.over() || c.stepped() {
 			c.serve(ticket)
@@ -137,6 +138,7 @@ func (r EndAll) Run(all []*Mutex, now int64) []lua.Tuple {
 		if atOnce {
 			replies[i] = one.atOnce(c, highest)
 		} else {
+			c.Calm()
 			replies[i] = one.leave(c, owned, highest)
 		}
 	}

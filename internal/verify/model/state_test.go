@@ -88,6 +88,16 @@ func expected(m *Mutex, now int64) state {
 	return s
 }
 
+// calmed reports whether all suspects are forgotten in a later state.
+func (s state) calmed(later state) bool { return s.lock["marked"] != "" && later.lock["marked"] == "" }
+
+// calm is the state without suspects.
+func (s state) calm() state {
+	s.lock, s.suspects = maps.Clone(s.lock), nil
+	delete(s.lock, "marked")
+	return s
+}
+
 // wants reports whether the holder is to be told when somebody waits.
 func (s *state) wants() bool {
 	phase := s.lock["phase"]

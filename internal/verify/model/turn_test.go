@@ -149,6 +149,22 @@ func (h *happened) placed() error {
 	return nil
 }
 
+// forgotten: suspects are forgotten when they have shown that they live, or after a minute, and after ten where they wait since
+// before.
+func (h *happened) forgotten() error {
+	if !h.before.calmed(h.after) {
+		return nil
+	}
+	for _, s := range h.before.suspects {
+		at, _ := strconv.ParseInt(s.score, 10, 64)
+		waits := func(a lua.Arrival) bool { return lua.TicketClient(a.Ticket) == s.name && a.Arrival <= at }
+		if s.name != h.caller() && (at > h.now-minute || at > h.now-10*minute && slices.ContainsFunc(arrivals(h.before), waits)) {
+			return fmt.Errorf("%s is a suspect since %d, and was forgotten", s.name, at)
+		}
+	}
+	return nil
+}
+
 // room: who finds a full queue is told so, nobody else is, and it leaves nothing (I11).
 func (h *happened) room() error {
 	r := line.Room{Looked: h.before.lock["looked"], Now: h.now, Alive: h.alive}

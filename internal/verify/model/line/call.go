@@ -77,6 +77,27 @@ func (c *Call) Doubt(ticket string) {
 	}
 }
 
+// Calm forgets all suspects once they hold up nobody any more: after ten minutes, or after one where no ticket waits that
+// came before they were suspected. It reports whether there may have been some.
+func (c *Call) Calm() (marked bool) {
+	head := c.Now
+	if q := c.line.Queue; len(q) > 0 {
+		head = q[0].Arrival
+	}
+	since := max(c.Now-remembers, min(c.Now-suspected, head))
+	for _, at := range c.line.Suspects {
+		if at > since {
+			return c.notes.Marked
+		}
+	}
+	if marked = c.notes.Marked; marked {
+		c.notes.Marked = false
+		clear(c.line.Suspects)
+		c.line.Tidy()
+	}
+	return marked
+}
+
 // Shown takes it from a check that a client lives: by its mode, or as an answer to a call. What it shows is older than
 // what the script may find out.
 func (c *Call) Shown(client, mode string) {

@@ -33,6 +33,7 @@ const (
 	mostSpared  = 10 * stage.Second // for how long nobody is dropped at the most
 	markLasts   = stage.Minute      // for how long after its end a mark still counts as used
 	remembers   = 10 * stage.Minute // how long a suspect is remembered
+	suspected   = stage.Minute      // and how long at the least, where nobody waits who came before
 	callsListed = 2048              // tickets whose clients are called when a grant lapses
 	callsMost   = 256               // and how many clients at the most
 	exactSize   = 400               // up to this size of the queue a reply tells it exactly

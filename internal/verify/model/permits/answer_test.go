@@ -205,6 +205,10 @@ func sameTwice(k lua.Keys, r Request, one, two lua.Tuple, first, second stage.St
 	}
 	a, b := slices.Clone(first), slices.Clone(second)
 	a[0].Members, b[0].Members = maps.Clone(a[0].Members), maps.Clone(b[0].Members)
+	if a[0].Members["marked"] != "" && b[0].Members["marked"] == "" { // What is usual does not look after suspects.
+		free = append(free, "marked")
+		a[2].Members = b[2].Members
+	}
 	for _, field := range free {
 		delete(a[0].Members, field)
 		delete(b[0].Members, field)

@@ -103,6 +103,7 @@ func (c *call) excess(need int64, idle bool) bool {
 // settle makes the lock or forgets what was lost with a key, cuts leases after a step of the clock, unless
 // nothing unusual is to be seen, and ends those that have run out.
 func (c *call) settle(usual bool) {
+	c.Calm()
 	h := &c.Hash
 	switch _, guarded := c.Holders[guard]; {
 	case !c.known:
