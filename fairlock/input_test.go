@@ -104,6 +104,13 @@ func TestUnusualNamesWork(t *testing.T) {
 	})
 }
 
+func TestNoClientIsNoClientAtOnce(t *testing.T) {
+	t.Parallel()
+	const says = "headwaiter: nil client"
+	require.PanicsWithValue(t, says, func() { fairlock.New(nil, "name") })
+	require.PanicsWithValue(t, says, func() { fairlock.New(&headwaiter.Client{}, "name") })
+}
+
 func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 	kit.Each(t, func(t *testing.T, s redistest.Backend) {
 		c := kit.Dial(t, s)

@@ -68,8 +68,11 @@ type heldKey struct {
 }
 
 // Queue binds a protocol to a name. What is wrong with the name or the terms is reported by the first call
-// that uses it.
+// that uses it. Without a client it panics.
 func (c *Client) Queue(p *lua.Protocol, name string, t Terms) Queue {
+	if c == nil || c.client == nil {
+		panic("headwaiter: nil client")
+	}
 	q := &binding{client: c.client, proto: p, name: name, kind: lua.Exclusive, permits: 1}
 	q.on(t)
 	if q.err = names.CheckTag(name); q.err == nil {

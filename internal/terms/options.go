@@ -1,6 +1,7 @@
 package terms
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,21 +68,15 @@ const (
 
 // Defaults are the options with what was left out, or what is wrong with them.
 func Defaults(o Options) (Options, error) {
-	if o.Prefix == "" {
-		o.Prefix = defaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	if len(o.Prefix) > maxPrefix || strings.ContainsAny(o.Prefix, "{}") || !names.Printable(o.Prefix) {
 		return o, fmt.Errorf("headwaiter: prefix %.40q: must be printable, without braces, at most %d bytes", o.Prefix, maxPrefix)
 	}
-	if o.GrantLease == 0 {
-		o.GrantLease = defaultGrantLease
-	}
+	o.GrantLease = cmp.Or(o.GrantLease, defaultGrantLease)
 	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
 		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
 	}
-	if o.Linger == 0 {
-		o.Linger = defaultLinger
-	}
+	o.Linger = cmp.Or(o.Linger, defaultLinger)
 	if o.Linger < 0 {
 		return o, errors.New("headwaiter: linger must not be negative")
 	}
