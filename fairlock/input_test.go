@@ -118,7 +118,7 @@ func TestUnusableTimesAreRefusedBeforeRedis(t *testing.T) {
 			0, -1, -time.Second, time.Nanosecond, 500 * time.Microsecond, lease.MinLease - 1,
 			lease.MaxLease + 1, 290 * year, math.MaxInt64, math.MinInt64,
 		} {
-			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "WithLease: a lease of "+d.String()+" must be from 1ms to 8760h")
+			rejected(t, s, fairlock.New(c, "name", headwaiter.WithLease(d)), lease.ErrInvalid, "WithLease: a lease of "+d.String()+" must be from 1ms to 365 days")
 			if d != 0 { // No maximum.
 				m := fairlock.New(c, "name", headwaiter.WithMaxHold(d))
 				rejected(t, s, m, lease.ErrInvalid, "WithMaxHold: ")

@@ -11,7 +11,7 @@ const (
 	DefaultLease = 10 * time.Second
 	// MinLease: below it the margin that a holder keeps for itself is a large part of the lease.
 	MinLease = time.Millisecond
-	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count.
+	// MaxLease keeps server microseconds plus lease far below 2^53, the last integer that Lua can count. Errors call it 365 days.
 	MaxLease = 365 * 24 * time.Hour
 	// MaxName keeps keys, channels and log lines readable; of a longer name take a hash.
 	MaxName = 512

@@ -165,5 +165,5 @@ func ExampleWithMaxWait() {
 	// Output:
 	// true true
 	// <nil>
-	// etcdlock: lock "bounded": invalid argument: WithMaxWait: -1ns must be from 1ms to 8760h0m0s, or 0 for no bound
+	// etcdlock: lock "bounded": invalid argument: WithMaxWait: -1ns must be from 1ms to 365 days, or 0 for no bound
 }

@@ -36,7 +36,7 @@ func NewLeased(c *Client, name string, opts ...Option) *Leased {
 		o(m)
 	}
 	if m.line.Err == nil && (m.lasts < minLease || m.lasts > lease.MaxLease) {
-		m.line.Err = fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, m.lasts, minLease, lease.MaxLease)
+		m.line.Err = fmt.Errorf("%w: WithLease: a lease of %v must be from %v to 365 days", lease.ErrInvalid, m.lasts, minLease)
 	}
 	return m
 }

@@ -218,7 +218,7 @@ func (r *Row) from(tx *sql.Tx, dest int) (clause string, args []any, err error) 
 	case r.NoWait && r.SkipLocked:
 		return "", nil, fmt.Errorf("%w: NoWait and SkipLocked: one of them", lease.ErrInvalid)
 	case r.MaxWait != 0 && (r.MaxWait < time.Millisecond || r.MaxWait > lease.MaxLease):
-		return "", nil, fmt.Errorf("%w: MaxWait: %v must be from 1ms to %v, or 0", lease.ErrInvalid, r.MaxWait, lease.MaxLease)
+		return "", nil, fmt.Errorf("%w: MaxWait: %v must be from 1ms to 365 days, or 0", lease.ErrInvalid, r.MaxWait)
 	}
 	table, columns := strings.Split(r.Table, "."), slices.Sorted(maps.Keys(r.Key))
 	for _, name := range slices.Concat(table, columns, r.Columns, r.OrderBy) {

@@ -45,7 +45,7 @@ func InTime(ctx context.Context, d time.Duration) (context.Context, context.Canc
 		return ctx, func() {}, nil
 	}
 	if d < time.Millisecond || d > lease.MaxLease {
-		return nil, nil, fmt.Errorf("%w: WithMaxWait: %v must be from 1ms to %v, or 0 for no bound", lease.ErrInvalid, d, lease.MaxLease)
+		return nil, nil, fmt.Errorf("%w: WithMaxWait: %v must be from 1ms to 365 days, or 0 for no bound", lease.ErrInvalid, d)
 	}
 	ctx, free := context.WithTimeoutCause(ctx, d, lease.ErrWaitTimeout)
 	return ctx, free, nil

@@ -74,7 +74,7 @@ func Defaults(o Options) (Options, error) {
 	}
 	o.GrantLease = cmp.Or(o.GrantLease, defaultGrantLease)
 	if o.GrantLease < lease.MinLease || o.GrantLease > lease.MaxLease {
-		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to %v", o.GrantLease, lease.MinLease, lease.MaxLease)
+		return o, fmt.Errorf("headwaiter: grant lease %v: must be from %v to 365 days", o.GrantLease, lease.MinLease)
 	}
 	o.Linger = cmp.Or(o.Linger, defaultLinger)
 	if o.Linger < 0 {

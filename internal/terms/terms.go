@@ -52,13 +52,13 @@ const maxPriority = 1_000_000
 // Check is what is wrong with the terms, if something is.
 func (t Terms) Check() error {
 	if t.Lease < lease.MinLease || t.Lease > lease.MaxLease {
-		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to %v", lease.ErrInvalid, t.Lease, lease.MinLease, lease.MaxLease)
+		return fmt.Errorf("%w: WithLease: a lease of %v must be from %v to 365 days", lease.ErrInvalid, t.Lease, lease.MinLease)
 	}
 	if t.MaxHold != 0 && (t.MaxHold < lease.MinLease || t.MaxHold > lease.MaxLease) {
-		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to %v", lease.ErrInvalid, t.MaxHold, lease.MinLease, lease.MaxLease)
+		return fmt.Errorf("%w: WithMaxHold: a maximum hold of %v must be from %v to 365 days", lease.ErrInvalid, t.MaxHold, lease.MinLease)
 	}
 	if t.MaxStall != 0 && (t.MaxStall < lease.MinLease || t.MaxStall > lease.MaxLease) {
-		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to %v", lease.ErrInvalid, t.MaxStall, lease.MinLease, lease.MaxLease)
+		return fmt.Errorf("%w: WithMaxStall: a time without progress of %v must be from %v to 365 days", lease.ErrInvalid, t.MaxStall, lease.MinLease)
 	}
 	if n := t.QueueLimit; n < 0 || n > lease.MaxQueueLimit {
 		if n < 0 {
@@ -113,7 +113,7 @@ const minLifetime = time.Minute
 // CheckLifetime is why something cannot be kept for d after its last use, if it cannot.
 func CheckLifetime(d time.Duration) error {
 	if d < minLifetime || d > lease.MaxLease {
-		return fmt.Errorf("%w: a lifetime of %v must be from %v to %v", lease.ErrInvalid, d, minLifetime, lease.MaxLease)
+		return fmt.Errorf("%w: a lifetime of %v must be from %v to 365 days", lease.ErrInvalid, d, minLifetime)
 	}
 	return nil
 }
