@@ -20,9 +20,9 @@
 // # What is admitted
 //
 // A token equal to the mark, as often as it comes: a holder writes many times. That is also how readers who hold
-// together pass, as they mostly share a token; where one came with a higher one, the others are refused though
-// they hold. A refusal is an error for which errors.Is(err, [ErrStale]) holds. It is final for this hold: lock
-// again and start from what is there then.
+// together pass, as they mostly share a token; where one came with a higher one, as to a writer that was
+// downgraded, the others are refused though they hold. A refusal is an error for which
+// errors.Is(err, [ErrStale]) holds. It is final for this hold: lock again and start from what is there then.
 //
 // A semaphore of several permits has no highest token that means anything: there an earlier one still holds.
 // Such a token is refused with [ErrShared] where it can be seen, which is in the context of its lease and by

@@ -33,7 +33,18 @@ func TestADowngradeLetsTheReadersAtTheHeadIn(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, m.Downgrade(t.Context(), w))
 		for _, c := range readers {
-			require.Equal(t, w.Token(), c.Value(t).Token(), "they hold beside it")
+			require.Greater(t, c.Value(t).Token(), w.Token(), "it has written")
+			require.Equal(t, readers[0].Value(t).Token(), c.Value(t).Token(), "they hold beside each other")
+		}
+		beside := kit.Must(rwlock.New(a, kit.Name(t)+":free").Lock(t.Context()))
+		free, from := rwlock.New(a, kit.Name(t)+":free"), rwlock.New(b, kit.Name(t)+":free")
+		require.NoError(t, free.Downgrade(t.Context(), beside))
+		first := read(t, t.Context(), from)
+		require.Greater(t, first.Token(), beside.Token(), "also of one that has not waited")
+		next := read(t, t.Context(), free)
+		require.Equal(t, first.Token(), next.Token())
+		for _, l := range []*lease.Lease{beside, first, next} {
+			kit.Release(t, l)
 		}
 		require.Less(t, time.Since(begun), time.Second, "at once, not by a check")
 		require.NoError(t, w.Context().Err())
@@ -197,7 +208,7 @@ func TestADowngradeWhoseReplyIsLostIsOne(t *testing.T) {
 			require.NoError(t, m.Downgrade(t.Context(), w))
 			replies, _ := p.Lost()
 			require.Equal(t, i+1, replies)
-			require.Equal(t, w.Token(), r.Value(t).Token())
+			require.Greater(t, r.Value(t).Token(), w.Token())
 			require.False(t, writer.Returned())
 			info, err := other.Inspect(t.Context())
 			require.NoError(t, err)

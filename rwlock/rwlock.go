@@ -64,7 +64,8 @@ func (m *RWMutex) TryLock(ctx context.Context) (*lease.Lease, error) {
 // for writing is released; see also [RWMutex.Downgrade].
 //
 // The fencing tokens of readers who hold at the same time may be equal. That of a reader is above those of
-// all writers before it and below those of all after it.
+// all writers before it, those that were downgraded too, and below those of all after it. One that enters the hold of a
+// writer has the token of that.
 func (m *RWMutex) RLock(ctx context.Context) (*lease.Lease, error) {
 	l, err := m.read.Acquire(ctx)
 	return l, m.wrap("read lock", err)
@@ -81,6 +82,9 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*lease.Lease, error) {
 // come in between: what was written is what is read. The lease, its context and its token stay; readers at
 // the head of the queue may hold beside it. Other leases for writing on the same hold keep it exclusive until
 // they are released or downgraded too.
+//
+// Those readers have a higher token, so that a write of this lease that comes late is stale. A guard that one of them has
+// reached refuses this lease from then on, whatever it is for (see package fence).
 //
 // A lease that is lost is an error for which errors.Is(err, lease.ErrLost) holds, one that was released is
 // [lease.ErrReleased], one of another lock [lease.ErrNotHeld], and stays as it is. After any other error the lease is one for reading, though readers may be kept out

@@ -176,12 +176,11 @@ function permits.free(s, ticket, n, ends)
   redis.call('HSET', s.lock, 'used', base.int(s.used))
 end
 
--- lower leaves a hold one permit of what it has. Readers who come to it share its token.
-function permits.lower(s, ticket, token)
+-- lower leaves a hold one permit of what it has. It has written, so readers who come to it do not share its token.
+function permits.lower(s, ticket)
   local n, rest = string.match(redis.call('HGET', s.lock, ticket), '^(%d+)(:.*)$')
   use(s, s.used - n + 1)
-  s.group = token
-  redis.call('HSET', s.lock, 'used', base.int(s.used), 'group', base.int(token), ticket, '1' .. rest)
+  redis.call('HSET', s.lock, 'used', base.int(s.used), ticket, '1' .. rest)
 end
 
 -- fence gives a token above every earlier one (I2); but readers share that of the readers beside whom they

@@ -27,7 +27,7 @@ s.caller = hold.client(ticket)
 permits.settle(s)
 local holds, token, ends = permits.held(s, ticket)
 local ours = holds and token == tonumber(ARGV[2])
-if ours and holds > 1 then permits.lower(s, ticket, token) end
+if ours and holds > 1 then permits.lower(s, ticket) end
 queue.advance(s, s.caller)
 hold.keep(s, size)
 if ours then return permits.granted(s, 0, token, ends) end

@@ -222,8 +222,9 @@ func TestRWLock(t *testing.T) {
 		{"a writer with the token of the readers", false, []Op{acq(1, 0, 1, 5, 90, shared), op(Release, 1, 2, 3), acq(2, 4, 5, 5, 90)}},
 		{"a reader with the token of a writer", false, []Op{acq(1, 0, 1, 5, 90), op(Release, 1, 2, 3), acq(2, 4, 5, 5, 90, shared)}},
 		{"a reader with the token of readers who are gone", false, []Op{acq(1, 0, 1, 5, 90, shared), op(Release, 1, 2, 3), acq(2, 4, 5, 5, 90, shared)}},
-		{"readers come in beside a writer that became one", true, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 2, 3, token(5)), acq(2, 1, 4, 5, 90, shared)}},
-		{"not before", false, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 8, 9, token(5)), acq(2, 1, 4, 5, 90, shared)}},
+		{"readers come in beside a writer that became one", true, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 2, 3, token(5)), acq(2, 1, 4, 6, 90, shared)}},
+		{"not before", false, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 8, 9, token(5)), acq(2, 1, 4, 6, 90, shared)}},
+		{"nor with its token", false, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 2, 3, token(5)), acq(2, 1, 4, 5, 90, shared)}},
 		{"no writer does", false, []Op{acq(1, 0, 1, 5, 90), op(Downgrade, 1, 2, 3, token(5)), acq(2, 1, 4, 6, 90)}},
 	})
 }

@@ -46,7 +46,7 @@ func Semaphore(limit int64) Model {
 }
 
 // RWLock is the model of a read-write lock: one writer, or readers, whose tokens may be equal where they hold
-// beside each other. A downgrade leaves a writer its token, which readers may share from then on.
+// beside each other. A downgrade leaves a writer its token, which no reader shares, as it has written.
 var RWLock = Model{
 	Init: func() State { return permits{} },
 	Step: func(s State, o Op) []State {
@@ -92,7 +92,6 @@ func (s permits) step(o Op, limit, wants int64) (next []State) {
 	case o.Verb == Downgrade:
 		still.grips = slices.Clone(s.grips)
 		still.grips[i].permits = 1
-		still.group = o.Token
 		next = append(next, still)
 	}
 	return next

@@ -242,11 +242,7 @@ func (j *judge) tokens(h happened) error {
 		beside := len(before) > 0 && h.before[0].Number("group") == r.token
 		for other, o := range before {
 			was, _ := line.Read(other)
-			reads := was.Kind == lua.Read || was.Kind == lua.Write && o.permits == 1
-			beside = beside || reads && o.token == r.token
-		}
-		if down, ok := h.request.(Downgrade); ok && r.token == down.Token {
-			beside = true
+			beside = beside || was.Kind == lua.Read && o.token == r.token
 		}
 		shares := t.Kind == lua.Read && beside && r.token >= j.highest
 		forged := floor >= h.now+line.ForgedAhead

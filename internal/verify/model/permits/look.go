@@ -128,7 +128,7 @@ func (r Downgrade) Run(l *Lock, now int64) lua.Tuple {
 	ours := known && hold.Token == r.Token
 	if ours && hold.Permits > 1 {
 		hold.Permits = 1
-		l.Hash.Holds[r.Ticket], l.Hash.Group = hold, hold.Token
+		l.Hash.Holds[r.Ticket] = hold
 	}
 	c.advance()
 	c.keep(size)
