@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/headwaiter/headwaiter/fairlock"
 	"github.com/headwaiter/headwaiter/internal/testenv/kit"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
 	"github.com/headwaiter/headwaiter/lease"
 )
 
@@ -159,6 +161,37 @@ func TestACallThatWouldWaitForLongerThanItsDeadlineIsRefused(t *testing.T) {
 		kit.Release(t, l)
 		kit.Release(t, c.Value(t))
 		kit.Release(t, patient.Value(t))
+	})
+}
+
+// Of as many refusals as there may be one looks who lives.
+func TestARefusalLooksAtNobodyRightBehindAnother(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		holder, waiter, client := dialMutex(t, s), dialMutex(t, s), kit.Dial(t, s)
+		l := hold(t, holder)
+		first := begin(t.Context(), waiter)
+		queued(t, holder, 1)
+		second := begin(t.Context(), waiter)
+		queued(t, holder, 2)
+		refused := func(opts ...fairlock.Option) int64 {
+			synctime.Pass(time.Second) // What was looked at before counts no more.
+			m := fairlock.New(client, kit.Name(t), append(opts, headwaiter.WithQueueLimit(2))...)
+			full(t, begin(t.Context(), m).Err(t))
+			s.ResetStats()
+			for range 20 {
+				require.Equal(t, 2, full(t, begin(t.Context(), m).Err(t)).Waiting)
+			}
+			return kit.Scripts(s)["pubsub|numsub"]
+		}
+		require.Zero(t, refused())
+		require.Zero(t, refused(headwaiter.WithPriority(1)))
+		lock, _, suspects := keysOf(kit.Name(t))
+		s.Do("HSET", lock, "marked", "1")
+		s.Do("ZADD", suspects, strconv.FormatInt(time.Now().UnixMicro(), 10), "killed")
+		require.Zero(t, refused(), "beside a suspect")
+		kit.Release(t, l)
+		kit.Release(t, first.Value(t))
+		kit.Release(t, second.Value(t))
 	})
 }
 

@@ -32,6 +32,13 @@ local function late(s, left, at, size, oldest)
   return awaits(ahead, s.now - oldest, size) > tonumber(left)
 end
 
+-- noted is the arrival of the head where an earlier look still says that as many live as may wait.
+local function noted(s, limit, size)
+  local rest, till, waited = string.match(redis.call('HGET', s.lock, 'looked') or '', '^(%d+):(%d+):(%d+)$')
+  local counts = rest and tonumber(till) > s.now and till - s.now <= LOOKED_MOST_US and size - rest >= limit
+  return counts and s.now - waited
+end
+
 -- full is the arrival of the head of a queue that has no room for a ticket which comes at that time, and nil if there is
 -- room. It looks at the tickets only where it would refuse, once in a script: for the largest limit, where there are
 -- several tickets. It leaves for asks to come what it has found.
@@ -40,6 +47,8 @@ function room.full(s, limit, left, at, largest)
   local size, p = redis.call('ZCARD', s.queue), s.looked
   local crowded = limit > 0 and size >= limit
   if size == 0 then return nil end
+  local known = crowded and not p and noted(s, limit, size)
+  if known then return known end
   if not p then
     if not crowded and not late(s, left, at, size, tonumber(redis.call('ZRANGE', s.queue, 0, 0, 'WITHSCORES')[2])) then return nil end
     p = look(s, largest or crowded and limit or 1)

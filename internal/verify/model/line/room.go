@@ -69,6 +69,12 @@ func (c *Call) Late(b Bound, at, head int64) bool {
 // crowded reports whether there are as many tickets as may wait.
 func (c *Call) crowded(b Bound) bool { return b.Limit > 0 && int64(len(c.line.Queue)) >= b.Limit }
 
+// counts reports whether an earlier look still says that so many tickets live.
+func (c *Call) counts(most int64) bool {
+	l := c.notes.Looked
+	return l != nil && c.Now < l.Till && l.Till-c.Now <= lookMost && int64(len(c.line.Queue))-l.Rest >= most
+}
+
 // Known reports whether a queue is known to be full for a new ticket without a look at its tickets, and whether that can be
 // told; it tells since when the head had waited as far as the last look counts. So asks do where nothing is unusual.
 func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
@@ -80,7 +86,7 @@ func (c *Call) Known(b Bound, ticket string) (oldest int64, full, sure bool) {
 	if crowded {
 		most = b.Limit
 	}
-	counts := l != nil && c.Now < l.Till && l.Till-c.Now <= lookMost && size-l.Rest >= most
+	counts := c.counts(most)
 	switch {
 	case counts && (crowded || b.Left >= 0 && (size+1)*l.Waited > b.Left*size):
 		return c.Now - l.Waited, true, true
@@ -126,6 +132,8 @@ func (c *Call) Full(b Bound, at, largest int64) (oldest int64, full bool) {
 	switch {
 	case len(q) == 0, c.view == nil && !crowded && !c.Late(b, at, q[0].Arrival):
 		return 0, false
+	case c.view == nil && crowded && c.counts(b.Limit):
+		return c.Now - c.notes.Looked.Waited, true
 	case c.view == nil && largest == 0 && crowded:
 		c.view = c.survey(b.Limit)
 	case c.view == nil:
