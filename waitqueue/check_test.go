@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/headwaiter/headwaiter/internal/conn"
+	"github.com/headwaiter/headwaiter/internal/retry"
 	"github.com/headwaiter/headwaiter/internal/testenv/faults"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
 	"github.com/headwaiter/headwaiter/internal/testenv/synctime"
@@ -106,5 +108,41 @@ func TestALookAtAllTicketsThatFailsIsRepeatedAsOne(t *testing.T) {
 			require.Nil(t, <-call)
 		}
 		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// Whether a call waits for what a lost answer may have told is seen when the look is due, once for all: there may be thousands
+// that have no answer.
+func TestWhatALostAnswerMayHaveToldIsLookedForOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := queueOf(c, "name")
+		asks, waits := q.newTicket(t.Context()), q.newTicket(t.Context())
+		for _, mine := range []*ticket{asks, waits} {
+			_, err := c.register(q.binding, mine)
+			require.NoError(t, err)
+		}
+		at := asks.site
+		at.mu.Lock()
+		asks.state, waits.state = asking, asking
+		for range 3 {
+			asks.inflight++
+			at.landedLocked(asks, asks.text, conn.Sending(), errNoAnswer)
+		}
+		at.mu.Unlock()
+		synctime.Pass(time.Second)
+		require.Zero(t, c.Stats().Checks, "nobody waits")
+
+		at.mu.Lock()
+		asks.inflight++
+		at.landedLocked(asks, asks.text, conn.Sending(), errNoAnswer)
+		waits.state, waits.arrival = waiting, 1
+		at.mu.Unlock()
+		synctime.Pass(retry.LongestBackoff)
+		require.NotZero(t, c.Stats().Checks)
+		at.mu.Lock()
+		at.endLocked(asks)
+		at.endLocked(waits)
+		at.mu.Unlock()
 	})
 }

@@ -45,6 +45,7 @@ type site struct {
 	tick     timers.Timer
 	retired  bool      // dropped from the client: its timer is to be set no more
 	check    time.Time // at the queue, for the tickets that wait
+	lostBy   time.Time // the same, if one waits by then: an answer was lost that may have told of a grant to it
 	claimBy  time.Time // at whether the grant handed on was claimed
 	handed   uint64    // its token
 	missing  string    // a ticket whose grant a check found and no message brought yet
@@ -108,8 +109,10 @@ func (s *site) landedLocked(t *ticket, text string, a conn.Attempt, err error) {
 		if text != t.text {
 			s.endGhostLocked(text, a.Expires)
 		}
-		// The lost reply may have told of a grant to another ticket of this client.
-		s.checkInLocked(retry.Backoff(1))
+		// The lost reply may have told of a grant to another ticket of this client. Whether one waits is seen then, for all that
+		// are lost meanwhile.
+		s.lostBy = timers.First(s.lostBy, time.Now().Add(retry.Backoff(1)))
+		s.armLocked(s.lostBy)
 	}
 	s.settledLocked(t)
 }
@@ -242,6 +245,10 @@ func (s *site) ticked(now time.Time) {
 		s.claimBy = time.Time{}
 		s.startCheckLocked()
 	}
+	if due(s.lostBy) {
+		s.lostBy = time.Time{}
+		s.checkInLocked(0)
+	}
 	if due(s.check) {
 		s.check = time.Time{}
 		if !s.proto.Broadcast || s.anyWaits() { // Of events a look keeps what nobody waits for any more.
@@ -254,7 +261,7 @@ func (s *site) ticked(now time.Time) {
 		s.client.retireLocked(s)
 		return
 	}
-	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.claimBy, s.check))
+	s.armLocked(timers.First(s.used.Add(s.client.opts.Linger), s.missBy, s.trust.EchoBy, s.claimBy, s.check, s.lostBy))
 }
 
 // busyLocked reports whether something of the site is under way.
