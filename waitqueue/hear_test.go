@@ -1,8 +1,10 @@
 package waitqueue
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,6 +76,33 @@ func TestALateWordOfAListenerChangesNothing(t *testing.T) {
 		s.mu.Lock()
 		s.ears = kept
 		s.mu.Unlock()
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, (<-got).Release(t.Context()))
+	})
+}
+
+// The age of a grant by message is known by the clock of its node. One that has never answered, as where a slot has just
+// gone to it, may have sent the message long ago: it is asked.
+func TestAGrantWhoseAgeIsNotKnownIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := redistest.Bubble(t)
+		a, b := dial(t, server), dial(t, server)
+		held, err := queueOf(b, "name").Acquire(t.Context())
+		require.NoError(t, err)
+		got := acquire(t.Context(), queueOf(a, "name"))
+		synctest.Wait()
+		s := a.known(queueOf(a, "name").keys.Site)
+		a.servers.Single().Clock = conn.Clock{}
+		s.mu.Lock()
+		require.Len(t, s.tickets, 1)
+		var text string
+		for text = range s.tickets {
+		}
+		s.mu.Unlock()
+		s.Message(fmt.Sprintf("G %s %d 0 2000", text, time.Now().Add(-time.Minute).UnixMicro()), time.Now())
+		synctest.Wait()
+		require.NotZero(t, a.Stats().Renewals, "the server is asked")
+		require.Empty(t, got, "another holds")
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, (<-got).Release(t.Context()))
 	})
