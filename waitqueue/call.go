@@ -133,7 +133,7 @@ func (q Queue) CallHeld(ctx context.Context, l *lease.Lease, request lua.Request
 	if cause := context.Cause(l.Context()); cause != nil {
 		return r, cause // It has ended meanwhile.
 	}
-	cause := h.lossOf(&r)
+	cause := h.lossOfLocked(&r)
 	h.loseLocked(cause)
 	return r, cause
 }

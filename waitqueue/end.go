@@ -218,7 +218,7 @@ func (s *site) endAnswered(d *end, a conn.Attempt, r *lua.Head, err error) {
 	if t != nil && err == nil {
 		d.handedOverLocked(r)
 		if t.hold != nil && !t.acknowledged && d.heir == nil && (!d.unsure || r.Status == lua.Done) {
-			t.refused = t.hold.outcome(r) // Else it may be an attempt before that did it.
+			t.refused = t.hold.outcomeLocked(r) // Else it may be an attempt before that did it.
 		}
 		t.unlockedLocked(t.refused)
 		t.acknowledgeLocked() // The end itself may have to be sent once more.

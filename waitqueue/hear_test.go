@@ -10,6 +10,8 @@ import (
 
 	"github.com/headwaiter/headwaiter/internal/conn"
 	"github.com/headwaiter/headwaiter/internal/testenv/redistest"
+	"github.com/headwaiter/headwaiter/lease"
+	"github.com/headwaiter/headwaiter/lua"
 )
 
 // ears hear what a test says.
@@ -105,5 +107,21 @@ func TestAGrantWhoseAgeIsNotKnownIsAskedFor(t *testing.T) {
 		require.Empty(t, got, "another holds")
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, (<-got).Release(t.Context()))
+	})
+}
+
+// A word that a hold was released by force comes when its release is answered. For the race detector.
+func TestAReleaseIsAnsweredBesideAWordOfForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, redistest.Bubble(t))
+		q := queueOf(c, "name")
+		l, err := q.Acquire(t.Context())
+		require.NoError(t, err)
+		h := q.shareOf(l).hold
+		word := fmt.Sprintf("%c %s %s", lua.MessageForced, h.ticket.text, q.keys.Lock)
+		go c.told(word)
+		require.ErrorIs(t, h.conclude(t.Context(), &answer{Head: lua.Head{Status: lua.Refused}}), lease.ErrLost)
+		synctest.Wait()
+		require.NoError(t, l.Release(t.Context()))
 	})
 }

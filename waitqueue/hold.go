@@ -153,9 +153,9 @@ func (h *hold) loseLocked(cause error) {
 	t.site.endLocked(t)
 }
 
-// lossOf is the cause for which the server refused a hold. The server remembers one lease that ran out; by
+// lossOfLocked is the cause for which the server refused a hold. The server remembers one lease that ran out; by
 // the clock of this machine it is known of all.
-func (h *hold) lossOf(r *lua.Head) error {
+func (h *hold) lossOfLocked(r *lua.Head) error {
 	switch {
 	case !time.Now().Before(h.lasts.Deadline):
 		return lease.ErrExpired
@@ -191,17 +191,19 @@ func (h *hold) letGo(ctx context.Context, ended bool) error {
 // conclude is what the answer to the end of a hold means to its caller; without one it waits for what goes on in the
 // background.
 func (h *hold) conclude(ctx context.Context, a *answer) error {
-	if a.err == nil {
-		return h.outcome(&a.Head)
+	if s := h.ticket.site; a.err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return h.outcomeLocked(&a.Head)
 	}
 	return h.outlast(ctx)
 }
 
-// outcome is what the answer to a first release means to its caller.
-func (h *hold) outcome(r *lua.Head) error {
+// outcomeLocked is what the answer to a first release means to its caller.
+func (h *hold) outcomeLocked(r *lua.Head) error {
 	switch {
 	case r.Status != lua.Done:
-		return h.lossOf(r)
+		return h.lossOfLocked(r)
 	case r.Has(lua.Unwoken):
 		return h.ticket.queue.unwoken()
 	}
@@ -322,7 +324,7 @@ func (sh *share) HandOver(ctx context.Context) (text string, err error) {
 // earlier attempt, it was lost before; and as what the ticket has now may be what an old ask has taken, an end follows.
 func (d *end) handedOverLocked(r *lua.Head) {
 	if d.heir != nil && r.Status != lua.Granted && (len(r.States) == 0 || r.States[0] != lua.StateMoved) {
-		d.ticket.hold.gone = d.ticket.hold.lossOf(r)
+		d.ticket.hold.gone = d.ticket.hold.lossOfLocked(r)
 		d.ticket.ghost = timers.Later(d.ticket.ghost, time.Now().Add(time.Millisecond)) // After this was sent.
 	}
 }

@@ -93,7 +93,7 @@ func (h *hold) Renewed(r *renewals.Renewal, a conn.Attempt, reply *lua.Reply, er
 		h.due = time.Now()
 	case reply.Status != lua.Granted:
 		head := reply.Head()
-		h.loseLocked(h.lossOf(&head))
+		h.loseLocked(h.lossOfLocked(&head))
 		return
 	default:
 		h.failures = 0

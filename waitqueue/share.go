@@ -280,7 +280,7 @@ func (h *hold) lower(ctx context.Context) error {
 	if h.ticket.state != held { // What is left of it was released beside this, and was faster.
 		return cmp.Or(h.gone, lease.ErrReleased)
 	}
-	cause := h.lossOf(&r)
+	cause := h.lossOfLocked(&r)
 	h.loseLocked(cause)
 	return cause
 }
