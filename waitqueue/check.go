@@ -83,11 +83,9 @@ func (s *site) nextCheckLocked(v *trust.Sight, now time.Time) time.Time {
 
 // startCheckLocked runs a check in the background, or after the one that is under way.
 func (s *site) startCheckLocked() {
-	if s.checking {
-		s.again = true
-		return
+	if s.again = s.checking; !s.checking {
+		s.checking = s.client.servers.Spawn(s.runChecks)
 	}
-	s.checking = s.client.servers.Spawn(s.runChecks)
 }
 
 // lookLocked looks, and returns what is closed when there is nothing more to be seen at once.

@@ -95,7 +95,7 @@ func (s *site) heardOfLocked(ticket string) {
 		t.told = true
 	}
 	if s.missing == ticket {
-		s.missing = ""
+		s.missing, s.missBy = "", time.Time{}
 	}
 }
 
@@ -229,13 +229,10 @@ func (s *site) ticked(now time.Time) {
 	defer s.mu.Unlock()
 	due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 	if due(s.missBy) {
-		missed := s.missing
-		s.missBy, s.missing = time.Time{}, ""
-		if missed != "" {
-			s.client.stats.Missed.Add(1)
-			s.tell(observe.Observation{Moment: observe.Missed, Ticket: missed})
-			s.doubtLocked()
-		}
+		s.client.stats.Missed.Add(1)
+		s.tell(observe.Observation{Moment: observe.Missed, Ticket: s.missing})
+		s.missing, s.missBy = "", time.Time{}
+		s.doubtLocked()
 	}
 	if due(s.trust.EchoBy) {
 		s.trust.EchoLate()
