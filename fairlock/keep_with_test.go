@@ -149,3 +149,41 @@ func TestAKeptLockIsGivenBackWhileItIsRenewed(t *testing.T) {
 		}
 	})
 }
+
+// A renewal of a kept hold that nobody uses makes the life of the key short too. The ones behind it have to make it long again,
+// though they go together with others and would else write the end of the lease alone.
+func TestTheKeyOfAKeptHoldOutlivesIt(t *testing.T) {
+	kit.Bubble(t, func(t *testing.T, s *redistest.Embedded) {
+		a, b := kit.Dial(t, s), kit.Dial(t, s)
+		names := []string{"x", "y"}
+		use := func() (held []*lease.Lease) {
+			for _, name := range names {
+				held = append(held, hold(t, fairlock.New(a, name, fairlock.WithKeep(time.Hour), headwaiter.WithLease(10*time.Minute))))
+			}
+			return held
+		}
+		idle := func(held []*lease.Lease, apart time.Duration) {
+			for _, l := range held {
+				kit.Release(t, l)
+				synctime.Pass(apart)
+			}
+			synctime.Pass(700 * time.Millisecond)
+		}
+		held := use()
+		synctime.Pass(12 * time.Minute)
+		idle(held, 0)
+		held = use() // The renewals of both go together, with the lease.
+		synctime.Pass(800 * time.Millisecond)
+		idle(held, 5*time.Millisecond) // Each goes alone, with a grant lease.
+		held = use()
+		for i, name := range names { // Who holds is told that somebody waits, and renews.
+			_, err := fairlock.New(b, name).TryLock(t.Context())
+			require.ErrorIs(t, err, lease.ErrBusy)
+			synctime.Pass(time.Duration(i) * 2 * time.Second)
+		}
+		for i, name := range names {
+			lock, _, _ := keysOf(name)
+			require.Greater(t, time.Duration(s.Int("PTTL", lock))*time.Millisecond, time.Until(held[i].Deadline()), name)
+		}
+	})
+}

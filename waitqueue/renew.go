@@ -38,9 +38,6 @@ func (h *hold) Next(a conn.Attempt) renewals.Renewal {
 		h.extendLocked(u)
 		s.client.servers.Timers.Before(&h.entry, u.Deadline)
 	}
-	if r.Lasts < h.ticket.queue.terms.Lease.Truncate(time.Millisecond) {
-		h.kept = 0 // The key's life gets shorter too, or may.
-	}
 	r.Hold, r.Kept, r.Entries = h, h.kept, h.leases.Entries()
 	if h.failures == 0 && h.wish != fulfilled { // It is not worth the hold: while a slot moves the key of the queue is too much.
 		r.Wishes, r.Said = h.wish != noWish, h.wish == said
@@ -57,6 +54,7 @@ func renew(t *ticket, h *hold, now time.Time) renewals.Renewal {
 	}
 	if h != nil && (!h.idle.IsZero() || now.Before(h.short)) { // So that a client that dies meanwhile does not keep the others waiting.
 		r.Idle, r.Lasts = !h.idle.IsZero(), min(lasts, s.client.opts.GrantLease)
+		h.kept = 0 // The key's life gets shorter too, or may.
 	}
 	if limit := t.grant.limit; !limit.IsZero() && limit.Sub(now) <= lasts {
 		r.Final = true
