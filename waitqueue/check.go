@@ -108,10 +108,8 @@ func (s *site) runChecks() {
 		var last trust.Sight
 		var err error
 		more, late := false, false
-		for ok := true; ok; ok = round.next() {
-			if reply, last, err = s.checkOnce(round); err != nil {
-				break
-			}
+		for ok := true; ok; ok = err == nil && round.next() {
+			reply, last, err = s.checkOnce(round)
 			more, late = more || reply.Has(lua.More), late || reply.Status == lua.Late
 		}
 		s.mu.Lock()
