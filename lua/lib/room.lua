@@ -61,7 +61,7 @@ function room.full(s, limit, left, at, largest)
     redis.call('HSET', s.lock, 'looked', base.int(size - p.living) .. ':' .. base.int(s.now + looked_for(p.rank))
       .. ':' .. base.int(math.max(s.now - p.oldest, 0)))
   end
-  return p.oldest
+  return math.min(p.oldest, s.now)
 end
 
 -- trim takes out of the queue again what a check has queued for the first time, lets those in that there is room for, the

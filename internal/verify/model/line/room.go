@@ -147,7 +147,7 @@ func (c *Call) Full(b Bound, at, largest int64) (oldest int64, full bool) {
 		v.told = true
 		c.notes.Looked = &Looked{Rest: int64(len(c.line.Queue)) - v.living, Till: v.till, Waited: max(c.Now-v.oldest, 0)}
 	}
-	return v.oldest, true
+	return min(v.oldest, c.Now), true
 }
 
 // look finds the arrivals of the first tickets that are alive, so many at the most, and the dead among them.
