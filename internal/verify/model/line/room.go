@@ -239,13 +239,13 @@ func (r Room) Checked(tickets []lua.Arrival, bounds map[string]Bound, states []s
 		if !bounded && r.Full {
 			return fmt.Errorf("%s has no bound and is refused", r.Ticket)
 		}
-		// Those of a deaf client were there; those that were let in behind it were not.
+		// Those of a deaf client were there, and those that were granted as it went; those that were let in behind it were not.
 		later := map[string]bool{}
 		for k, other := range states {
-			if k != i && other == lua.StateGone {
+			_, fresh := bounds[tickets[k].Ticket]
+			if k != i && (other == lua.StateGone || other == lua.StateGranted && !fresh) {
 				r.Beside++
 			}
-			_, fresh := bounds[tickets[k].Ticket]
 			later[tickets[k].Ticket] = k > i && fresh && strings.HasPrefix(other, lua.StateAgain)
 		}
 		r.After = slices.DeleteFunc(slices.Clone(after), func(a lua.Arrival) bool { return later[a.Ticket] })
