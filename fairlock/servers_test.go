@@ -139,7 +139,7 @@ func TestAServerOfAnotherProtocolIsRefused(t *testing.T) {
 		}
 	}()
 	_, err = headwaiter.Dial(headwaiter.Options{Redis: rueidis.ClientOption{InitAddress: []string{l.Addr().String()}}})
-	require.ErrorContains(t, err, l.Addr().String()+"] (it does not speak as Redis does: is the port that of Redis or Valkey?)")
+	require.ErrorContains(t, err, l.Addr().String()+" (it does not speak as Redis does: is the port that of Redis or Valkey?)")
 	require.NoError(t, l.Close())
 	<-done
 }

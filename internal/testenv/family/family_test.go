@@ -156,7 +156,7 @@ func TestTheRightsOfThePageAreEnoughForAll(t *testing.T) {
 		waiting := kit.Lock(t.Context(), holders(other, "one")[kind])
 		inner := kit.Lock(l.Context(), holders(c, "one")[kind])
 		if kind == "semaphore" {
-			kit.Waiting(t, 2, semaphore.New(c, "one", 1).Inspect)
+			kit.Waiting(t, 1, semaphore.New(c, "one", 1).Inspect)
 			require.NoError(t, semaphore.New(c, "one", 1).Resize(t.Context(), 3))
 		}
 		if err := inner.Err(t); err == nil {
