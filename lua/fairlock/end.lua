@@ -43,7 +43,7 @@ if plain and not (head and head[1]) and (KEYS[3] or not h[3]) then
   local k = redis.call('HMGET', KEYS[1], 'token', 'kept', 'until', 'phase')
   local lease, first = ticket_terms(ticket)
   lease = (k[4] == 'granted' and math.min(tonumber(lease), tonumber(first)) or tonumber(lease)) * 1000
-  local m = h[3] and redis.call('TIME') -- As hold.marked has it.
+  local m = h[3] and redis.call('TIME') -- Nobody waits, so suspects are kept for a minute: see hold.marked.
   local calm = m and redis.call('ZCOUNT', KEYS[3], '(' .. format('%.0f', micros(m) - SUSPECT_LEAST_US), '+inf') == 0
   redis.call('HDEL', KEYS[1], 'owner', 'until', 'phase', 'high') -- @logged note(KEYS[1], ticket, k[1], nil, 'released')
   if lease > MOST_US - SPARE_US or tonumber(k[2] or 0) > ends_at(k[3], k[1], lease) - lease + MOST_US then
