@@ -63,25 +63,31 @@ func sentinels(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *
 		if how != killed {
 			return old.Addr(), s.Failover().Addr()
 		}
-		tr.kill(t, old, func() bool { return s.Master() != old })
+		next := tr.kill(t, old, func() string { return s.Master().Addr() })
 		s.Settle()
-		return old.Addr(), s.Master().Addr()
+		return old.Addr(), next
 	}
 	return func(int) rueidis.ClientOption { return s.Option() }, replace
 }
 
-// kill kills a master, and starts it again once it is replaced.
+// kill kills a master, starts it again once it is replaced, and tells by whom. That is the server that leads then: on a
+// machine that stalls for a second it may lose to the one that is back, before all agree.
 func (tr *traffic) kill(t *testing.T, master interface {
+	Addr() string
 	Kill()
 	Restart()
-}, replaced func() bool) {
+}, leads func() string) (next string) {
 	t.Helper()
 	master.Kill()
-	kit.Eventually(t, "another master", replaced)
+	kit.Eventually(t, "another master", func() bool {
+		next = leads()
+		return next != "" && next != master.Addr()
+	})
 	if tr.replicas == 0 { // Else a replica is missing until it is back.
 		tr.flows(t)
 	}
 	master.Restart()
+	return next
 }
 
 func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *traffic, string) (old, new string)) {
@@ -91,12 +97,14 @@ func shards(t *testing.T) (func(int) rueidis.ClientOption, func(*testing.T, *tra
 		old := s.MasterOf(key)
 		switch how {
 		case killed:
-			tr.kill(t, old, func() bool {
-				master := s.MasterOf(key)
-				return master != nil && master != old
+			next := tr.kill(t, old, func() string {
+				if master := s.MasterOf(key); master != nil {
+					return master.Addr()
+				}
+				return ""
 			})
 			s.Settle()
-			return old.Addr(), s.MasterOf(key).Addr()
+			return old.Addr(), next
 		case "with consent":
 			return old.Addr(), s.Failover(old).Addr()
 		default:
