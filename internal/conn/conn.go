@@ -66,7 +66,7 @@ type Servers struct {
 	// connections, which costs less; else with its life.
 	Patient context.Context
 
-	flights flights
+	flights *flights
 
 	again timers.Timer // of what the client says of itself
 
@@ -96,7 +96,7 @@ func Dial(o Options) (*Servers, error) {
 		return nil, unconnected(o.Redis, err)
 	}
 	c := newServers(commands, side, o)
-	c.sockets, c.hearing = speaking, hearing
+	c.sockets, c.hearing, c.flights = speaking, hearing, speaking.flights
 	speaking.tell(c.routes.unconnected)
 	return c, nil
 }
@@ -140,7 +140,7 @@ func newServers(commands, side rueidis.Client, o Options) *Servers {
 	c := &Servers{opts: o, Own: lua.ClientChannel(o.Prefix, o.ID), commands: commands, Side: side}
 	c.life, c.kill = context.WithCancel(context.Background())
 	c.Patient = context.Background()
-	c.flights.last = make(chan struct{}, 1)
+	c.flights = newFlights()
 	c.vouchers.servers = c
 	c.vouchers.pending = make(map[voucherKey][]*vouchee)
 	c.name = serverName(commands, o.Redis)

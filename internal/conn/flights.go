@@ -19,6 +19,11 @@ type flights struct {
 	last chan struct{} // gets one when the last of them is over, after close
 }
 
+func newFlights() *flights { return &flights{last: make(chan struct{}, 1)} }
+
+// crowd is with how many commands under way those that are sent at the same moment are worth one write (socket.Write).
+const crowd = 32
+
 // begin reports whether a command may be sent. Then end must be called when it is answered.
 func (f *flights) begin() bool {
 	if f.n.Add(1) > 0 {

@@ -10,7 +10,7 @@ import (
 
 func TestTheEndWaitsForCommandsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := flights{last: make(chan struct{}, 1)}
+		f := newFlights()
 		require.True(t, f.begin())
 		require.True(t, f.begin())
 		begun, over := time.Now(), false
@@ -33,14 +33,14 @@ func TestTheEndWaitsForCommandsUnderWay(t *testing.T) {
 
 func TestTheEndWaitsForNoCommandForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := flights{last: make(chan struct{}, 1)}
+		f := newFlights()
 		require.True(t, f.begin())
 		begun := time.Now()
 		f.close()
 		require.Equal(t, flightsTime, time.Since(begun))
 		f.end()
 
-		none := flights{last: make(chan struct{}, 1)}
+		none := newFlights()
 		none.close()
 		require.Equal(t, flightsTime, time.Since(begun), "nothing was under way")
 	})

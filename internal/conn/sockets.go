@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ type sockets struct {
 	life context.Context // ends when there are to be no more
 	end  context.CancelFunc
 
+	flights *flights // the commands on these connections, where they are counted
+
 	mu      sync.Mutex           // guards the fields below
 	gone    func(address string) // told of each that closes; nil if nobody wants to know
 	open    map[*socket]struct{}
@@ -25,7 +28,7 @@ type sockets struct {
 }
 
 func newSockets() *sockets {
-	s := &sockets{open: make(map[*socket]struct{}), changed: make(map[string]uint64)}
+	s := &sockets{flights: newFlights(), open: make(map[*socket]struct{}), changed: make(map[string]uint64)}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -54,6 +57,16 @@ type socket struct {
 	net.Conn
 	address string
 	all     *sockets
+}
+
+// Write lets the goroutines that are ready go first where many commands are under way. What they send waits meanwhile, and
+// goes in the next write together: rueidis writes as soon as there is a command, so on few processors each would have a write
+// of its own, here and, for its answer, at the server. Where few are under way it would only delay them.
+func (s *socket) Write(b []byte) (int, error) {
+	if s.all.flights.n.Load() > crowd {
+		runtime.Gosched()
+	}
+	return s.Conn.Write(b)
 }
 
 // Close closes the connection.
