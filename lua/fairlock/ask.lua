@@ -36,7 +36,7 @@ local limit, left
 if #mode > 4 then mode, limit, left = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
-local notafter = tonumber(ARGV[3])
+local notafter = ARGV[3] + 0
 if now > notafter then return { LATE, now } end
 
 -- Without high nobody has queued since the last release. Where the hash is lost the queue may have outlived it.
@@ -44,13 +44,13 @@ local h = ARGV[4] and redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 've
   or redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high')
 if h[2] and h[4] ~= VERSION then error(OTHER_VERSION) end
 local size = h[2] and not h[5] and 0 or redis.call('ZCARD', KEYS[2])
-local kept = tonumber(h[3] or 0)
+local kept = (h[3] or 0) + 0
 
 -- Free, and nobody waits: take it.
 if not h[1] and size == 0 then
   local floor = tonumber(ARGV[4]) or sent_by(notafter, now)
   local lease_ms = ticket_terms(ticket)
-  local token = next_token(tonumber(h[2] or 0), believed(floor, now), now)
+  local token = next_token((h[2] or 0) + 0, believed(floor, now), now)
   local ends, fence = now + lease_ms * 1000, token == now and micros_text(t) or format('%.0f', token)
   local need = token <= ends and ends or math.max(ends, token_need(token, now))
   local long = kept > need + MOST_US
@@ -78,7 +78,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
   if not ARGV[4] then
     h = redis.call('HMGET', KEYS[1], 'owner', 'token', 'kept', 'version', 'high', 'until', 'phase', 'marked', 'scan')
   end
-  local token = tonumber(h[2])
+  local token = h[2] + 0
   local lasts, first = ticket_terms(h[1])
   lasts = lasts and lasts * 1000 or 0
   local ends = ends_at(h[6], token, lasts)
@@ -93,7 +93,7 @@ if h[1] and h[1] ~= ticket and (ARGV[5] or '0') == '0' and (ARGV[6] or '0') == '
     -- As hold.keep has it.
     local waits = mode == 'wait'
     local need = math.max(ends, token_need(token, now), queue_need(waits and size + 1 or size, now))
-    local arrival = math.max(now, tonumber(h[5] or 0) + 1)
+    local arrival = math.max(now, (h[5] or 0) + 1)
     local text, ahead = arrival == now and micros_text(t) or format('%.0f', arrival), -1
     local long = full == false or waits and wants_word(h[7]) -- Somebody is to be told.
       or kept > need + MOST_US and kept > now + lasts + MOST_US

@@ -29,7 +29,7 @@
 local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
 -- Without high nobody has queued since the last release, and the lease is short enough for keys that live for a minute more.
-local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
+local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'mark', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
 local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
@@ -65,22 +65,21 @@ end
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
 if plain and head and head[1] and ARGV[4] ~= '0' then
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local q = h[4] and h or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
-  local usual = client and not q[3] and not q[8] and not q[9]
-  local mine = usual and client == string.match(ticket, '^[^:]*')
+  local q = h[4] and h or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'mark', 'scan')
+  local usual = client and not q[3] and not q[7] and not q[8]
+  local mine = usual and string.sub(ticket, 1, #client + 1) == client .. ':'
   local channel = usual and KEYS[1] .. ':wake:' .. client
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
   if mine or (counts and counts[2] and counts[2] > 0) then
     local t = redis.call('TIME')
     local now = micros(t)
-    local lasts = tonumber(first) <= tonumber(lease) and first or lease -- As text, which the message wants.
+    local lasts = first + 0 <= lease + 0 and first or lease -- As text, which the message wants.
     local ends = now + lasts * 1000
-    local last = tonumber(q[4])
-    local floor = tonumber(ARGV[2] or 0)
+    local last, floor = q[4] + 0, (ARGV[2] or 0) + 0
     if not KEYS[3] then floor = last + floor end
     local token = next_token(last, believed(floor, now), now)
     local was = ends_at(q[6], last, ticket_terms(ticket) * 1000)
-    local kept, need = tonumber(q[5] or 0), math.max(ends, token_need(token, now), queue_need(0, now))
+    local kept, need = (q[5] or 0) + 0, math.max(ends, token_need(token, now), queue_need(0, now))
     local lives, most = math.max(kept, was + SPARE_US), math.max(need, now + lease * 1000) + MOST_US -- As hold.keep has it.
     if lives > most then most = math.max(most, queue_need(redis.call('ZCARD', KEYS[2]), now) + MOST_US) end
     if kept >= need + LEAST_US and lives <= most then
@@ -101,11 +100,12 @@ if plain and head and head[1] and ARGV[4] ~= '0' then
         end
         return { DONE, now, token, ends, -1, 0, 0, HANDED }
       end
-      -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
+      -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key. Of a renewed hold that ends
+      -- the phase does not matter any more.
       redis.call('ZADD', KEYS[2], head[2], head[1])
       redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
       redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[4])
-      if q[6] then redis.call('HSET', KEYS[1], 'until', q[6], 'phase', q[7] or 'held') else redis.call('HDEL', KEYS[1], 'until', 'phase') end
+      if q[6] then redis.call('HSET', KEYS[1], 'until', q[6], 'phase', 'held') else redis.call('HDEL', KEYS[1], 'until', 'phase') end
     end
   end
 end

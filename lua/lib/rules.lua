@@ -32,7 +32,7 @@
 
 -- When a lease ends, in µs. A hold that was taken at once, with the time as its token and for the lease of its ticket, is told
 -- by these: the fields until and phase are there for any other, and since its first renewal.
--- @rule ends_at(till, token, lease) = (tonumber(till) or token + lease)
+-- @rule ends_at(till, token, lease) = (till and till + 0 or token + lease)
 
 -- What a floor stands for that is left out: 3 ms behind the sending of the request, whose not-after is 3 s behind it, by the
 -- server's clock as the client knows it at the least. A client leaves out a floor that is not above that (I2); the 3 ms are
