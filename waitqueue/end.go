@@ -29,7 +29,10 @@ import (
 // lease is over. A ticket that stays queued then gives back what it is granted.
 const endsTime = time.Minute
 
-var errNoAnswer = errors.New("no answer from Redis until the lease was over")
+var (
+	errNoAnswer   = errors.New("no answer from Redis until the lease was over")
+	errUnanswered = unconfirmed(errNoAnswer)
+)
 
 func unconfirmed(why error) error { return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, why) }
 
@@ -105,7 +108,7 @@ func (s *site) forgetLocked(t *ticket) {
 		}
 	}
 	t.oweLocked(false)
-	t.unlockedLocked(cmp.Or(t.refused, unconfirmed(errNoAnswer)))
+	t.unlockedLocked(cmp.Or(t.refused, errUnanswered))
 	t.acknowledgeLocked()
 }
 
