@@ -7,8 +7,8 @@ local known = {}
 function known.full(keys, looked, now, ticket, size, limit, left)
   local crowded = limit > 0 and size >= limit
   if not crowded and left == '' then return nil end
-  local rest, till, waited = string.match(looked or '', '^(%d+):(%d+):(%d+)$')
-  local counts = rest and tonumber(till) > now and till - now <= LOOKED_MOST_US and size - rest >= (crowded and limit or 1)
+  local dead, till, waited = look_words(looked)
+  local counts = look_counts(dead, till, now, size, crowded and limit or 1)
   if not crowded and not (counts and awaits(size + 1, waited, size) > tonumber(left)) then
     counts = false
     local head = redis.call('ZRANGE', keys[2], 0, 0, 'WITHSCORES')

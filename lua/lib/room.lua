@@ -34,9 +34,8 @@ end
 
 -- noted is the arrival of the head where an earlier look still says that as many live as may wait.
 local function noted(s, limit, size)
-  local rest, till, waited = string.match(redis.call('HGET', s.lock, 'looked') or '', '^(%d+):(%d+):(%d+)$')
-  local counts = rest and tonumber(till) > s.now and till - s.now <= LOOKED_MOST_US and size - rest >= limit
-  return counts and s.now - waited
+  local dead, till, waited = look_words(redis.call('HGET', s.lock, 'looked'))
+  return look_counts(dead, till, s.now, size, limit) and s.now - waited
 end
 
 -- full is the arrival of the head of a queue that has no room for a ticket which comes at that time, and nil if there is

@@ -85,3 +85,8 @@
 -- hundredth of the server's time.
 -- @rule LOOKED_MOST_US = 1000000
 -- @rule looked_for(tickets) = math.min(math.max(tickets * 500, 50000), LOOKED_MOST_US)
+
+-- What such a look has left behind: how many tickets of dead clients it has seen, until when it counts, and how long the head
+-- had waited by then. It counts as long as so many live at the least among those that wait.
+-- @rule look_words(looked) = string.match(looked or '', '^(%d+):(%d+):(%d+)$')
+-- @rule look_counts(dead, till, now, size, least) = (dead and tonumber(till) > now and till - now <= LOOKED_MOST_US and size - dead >= (least))
