@@ -81,11 +81,11 @@ func (m *Mutex) Name() string { return m.name }
 
 // Lock waits its turn for m and returns the lease on it, which a majority of the nodes stands for.
 //
-// Calls are served in the order of their arrival, by the median of the nodes' clocks; a release hands over by
-// message. Nodes that do not answer hold up nobody: if they are so many that the others are no majority, Lock
-// returns an error that wraps [ErrNoQuorum], within four time-outs ([WithTimeout]). If ctx ends first, Lock gives up
-// its places and returns an error that wraps the context's. In each case whatever it has at any node is given back;
-// what cannot be told to a node ends there with its lease.
+// Calls are served in the order of their arrival, by the median of the nodes' clocks, which a client knows to within
+// half a round trip; a release hands over by message. Nodes that do not answer hold up nobody: if they are so many
+// that the others are no majority, Lock returns an error that wraps [ErrNoQuorum], within four time-outs
+// ([WithTimeout]). If ctx ends first, Lock gives up its places and returns an error that wraps the context's. In each
+// case whatever it has at any node is given back; what cannot be told to a node ends there with its lease.
 //
 // With a context that comes from a hold of the same lock, Lock fails at once with [lease.ErrDeadlock].
 func (m *Mutex) Lock(ctx context.Context) (*lease.Lease, error) {
