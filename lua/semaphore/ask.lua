@@ -33,24 +33,24 @@ local limit, left
 if #mode > 5 then mode, limit, left = bounded(mode) end
 local t = redis.call('TIME')
 local now = micros(t)
-if now > tonumber(ARGV[3]) then return { LATE, now } end
+if now > ARGV[3] + 0 then return { LATE, now } end
 
 local kind, number, lease_ms = string.match(ticket, '^[^:]*:%d+:(%a):(%d+):(%d+):')
 local h = redis.call('HMGET', KEYS[1], ticket, 'limit', 'stated', 'used', 'token', 'kept', 'group')
 local size, n = redis.call('ZCARD', KEYS[2]), tonumber(number)
-local kept, room = tonumber(h[6] or 0), tonumber(h[2] or 0) - tonumber(h[4] or 0)
+local kept, room = (h[6] or 0) + 0, (h[2] or 0) - (h[4] or 0)
 local agreed = h[2] and ARGV[10] == h[3] and not h[1] and n > 0
 if h[2] and not h[3] then agreed = kept >= now + MONTH_US - DAY_US and not h[1] and n > 0 end -- It was resized.
 local lost = false
 
 -- Enough is free, and nobody waits: take it. The guard of the holders comes along, to see that it was there.
 if agreed and size == 0 and n <= room then
-  local ends, token, floor = now + lease_ms * 1000, tonumber(h[5] or 0), tonumber(ARGV[6])
+  local ends, token, floor = now + lease_ms * 1000, (h[5] or 0) + 0, ARGV[6] + 0
   floor = believed(floor, now)
   local usual = kept >= math.max(ends, queue_need(0, now), token_need(math.max(token, floor), now)) + LEAST_US
   lost = usual and redis.call('ZADD', KEYS[4], 0, '-', format('%.0f', ends), ticket) ~= 1
   if usual and not lost then
-    local since, fence = format('%.0f', now), h[5]
+    local since, fence = micros_text(t), h[5]
     local record = ':' .. lease_ms .. '000:' .. string.sub(ARGV[8], 1, 1) .. ':' .. since .. ':' .. ARGV[9]
     local used = format('%.0f', h[4] + n)
     if kind == 'r' and h[4] ~= '0' and h[7] == fence and floor <= token then
@@ -73,12 +73,12 @@ end
 -- queues.
 if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' and ARGV[5] == '0' and size > 0
   and n <= tonumber(h[2]) and kept >= LEAST_US
-    + math.max(queue_need(size + 1, now), token_need(tonumber(h[5] or 0), now)) then
+    + math.max(queue_need(size + 1, now), token_need((h[5] or 0) + 0, now)) then
   local client = string.match(ticket, '^[^:]*')
   local q = redis.call('HMGET', KEYS[1], 'high', 'marked', 'scan', 'mark')
   local first = redis.call('ZRANGE', KEYS[4], 0, 1, 'WITHSCORES')
-  local ends = tonumber(first[4] or 0)
-  local arrival = math.max(now, tonumber(q[1] or 0) + 1)
+  local ends = (first[4] or 0) + 0
+  local arrival = math.max(now, (q[1] or 0) + 1)
   local stuck = first[1] == '-' and ends > now and not q[2] and not q[3] and not q[4]
   if stuck and room > 0 then
     local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
@@ -96,7 +96,7 @@ if agreed and (mode == 'wait' or limit and mode == 'look') and ARGV[4] == '0' an
     stuck = full == nil and mode == 'wait'
   end
   if stuck then
-    local text = format('%.0f', arrival)
+    local text = arrival == now and micros_text(t) or format('%.0f', arrival)
     if redis.call('ZADD', KEYS[2], 'NX', text, ticket) == 1 then
       redis.call('HSET', KEYS[1], 'high', text)
       local ahead = redis.call('ZRANK', KEYS[2], ticket) + 1

@@ -77,8 +77,8 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
     local next_end = tonumber(holders[holders[3] == ticket and 6 or 4] or 0) -- Of the others.
     local t = redis.call('TIME')
     local now = micros(t)
-    local grant_ms = math.min(tonumber(lease_ms), tonumber(first))
-    local ends = fits and now + grant_ms * 1000 or 0
+    local lasts = first + 0 <= lease_ms + 0 and first or lease_ms -- As text, which the message wants.
+    local ends = fits and now + lasts * 1000 or 0
     local floor = fits and tonumber(ARGV[3]) or 0
     local need = math.max(ends, token_need(math.max(tonumber(q[2] or 0), believed(floor, now)), now), queue_need(size, now))
     usual = holders[1] == '-' and (next_end == 0 or next_end > now) and tonumber(q[3] or 0) >= need + LEAST_US
@@ -93,20 +93,20 @@ if ours and size > 0 and lease <= MOST_US and ARGV[4] == '1' then
     end
     if usual then
       local token = next_token(tonumber(q[2]), believed(floor, now), now)
-      local since, till = format('%.0f', now), format('%.0f', ends)
+      local since, till = micros_text(t), format('%.0f', ends)
       local fence = token == now and since or format('%.0f', token)
       local phase = client == mine and 'r' or 'g'
       redis.call('ZREM', KEYS[2], heads[1])
       redis.call('ZADD', KEYS[4], till, heads[1])
       redis.call('HSET', KEYS[1], 'used', format('%.0f', used + needs), 'token', fence, heads[1],
-        needs .. ':' .. fence .. ':' .. format('%.0f', grant_ms) .. '000:' .. phase .. ':' .. since .. ':')
+        needs .. ':' .. fence .. ':' .. lasts .. '000:' .. phase .. ':' .. since .. ':')
       if next_end == 0 or ends < next_end then next_end = ends end
       if phase == 'r' then
         return { DONE, now, token, next_end, -1, size, 0, 0, 0, 0, { heads[1], token, ends }, {} }
       end
       local ahead = token == now and '0' or format('%.0f', token - now)
       local sent = redis.pcall('PUBLISH', waits[1],
-        'G ' .. grant_words(heads[1], since, ahead, grant_ms) .. grant_note(ARGV[5]))
+        'G ' .. grant_words(heads[1], since, ahead, lasts) .. grant_note(ARGV[5]))
       if type(sent) == 'number' then return { DONE, now, token, next_end, -1, size, 0, HANDED } end
       -- Refused: back to where it was, for the long way to tell of it.
       redis.call('ZADD', KEYS[2], heads[2], heads[1])
