@@ -29,10 +29,8 @@ import (
 // lease is over. A ticket that stays queued then gives back what it is granted.
 const endsTime = time.Minute
 
-var (
-	errNoAnswer   = errors.New("no answer from Redis until the lease was over")
-	errUnanswered = unconfirmed(errNoAnswer)
-)
+var errNoAnswer = errors.New("no answer from Redis until the lease was over")
+var errUnanswered = unconfirmed(errNoAnswer)
 
 func unconfirmed(why error) error { return fmt.Errorf("%w: %w", lease.ErrUnconfirmed, why) }
 
