@@ -34,21 +34,13 @@ func (j *judge) tokens(o Object, calls []*Call) {
 			// What is passed on within a client is a hold that was there before its call.
 			ordered := a.End < b.Begin && (!o.layered() || !excused) || alone && a.Hold.End <= b.End
 			switch {
-			case x == y && !shared && !j.repeated(a, b):
+			case x == y && !shared:
 				j.violate("token twice:\n\t%v\n\t%v", a, b)
 			case x > y && ordered:
 				j.violate("token falls:\n\t%v\n\t%v", a, b)
 			}
 		}
 	}
-}
-
-// repeated reports whether two holds may have the same token as I2 has it: in one and the same moment the server gave it,
-// lost its state, and gave it again, to a call that was made before the first had returned.
-func (j *judge) repeated(a, b *Call) bool {
-	return b.Begin <= a.End && j.touched(b.Client, b.Object, a.Begin, b.End, func(t *Touch) bool {
-		return slices.Contains([]FaultKind{FlushAll, RestartEmpty, DeleteKey}, t.Kind)
-	}) != nil
 }
 
 // turnedBack reports whether tokens may fall by design: the clock went back, and what was known of higher tokens
