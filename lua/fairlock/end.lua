@@ -29,7 +29,7 @@
 local DONE, HANDED, UNUSUAL = 5, 8, 12
 local ticket, format = ARGV[1], string.format
 -- Without high nobody has queued since the last release, and the lease is short enough for keys that live for a minute more.
-local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'mark', 'scan')
+local h = ARGV[2] and redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
   or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked')
 local plain = h[1] == ticket and (ARGV[3] or '0') == '0'
 local head = plain and h[2] and redis.call('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES') -- @logged if plain then expect() end
@@ -65,8 +65,8 @@ end
 -- Ours, nothing unusual about the queue, and the head hears: hand on.
 if plain and head and head[1] and ARGV[4] ~= '0' then
   local client, lease, first = string.match(head[1], '^([^:]*):%d+:%a:%d+:(%d+):(%d+)$')
-  local q = h[4] and h or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'mark', 'scan')
-  local usual = client and not q[3] and not q[7] and not q[8]
+  local q = h[4] and h or redis.call('HMGET', KEYS[1], 'owner', 'high', 'marked', 'token', 'kept', 'until', 'phase', 'mark', 'scan')
+  local usual = client and not q[3] and not q[8] and not q[9]
   local mine = usual and string.sub(ticket, 1, #client + 1) == client .. ':'
   local channel = usual and KEYS[1] .. ':wake:' .. client
   local counts = usual and not mine and redis.pcall('PUBSUB', 'NUMSUB', channel) -- R4, R5
@@ -100,12 +100,11 @@ if plain and head and head[1] and ARGV[4] ~= '0' then
         end
         return { DONE, now, token, ends, -1, 0, 0, HANDED }
       end
-      -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key. Of a renewed hold that ends
-      -- the phase does not matter any more.
+      -- Refused: back to where it was, for the long way to tell of it and to keep the queue's key.
       redis.call('ZADD', KEYS[2], head[2], head[1])
       redis.call('PEXPIRE', KEYS[2], format('%.0f', (kept - now) / 1000))
       redis.call('HSET', KEYS[1], 'owner', ticket, 'token', q[4])
-      if q[6] then redis.call('HSET', KEYS[1], 'until', q[6], 'phase', 'held') else redis.call('HDEL', KEYS[1], 'until', 'phase') end
+      if q[6] then redis.call('HSET', KEYS[1], 'until', q[6], 'phase', q[7] or 'held') else redis.call('HDEL', KEYS[1], 'until', 'phase') end
     end
   end
 end
