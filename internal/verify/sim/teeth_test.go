@@ -88,7 +88,7 @@ var bugs = []struct {
 		"h[1] == ticket and (ARGV[3] or '0') == '0'", "h[1] and (ARGV[3] or '0') == '0'", Mutex,
 		[]string{"overlap", "token", "lost"}},
 	{"who comes last goes first", "fairlock",
-		"arrival = math.max(now, tonumber(h[5] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
+		"arrival = math.max(now, (h[5] or 0) + 1)", "arrival = 1e16 - now", Mutex, []string{"overtaken"}},
 	{"a lease ends before its time", "",
 		"if s.ends > s.now then return end", "if s.ends - s.lease * 3 / 4 > s.now then return end", Mutex,
 		[]string{"overlap", "lost"}},
