@@ -30,7 +30,7 @@ func TestAnUncontendedCycleIsTwoScriptsAndNothingElse(t *testing.T) {
 	})
 }
 
-// Twelve objects are this library's and two of rueidis; with the race detector, which empties pools, two more. The server is
+// Eleven objects are this library's and two of rueidis; with the race detector, which empties pools, two more. The server is
 // another process, as what it allocates would count here.
 func TestAnUncontendedCycleAllocatesLittle(t *testing.T) {
 	m := dialMutex(t, redistest.Start(t))

@@ -21,7 +21,7 @@ type flights struct {
 
 func newFlights() *flights { return &flights{last: make(chan struct{}, 1)} }
 
-// crowd is with how many commands under way those that are sent at the same moment are worth one write (socket.Write).
+// crowd: with more commands than this under way, a write waits for those that are about to be sent (socket.Write).
 const crowd = 32
 
 // begin reports whether a command may be sent. Then end must be called when it is answered.
